@@ -113,7 +113,7 @@ class GradScaler:
         Raises
         ------
         ValueError
-            For what is neither a tensor nor an iterable of tensors.
+            For anything but a tensor or an iterable of tensors.
         """
         if not self._enabled:
             return outputs

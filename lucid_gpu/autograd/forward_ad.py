@@ -111,7 +111,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         Where no level is open, for shapes or devices that differ, and where one of the two carries
         a tangent already.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     ValueError
         For integers and bool.
     """
@@ -196,7 +196,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     Raises
     ------
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     RuntimeError
         For another level than 0.
     """

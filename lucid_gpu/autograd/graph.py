@@ -80,7 +80,7 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     Raises
     ------
     RuntimeError
-        For what is no tensor, or holds something else.
+        For anything but a tensor, or holds something else.
     """
     tensors = (tensor,) if isinstance(tensor, Tensor) else tensor
     if not isinstance(tensors, Iterable):

@@ -202,7 +202,7 @@ class CUDAGraph:
     Parameters
     ----------
     keep_graph : bool
-        Taken for the sake of scripts.
+        Accepted for compatibility.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
@@ -359,7 +359,7 @@ class graph:
     pool : tuple, optional
         See `CUDAGraph.capture_begin`.
     stream : Stream, optional
-        Taken for the sake of scripts: each capture has a stream of its own.
+        Accepted for compatibility: each capture has a stream of its own.
     capture_error_mode : str
     """
 
@@ -412,7 +412,7 @@ def make_graphed_callables(
     TypeError
         For samples that are no tensors.
     RuntimeError
-        For what a graph can not hold, and for tensors without a gradient.
+        For operations that a graph cannot hold, and for tensors without a gradient.
     """
     several = isinstance(callables, (tuple, list))
     some = tuple(callables) if several else (callables,)

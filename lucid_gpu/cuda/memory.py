@@ -105,7 +105,7 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
     Raises
     ------
     TypeError, ValueError
-        For what is no float, or not between 0 and 1.
+        For a fraction that is not a float, or not between 0 and 1.
     """
     if not isinstance(fraction, float):
         raise TypeError("Invalid type for fraction argument, must be `float`")

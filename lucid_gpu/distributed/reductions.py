@@ -11,7 +11,7 @@ __all__ = ["ReduceOp", "check_op", "reduce_op", "supports_complex"]
 
 
 class ReduceOp(enum.IntEnum):
-    """How `all_reduce` and its relatives combine values of several ranks.
+    """How `all_reduce` and similar collectives combine values of several ranks.
 
     ``AVG`` is the sum divided by the number of ranks; ``BAND``, ``BOR`` and ``BXOR`` are for
     integers and bool.

@@ -63,7 +63,13 @@ class Store:
         return self.multi_get([key])[0]
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
-        """Store several values."""
+        """Store several values.
+
+        Raises
+        ------
+        ValueError
+            For different numbers of keys and values.
+        """
         if len(keys) != len(values):
             raise ValueError(f"multi_set: got {len(keys)} keys and {len(values)} values")
         pairs = [as_bytes(part) for pair in zip(keys, values) for part in pair]
@@ -229,7 +235,7 @@ class TCPStore(Store):
     timeout : timedelta
     wait_for_workers : bool
     multi_tenant, master_listen_fd, use_libuv
-        Taken and unused.
+        Accepted and ignored.
 
     Raises
     ------

@@ -164,7 +164,7 @@ class OneHotCategorical(OverCategories):
     Parameters
     ----------
     probs, logits : Tensor, shape (..., n)
-        As of `Categorical`: exactly one of them, else ValueError.
+        See `Categorical`: exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 

@@ -144,7 +144,7 @@ def explain(*tensors: Any) -> Explanation:
     Raises
     ------
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     for i, t in enumerate(tensors):
         if not hasattr(t, "_expr"):

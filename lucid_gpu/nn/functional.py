@@ -477,7 +477,7 @@ def cross_entropy(
     return ops.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
-_OLDER = "size_average, reduce : bool, optional\n    Older words for ``reduction``.\n"
+_OLDER = "size_average, reduce : bool, optional\n    Deprecated; use ``reduction``.\n"
 for _loss, _told in ((nll_loss, ops.nll_loss), (cross_entropy, ops.cross_entropy)):
     _doc = inspect.cleandoc(_told.__doc__ or "")
     _loss.__doc__ = _doc.replace("\nreduction :", f"\n{_OLDER}reduction :", 1)

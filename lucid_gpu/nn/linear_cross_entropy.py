@@ -46,7 +46,7 @@ def linear_cross_entropy(
         Or probabilities, of the scores' shape.
     linear_bias : Tensor, optional, shape (classes,) or (classes, d1, ...)
     weight, reduction, ignore_index, label_smoothing
-        As of `cross_entropy`.
+        See `cross_entropy`.
     options : LinearCrossEntropyOptions, optional
         Taken and without effect.
 

@@ -86,7 +86,7 @@ def tensor(
     ValueError
         For ragged sequences.
     TypeError
-        For what is not numeric.
+        For data that are not numeric.
     """
     if isinstance(data, Tensor):
         warn_user(

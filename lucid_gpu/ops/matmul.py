@@ -49,7 +49,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     RuntimeError
         For 0-d operands, unequal inner extents, dtypes or devices.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     if out is not None:
         return put_into(matmul(input, other), out, "matmul")

@@ -85,7 +85,7 @@ def rand(
     RuntimeError
         For a negative size.
     TypeError
-        For sizes that are none or no integers.
+        For sizes that are invalid or not integers.
     """
     shape = _shape_of("rand", sizes if size is None else (size,))
     result = _uniform(shape, _default(type_for(dtype, out)), resolve(device, out), generator)
@@ -106,7 +106,7 @@ def randn(
 ) -> Tensor:
     """A tensor of shape ``sizes`` of standard normal random numbers; parameters as for `rand`.
 
-    RuntimeError for a negative size; TypeError for sizes that are none or no integers.
+    RuntimeError for a negative size; TypeError for sizes that are invalid or not integers.
     """
     shape = _shape_of("randn", sizes if size is None else (size,))
     result = _normal(shape, _default(type_for(dtype, out)), resolve(device, out), generator)

@@ -107,7 +107,7 @@ class SavedTensor:
         RuntimeError
             Where nothing is saved, the graph was freed, or hooks are set already.
         TypeError
-            For what cannot be called.
+            For an argument that is not callable.
         """
         for hook in (pack_hook, unpack_hook):
             if not callable(hook):

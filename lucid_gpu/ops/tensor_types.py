@@ -125,7 +125,7 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     Raises
     ------
     TypeError
-        For what is no type.
+        For anything but a type.
     """
     if dtype is None:
         where = "" if self.device.type == "cpu" else f"{self.device.type}."

@@ -26,7 +26,7 @@ class Adagrad(Optimizer):
         What ``v`` begins with.
     eps : float
     foreach, maximize, differentiable, fused
-        As of `Adam`.
+        See `Adam`.
     """
 
     _numbers = ("step",)

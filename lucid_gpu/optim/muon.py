@@ -34,7 +34,7 @@ class Muon(Optimizer):
         Matrices; other parameters, and embeddings, take `AdamW`.
     lr : float
     weight_decay : float
-        As of `AdamW`.
+        See `AdamW`.
     momentum : float
     nesterov : bool
     ns_coefficients : (float, float, float)

@@ -76,7 +76,7 @@ class Optimizer(Hooked):
     Raises
     ------
     TypeError, ValueError
-        For parameters that are none, or no leaves; what else `add_param_group` refuses.
+        For parameters that are not tensors or not leaves; see also `add_param_group`.
     """
 
     _numbers: ClassVar[tuple[str, ...]] = ()  # states that are numbers here, tensors when saved
@@ -111,7 +111,7 @@ class Optimizer(Hooked):
         Raises
         ------
         TypeError
-            For what is no tensor.
+            For anything but a tensor.
         ValueError
             For tensors that are no leaves or in another group, and for missing settings.
         """

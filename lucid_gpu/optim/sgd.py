@@ -27,7 +27,7 @@ class SGD(Optimizer):
     momentum, dampening, weight_decay : float
     nesterov, maximize : bool
     foreach, fused
-        Taken for the sake of scripts; all updates are fused.
+        Accepted for compatibility; all updates are fused.
     differentiable : bool
         Record the step, so that gradients flow through it.
 

@@ -30,7 +30,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         The optimizer of each rank's share, such as `optim.Adam`.
     process_group : ProcessGroup, optional
     parameters_as_bucket_view : bool
-        Taken and unused.
+        Accepted and ignored.
     overlap_with_ddp : bool
         False.
     **defaults

@@ -39,7 +39,7 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
         are pickled into the file, and only ``load(weights_only=False)`` reads it.
     f : str, path or binary file object
     pickle_module, pickle_protocol
-        Taken for the sake of scripts.
+        Accepted for compatibility.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
     OSError
         Where the file cannot be written.
     AttributeError
-        For what is neither a path nor a file open for writing bytes.
+        For anything but a path or a file open for writing bytes.
     FileNotFoundError
         Where the folder is not there.
     PermissionError

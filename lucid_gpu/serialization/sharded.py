@@ -166,7 +166,7 @@ def load(
         optimizers load their part.
     checkpoint_id : path
     process_group : ProcessGroup, optional
-        Taken and unused: each rank reads what it needs.
+        Accepted and ignored: each rank reads what it needs.
 
     Raises
     ------

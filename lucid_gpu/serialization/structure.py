@@ -52,7 +52,7 @@ def packed(obj: Any) -> tuple[dict[str, str], dict[str, Any]]:
     Raises
     ------
     TypeError
-        For what cannot be pickled, with where in the object it is.
+        For a value that cannot be pickled; the message names its place in the object.
     """
     packer = _Packer()
     try:

@@ -49,7 +49,7 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     RuntimeError
         Where one is sparse and not both are matrices.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     if not isinstance(input, SparseTensor) and not isinstance(mat2, SparseTensor):
         return dense_matmul(input, mat2)

@@ -58,7 +58,7 @@ def assert_close(
     ValueError
         Where only one of ``rtol`` and ``atol`` is given.
     TypeError
-        For what cannot be compared.
+        For values that cannot be compared.
     """
     if (rtol is None) != (atol is None):
         raise ValueError(

@@ -253,7 +253,7 @@ class ModuleDict(Module):
         Raises
         ------
         TypeError, ValueError
-            For what is neither, or not of pairs.
+            For anything but a mapping or an iterable of pairs.
         """
         if not isinstance(modules, Iterable):
             raise TypeError(

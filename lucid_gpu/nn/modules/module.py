@@ -214,7 +214,7 @@ class Module:
         Raises
         ------
         TypeError, ValueError
-            For what is no `Parameter`, and one that was computed from others.
+            For anything but a `Parameter`, and for a parameter that was computed from others.
         KeyError
             For a name that is empty, taken, or has a dot.
         """
@@ -247,7 +247,7 @@ class Module:
         Raises
         ------
         TypeError
-            For what is no tensor.
+            For anything but a tensor.
         KeyError
             For a name that is empty, taken, or has a dot.
         """
@@ -267,7 +267,7 @@ class Module:
         Raises
         ------
         TypeError
-            For what is no module.
+            For anything but a module.
         KeyError
             For a name that is empty, taken, or has a dot.
         """
@@ -541,7 +541,7 @@ class Module:
         Raises
         ------
         TypeError
-            For a dtype of integers, and keyword arguments that are none.
+            For a dtype of integers, and unknown keyword arguments.
         """
         device, dtype = _read_to(args, kwargs)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
@@ -592,7 +592,7 @@ class Module:
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Taken for the sake of scripts: what is elementwise is fused without."""
+        """Accepted for compatibility: what is elementwise is fused without."""
 
     # -- state ------------------------------------------------------------------------------
 

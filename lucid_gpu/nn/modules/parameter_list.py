@@ -203,7 +203,7 @@ class ParameterDict(Module):
         Raises
         ------
         TypeError, ValueError
-            For what is neither, or not of pairs.
+            For anything but a mapping or an iterable of pairs.
         """
         if not isinstance(parameters, Iterable):
             raise TypeError(

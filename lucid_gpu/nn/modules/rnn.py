@@ -324,7 +324,7 @@ class LSTM(RNNBase):
     Attributes
     ----------
     weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0, weight_ih_l0_reverse, ...
-        Of layer 0 and its backward direction; uniform in ``+-1 / sqrt(hidden_size)`` at first.
+        Of layer 0 and its backward direction; initially uniform in ``+-1 / sqrt(hidden_size)``.
 
     Notes
     -----

@@ -25,7 +25,7 @@ class DataParallel(Module):
     device_ids : sequence of int or device, optional
         One GPU, by default the first.
     output_device, dim
-        Taken and unused.
+        Accepted and ignored.
 
     Raises
     ------

@@ -39,7 +39,7 @@ class DistributedDataParallel(Module, Joinable):
     device_ids : sequence, optional
         None or one device; where ``module`` is.
     output_device, dim, check_reduction
-        Taken and unused.
+        Accepted and ignored.
     broadcast_buffers : bool, optional
         Give all ranks rank 0's buffers before each forward in training, and the first after it;
         True by default.
@@ -436,7 +436,7 @@ class DistributedDataParallel(Module, Joinable):
         RuntimeError
             Where there is a hook already.
         TypeError
-            For what cannot be called.
+            For an argument that is not callable.
         """
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")

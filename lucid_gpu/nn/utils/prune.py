@@ -208,7 +208,7 @@ class PruningContainer(BasePruningMethod):
         Raises
         ------
         ValueError
-            For a ``PRUNING_TYPE`` that is none.
+            For an unknown ``PRUNING_TYPE``.
         """
         method: Any = self._pruning_methods[-1]
         seen: Any = ...

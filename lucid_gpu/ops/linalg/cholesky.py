@@ -55,7 +55,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     LinAlgError
         Where a matrix is not positive-definite.
     RuntimeError
-        For what is no square matrices of floating point numbers.
+        For anything but square matrices of floating point numbers.
     """
     return _factor(input, upper, "linalg.cholesky", True).L
 

@@ -49,7 +49,7 @@ def det(A: Tensor) -> Tensor:
     Raises
     ------
     RuntimeError
-        For what is no square matrices of floating point numbers.
+        For anything but square matrices of floating point numbers.
     """
     return _determinant(A, "linalg.det")
 
@@ -118,7 +118,7 @@ def slogdet(A: Tensor) -> SignAndLogarithm:
     Raises
     ------
     RuntimeError
-        For what is no square matrices of floating point numbers.
+        For anything but square matrices of floating point numbers.
     """
     return _signed_logarithm(A, "linalg.slogdet")
 

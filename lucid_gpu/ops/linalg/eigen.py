@@ -121,7 +121,7 @@ def eig(input: Tensor) -> Eigen:
     LinAlgError
         For matrices with elements that are not finite.
     RuntimeError
-        For what is no square matrices; of its kind, LinAlgError, for infinite elements and NaN.
+        For anything but square matrices; of its kind, LinAlgError, for infinite elements and NaN.
     """
     require_square("linalg.eig", input)
     if not input.isfinite().all():

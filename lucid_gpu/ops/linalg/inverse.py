@@ -128,7 +128,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     RuntimeError
         For shapes or types that do not fit each other.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     return _solve(A, B, left, "linalg.solve", True).result
 
@@ -296,7 +296,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     RuntimeError
         For fewer than two dimensions, and shapes or types that do not fit each other.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     if input.ndim < 2 or L.ndim < 2:
         role, found = ("b", input) if input.ndim < 2 else ("u", L)

@@ -33,7 +33,7 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     TypeError
         For an ``n`` that is no integer.
     RuntimeError
-        For what is no square matrices.
+        For anything but square matrices.
     """
     try:
         n = operator.index(n)
@@ -75,7 +75,7 @@ def matrix_exp(input: Tensor) -> Tensor:
     Raises
     ------
     RuntimeError
-        For what is no square matrices.
+        For anything but square matrices.
     """
     require_square("linalg.matrix_exp", input, low_precision=True)
     n = input.shape[-1]

@@ -188,7 +188,7 @@ def pinv(
     Raises
     ------
     RuntimeError
-        For what is no matrices of float32, float64 or complex numbers.
+        For anything but matrices of float32, float64 or complex numbers.
     """
     if input.ndim < 2 or input.dtype not in EPSILON:
         raise RuntimeError(
