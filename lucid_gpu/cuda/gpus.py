@@ -38,7 +38,7 @@ def cupy() -> Any:
     Raises
     ------
     RuntimeError
-        Where there is none; the message says what is missing and what mends it.
+        If there is none; the message says what is missing and what mends it.
     """
     return backend(_device("cuda")).xp
 
@@ -49,7 +49,7 @@ def index_of(where: Any) -> int:
     Raises
     ------
     ValueError
-        For a device that is no GPU.
+        For a device that is not a GPU.
     """
     if where is None:
         return current_device()
@@ -71,12 +71,12 @@ def is_available() -> bool:
 
 
 def init() -> None:
-    """Do now what the first use of a GPU would do: import CuPy.
+    """Import CuPy and initialize the GPU now, instead of at its first use.
 
     Raises
     ------
     RuntimeError
-        Where there is no GPU.
+        If there is no GPU.
     """
     cupy()
 
@@ -262,7 +262,7 @@ def synchronize(device: Any = None) -> None:
     Raises
     ------
     AcceleratorError
-        Where a kernel failed.
+        If a kernel failed.
     RuntimeError
         For a GPU that this machine does not have.
     """

@@ -226,7 +226,7 @@ class CUDAGraph:
         Raises
         ------
         RuntimeError
-            Where this graph holds a step already, or another capture is under way.
+            If this graph holds a step already, or another capture is under way.
         """
         if capture_error_mode not in _MODES:
             raise RuntimeError(
@@ -247,7 +247,7 @@ class CUDAGraph:
         Raises
         ------
         RuntimeError
-            Where no capture is under way, and for what a graph can not hold. Then all is as it was.
+            If no capture is under way, and for what a graph can not hold. Then all is as it was.
         """
         capture, self._capture = self._capture, None
         if capture is None:
@@ -277,7 +277,7 @@ class CUDAGraph:
         Raises
         ------
         RuntimeError
-            Where nothing was captured, and inside of a capture.
+            If nothing was captured, and inside of a capture.
         """
         if self._recorder is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
@@ -319,7 +319,7 @@ class CUDAGraph:
     def debug_dump(self, debug_path: str) -> None:
         """Write the calls of the graph, in their order, to a file of Graphviz's language.
 
-        RuntimeError where nothing was captured.
+        RuntimeError if nothing was captured.
         """
         if self._recorder is None:
             raise RuntimeError("debug_dump() of a graph that holds nothing: capture a step first")
@@ -410,7 +410,7 @@ def make_graphed_callables(
     Raises
     ------
     TypeError
-        For samples that are no tensors.
+        For samples that are not tensors.
     RuntimeError
         For operations that a graph cannot hold, and for tensors without a gradient.
     """

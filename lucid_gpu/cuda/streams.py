@@ -66,7 +66,7 @@ class Stream:
     Raises
     ------
     RuntimeError
-        Where there is no GPU.
+        If there is no GPU.
     """
 
     device: _device
@@ -115,7 +115,7 @@ class Stream:
         Raises
         ------
         AcceleratorError
-            Where a kernel failed.
+            If a kernel failed.
         """
         self._flush()
         _wait_for(self._cupy)
@@ -287,9 +287,9 @@ class Event:
         Raises
         ------
         ValueError
-            Where one of them keeps no time, or was not recorded.
+            If one of them keeps no time, or was not recorded.
         RuntimeError
-            Where one of them has not happened yet.
+            If one of them has not happened yet.
         """
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")

@@ -173,7 +173,7 @@ def init_device_mesh(
     Raises
     ------
     RuntimeError
-        Where the shape has not as many places as there are ranks, or names are missing or twice.
+        If the shape has not as many places as there are ranks, or names are missing or twice.
     """
     if mesh_dim_names is not None and len(set(mesh_dim_names)) != len(mesh_dim_names):
         raise RuntimeError(f"Each mesh_dim_name must be unique, got {mesh_dim_names}")

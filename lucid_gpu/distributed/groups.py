@@ -282,7 +282,7 @@ def is_mpi_available() -> bool:
 
 
 def is_gloo_available() -> bool:
-    """Whether tensors of a CPU can travel: PyTorch's name for it, MPI here."""
+    """Whether tensors on the CPU can be sent; lucid_gpu sends them by MPI under this name."""
     return mpi.is_installed()
 
 

@@ -49,7 +49,7 @@ def check_op(name: str, op: Any, kind: dtype) -> ReduceOp:
     Raises
     ------
     RuntimeError, ValueError
-        Where it does not.
+        If it does not.
     """
     if not isinstance(op, ReduceOp):
         raise TypeError(f"{name}: op must be a ReduceOp such as ReduceOp.SUM, got {op!r}")

@@ -48,7 +48,7 @@ def find(backend: str, init_method: str | None, rank: int, size: int, timeout: t
     Raises
     ------
     ValueError
-        Where something is missing.
+        If something is missing.
     RuntimeError
         For an ``init_method`` that is not known.
     """

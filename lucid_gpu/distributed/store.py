@@ -240,7 +240,7 @@ class TCPStore(Store):
     Raises
     ------
     DistNetworkError
-        Where the port is taken, nobody listens there, or the secret differs.
+        If the port is taken, nobody listens there, or the secret differs.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ class Transform:
         Raises
         ------
         ValueError
-            Where arguments and results differ in it.
+            If arguments and results differ in it.
         """
         if self.domain.event_dim == self.codomain.event_dim:
             return int(self.domain.event_dim)

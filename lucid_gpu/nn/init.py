@@ -70,7 +70,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     Raises
     ------
     ValueError
-        For another name, and a slope that is no number.
+        For another name, and a slope that is not a number.
     """
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
@@ -202,7 +202,7 @@ def kaiming_uniform_(
     mode : {"fan_in", "fan_out"}
         Whether the forward or the backward signal keeps its variance.
     nonlinearity : str
-        As for `calculate_gain`.
+        See `calculate_gain`.
     generator : Generator, optional
 
     Raises

@@ -53,7 +53,7 @@ def linear_cross_entropy(
     Raises
     ------
     RuntimeError
-        Where shapes do not fit each other.
+        If shapes do not fit each other.
     """
     _check_shapes(input, linear_weight, linear_bias)
     classes, positions = linear_weight.shape[0], tuple(linear_weight.shape[1:-1])

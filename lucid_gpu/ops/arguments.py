@@ -283,7 +283,7 @@ def _other_type(result: Tensor, out: Tensor, name: str) -> str:
 def type_for(dtype: Any, out: Tensor | None) -> Any:
     """The type of what a function that makes numbers computes: that of ``out``, where there is one.
 
-    RuntimeError where both are given and differ.
+    RuntimeError if both are given and differ.
     """
     if out is None:
         return dtype

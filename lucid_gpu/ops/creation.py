@@ -305,9 +305,9 @@ def full(
     Raises
     ------
     RuntimeError
-        For negative extents; MemoryError where the memory is not to be had.
+        For negative extents; MemoryError if the memory is not to be had.
     TypeError
-        For a ``size`` that is no integers.
+        For a ``size`` that is not a sequence of integers.
     """
     shape = _shape((size,))
     where = resolve(device, options.get("out"))
@@ -409,7 +409,7 @@ def empty(
 ) -> Tensor:
     """A tensor of shape ``size`` that holds what the memory held; ``options`` as of `zeros`.
 
-    TypeError for a ``size`` that is no integers; RuntimeError for negative ones.
+    TypeError for a ``size`` that is not a sequence of integers; RuntimeError for negative ones.
     """
     where = resolve(device, options.get("out"))
     dtype = type_for(dtype, options.get("out"))

@@ -39,7 +39,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     Raises
     ------
     RuntimeError
-        Where the two dimensions are one.
+        If the two dimensions are one.
     IndexError
         For an invalid dimension.
     """

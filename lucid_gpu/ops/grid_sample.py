@@ -224,7 +224,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     size : sequence of int
         ``(n, c, h, w)`` or ``(n, c, d, h, w)`` of what `grid_sample` is to give.
     align_corners : bool, optional
-        As for `grid_sample`.
+        See `grid_sample`.
 
     Returns
     -------

@@ -165,7 +165,7 @@ def triu_indices(
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Positions in a flattened tensor as positions along its dimensions, ``shape``.
 
-    TypeError for positions that are no integers; ValueError for a negative extent.
+    TypeError for positions that are not integers; ValueError for a negative extent.
 
     One tensor for each, of the shape of ``indices``.
     """

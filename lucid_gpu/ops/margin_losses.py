@@ -79,7 +79,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     RuntimeError
         For integers.
     IndexError
-        Where there is no such dimension.
+        If there is no such dimension.
     """
     common = dt.promote_types(x1.dtype, x2.dtype)
     if common.category < 2:

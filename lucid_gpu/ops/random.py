@@ -104,7 +104,7 @@ def randn(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor of shape ``sizes`` of standard normal random numbers; parameters as for `rand`.
+    """A tensor of shape ``sizes`` of standard normal random numbers; parameters as in `rand`.
 
     RuntimeError for a negative size; TypeError for sizes that are invalid or not integers.
     """
@@ -183,7 +183,7 @@ def randperm(
     """A vector of the integers below ``n`` in random order, int64 if no type is given.
 
     RuntimeError for a negative ``n``, and one that the type does not hold; TypeError for an ``n``
-    that is no integer; NotImplementedError for complex types.
+    that is not an integer; NotImplementedError for complex types.
     """
     (n,) = _shape_of("randperm", (n,))
     dtype = type_for(dtype, out)

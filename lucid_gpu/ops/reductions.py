@@ -42,7 +42,7 @@ def normalise_dim(dim: int, rank: int) -> int:
     IndexError
         With PyTorch's sentence, where there is no such dimension.
     TypeError
-        Where it is no integer.
+        If it is no integer.
     """
     if type(dim) is not int:
         dim = _integer(dim)

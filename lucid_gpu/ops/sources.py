@@ -42,7 +42,7 @@ def asarray(
     Raises
     ------
     ValueError
-        Where ``copy`` is False and the result cannot share the memory.
+        If ``copy`` is False and the result cannot share the memory.
     """
     given = None if isinstance(obj, np.generic) else shared(obj)
     if isinstance(obj, (bytes, bytearray, memoryview, array)):
@@ -81,7 +81,7 @@ def frombuffer(
     Raises
     ------
     ValueError
-        Where the buffer has no such elements, and for what is no buffer.
+        If the buffer has no such elements, and for what is no buffer.
     """
     try:
         size = memoryview(buffer).nbytes

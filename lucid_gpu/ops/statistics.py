@@ -358,7 +358,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     RuntimeError
         For another rank, negative numbers, weights of another length, and a negative ``minlength``.
     NotImplementedError
-        For types that are no integers.
+        For types that are not integers.
     """
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")

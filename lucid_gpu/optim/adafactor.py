@@ -41,7 +41,7 @@ class Adafactor(Optimizer):
     Raises
     ------
     ValueError
-        For settings that cannot be.
+        For invalid settings.
     """
 
     _numbers = ("step",)

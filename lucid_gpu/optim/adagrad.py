@@ -23,7 +23,7 @@ class Adagrad(Optimizer):
     params : iterable of Tensor, any shapes, or of dict
     lr, lr_decay, weight_decay : float
     initial_accumulator_value : float
-        What ``v`` begins with.
+        The initial value of ``v``.
     eps : float
     foreach, maximize, differentiable, fused
         See `Adam`.

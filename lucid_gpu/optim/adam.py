@@ -39,7 +39,7 @@ class Adam(Optimizer):
     Raises
     ------
     ValueError
-        For rates, betas and other settings that cannot be; what else `Optimizer` refuses.
+        For rates, betas and other invalid settings; what else `Optimizer` refuses.
     """
 
     _numbers = ("step",)

@@ -49,7 +49,7 @@ class Muon(Optimizer):
     Raises
     ------
     ValueError
-        For settings that cannot be, and parameters that are no matrices.
+        For invalid settings, and parameters that are not matrices.
     """
 
     _takes_complex = False

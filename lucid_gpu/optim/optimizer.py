@@ -113,7 +113,7 @@ class Optimizer(Hooked):
         TypeError
             For anything but a tensor.
         ValueError
-            For tensors that are no leaves or in another group, and for missing settings.
+            For tensors that are not leaves or in another group, and for missing settings.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
@@ -336,7 +336,7 @@ class Optimizer(Hooked):
         Raises
         ------
         ValueError
-            Where the groups differ in number or size. Nothing has been loaded then.
+            If the groups differ in number or size. Nothing has been loaded then.
         """
         state_dict = changed_by(self._loading, self, dict(state_dict))
         groups = state_dict["param_groups"]

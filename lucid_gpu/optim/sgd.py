@@ -34,7 +34,7 @@ class SGD(Optimizer):
     Raises
     ------
     ValueError
-        For rates and other settings that cannot be, and Nesterov's step without momentum or
+        For invalid rates and other settings, and Nesterov's step without momentum or
         dampened.
     """
 

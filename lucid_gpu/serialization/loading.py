@@ -52,7 +52,7 @@ def load(
         For a damaged file, one of another kind, and one that would run code. The message is one
         sentence.
     OSError
-        Where the file cannot be read.
+        If the file cannot be read.
     ValueError
         For ``mmap`` of what is no path.
     AttributeError

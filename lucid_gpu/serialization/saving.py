@@ -46,13 +46,13 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
     TypeError
         For an object that cannot be pickled; the message says where in ``obj`` it is.
     OSError
-        Where the file cannot be written.
+        If the file cannot be written.
     AttributeError
         For anything but a path or a file open for writing bytes.
     FileNotFoundError
-        Where the folder is not there.
+        If the folder is not there.
     PermissionError
-        Where the file must not be written.
+        If the file must not be written.
     IsADirectoryError
         For a path that names a folder.
     """

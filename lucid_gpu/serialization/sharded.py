@@ -171,7 +171,7 @@ def load(
     Raises
     ------
     CheckpointError
-        Where there is no whole checkpoint, or tensors differ in shape.
+        If there is no whole checkpoint, or tensors differ in shape.
     RuntimeError
         For a name that the checkpoint does not have. Nothing has been written then.
     """

@@ -47,7 +47,7 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     Raises
     ------
     RuntimeError
-        Where one is sparse and not both are matrices.
+        If one is sparse and not both are matrices.
     TypeError
         For anything but a tensor.
     """

@@ -119,7 +119,7 @@ class Node:
 
     @property
     def _input_metadata(self) -> Sequence[Any]:
-        """What has the shape, dtype and device of the gradients that arrive: one an output."""
+        """What has the shape, dtype and device of the gradients that arrive, for each output."""
         return ()
 
     def _sequence_nr(self) -> int:

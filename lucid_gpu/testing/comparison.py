@@ -54,9 +54,9 @@ def assert_close(
     Raises
     ------
     AssertionError
-        Where something differs; it says what, by how much and where.
+        If something differs; it says what, by how much and where.
     ValueError
-        Where only one of ``rtol`` and ``atol`` is given.
+        If only one of ``rtol`` and ``atol`` is given.
     TypeError
         For values that cannot be compared.
     """

@@ -69,7 +69,7 @@ def download_url_to_file(
     Raises
     ------
     RuntimeError
-        Where the hash is another.
+        If the hash is another.
     """
     sha = hashlib.sha256()
     path = os.path.expanduser(dst)

@@ -439,7 +439,7 @@ class Module:
         return module
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter with a dotted name; AttributeError where there is none."""
+        """The parameter with a dotted name; AttributeError if there is none."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
         found = owner._parameters.get(name)
@@ -450,7 +450,7 @@ class Module:
         return found
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer with a dotted name, of any shape; AttributeError where there is none."""
+        """The buffer with a dotted name, of any shape; AttributeError if there is none."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
         found = owner._buffers.get(name)
@@ -468,7 +468,7 @@ class Module:
         ValueError
             For an empty name, and what is no module.
         AttributeError
-            Where there is nothing to put it in, something else stands, or with ``strict`` nothing.
+            If there is nothing to put it in, something else stands, or with ``strict`` nothing.
         """
         if not target:
             raise ValueError("Cannot set the submodule without a target name!")
@@ -618,7 +618,7 @@ class Module:
         Raises
         ------
         RuntimeError
-            Where a hook that is to change the dictionary returns another.
+            If a hook that is to change the dictionary returns another.
         """
         if args:
             warnings.warn(

@@ -182,7 +182,7 @@ class ParameterDict(Module):
         return ParameterDict((key, default) for key in keys)
 
     def pop(self, key: str) -> Any:
-        """Remove and return a parameter; AttributeError where there is none."""
+        """Remove and return a parameter; AttributeError if there is none."""
         value = self[key]
         del self[key]
         return value

@@ -169,7 +169,7 @@ class EmbeddingBag(_Table):
     ----------
     num_embeddings, embedding_dim : int
     max_norm, norm_type, scale_grad_by_freq, sparse
-        As for `Embedding`.
+        See `Embedding`.
     mode : {"mean", "sum", "max"}
     include_last_offset : bool
         Whether the last offset is where the last bag ends.

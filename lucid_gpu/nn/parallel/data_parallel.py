@@ -30,7 +30,7 @@ class DataParallel(Module):
     Raises
     ------
     NotImplementedError
-        Where several GPUs are asked for.
+        If several GPUs are asked for.
     """
 
     def __init__(

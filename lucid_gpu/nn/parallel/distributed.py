@@ -61,7 +61,7 @@ class DistributedDataParallel(Module, Joinable):
     Raises
     ------
     RuntimeError
-        Where nothing requires grad, or ranks have other parameters.
+        If nothing requires grad, or ranks have other parameters.
     """
 
     def __init__(
@@ -434,7 +434,7 @@ class DistributedDataParallel(Module, Joinable):
         Raises
         ------
         RuntimeError
-            Where there is a hook already.
+            If there is a hook already.
         TypeError
             For an argument that is not callable.
         """

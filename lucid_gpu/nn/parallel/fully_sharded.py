@@ -757,7 +757,7 @@ def register_fsdp_forward_method(module: Module, method_name: str) -> None:
     Raises
     ------
     ValueError
-        Where the module has no such method. Modules that are not sharded are left as they are.
+        If the module has no such method. Modules that are not sharded are left as they are.
     """
     if not isinstance(module, FSDPModule):
         return

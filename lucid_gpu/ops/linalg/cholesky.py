@@ -53,7 +53,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     Raises
     ------
     LinAlgError
-        Where a matrix is not positive-definite.
+        If a matrix is not positive-definite.
     RuntimeError
         For anything but square matrices of floating point numbers.
     """

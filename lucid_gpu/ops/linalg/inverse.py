@@ -196,7 +196,7 @@ def solve_triangular(
     RuntimeError
         For shapes or types that do not fit each other.
     TypeError
-        For a ``B`` that is no tensor.
+        For a ``B`` that is not a tensor.
     """
     name = "linalg.solve_triangular"
     require_square(name, input)

@@ -61,7 +61,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
     Raises
     ------
     RuntimeError
-        Where a pivot is zero, and without pivoting.
+        If a pivot is zero, and without pivoting.
     """
     factors, pivots, info = lu_factor_ex(A, pivot=pivot)
     if info.any():

@@ -54,7 +54,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     full_matrices : bool
         Whether ``U`` and ``Vh`` are square, or have ``min(m, n)`` columns and rows.
     driver : str, optional
-        Taken for PyTorch's sake; the libraries choose their algorithm themselves.
+        Accepted for compatibility; the libraries choose their algorithm themselves.
 
     Raises
     ------

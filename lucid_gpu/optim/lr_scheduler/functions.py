@@ -21,7 +21,7 @@ class LambdaLR(LRScheduler):
     ----------
     optimizer : Optimizer
     lr_lambda : callable or list of callables
-        One for all groups, or one for each. Of objects that are no functions, a state dict has the
+        One for all groups, or one for each. Of objects that are not functions, a state dict has the
         attributes; of functions, nothing.
     last_epoch : int
 
