@@ -63,7 +63,7 @@ def backward(
     RuntimeError
         If nothing requires grad, a cotangent does not fit, or the graph was freed.
     TypeError
-        For ``inputs`` that are a mapping and no dict, and for what is no sequence of tensors.
+        For ``inputs`` that are a mapping and no dict, and for anything but a sequence of tensors.
     """
     if state.transforms:
         raise RuntimeError(BACKWARD_INSIDE)

@@ -92,7 +92,7 @@ class FunctionCtx(Node):
     def mark_dirty(self, *inputs: Tensor) -> None:
         """Say that forward changed these inputs in place; it must return them too.
 
-        RuntimeError for what is no tensor.
+        RuntimeError for anything but a tensor.
         """
         for i, tensor in enumerate(inputs):
             if not isinstance(tensor, Tensor):
@@ -105,7 +105,7 @@ class FunctionCtx(Node):
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """Say that these outputs have no gradient; backward gets one, of their shape, for each.
 
-        RuntimeError for what is no tensor.
+        RuntimeError for anything but a tensor.
         """
         for output in outputs:
             if not isinstance(output, Tensor):
@@ -118,7 +118,7 @@ class FunctionCtx(Node):
     def set_materialize_grads(self, value: bool) -> None:
         """Whether undefined output gradients arrive as zeros (the default) or as None.
 
-        TypeError for what is no bool.
+        TypeError for anything but a bool.
         """
         if not isinstance(value, bool):
             raise TypeError(

@@ -67,7 +67,7 @@ def grad(
     TypeError
         For inputs that are a mapping other than a dict, or anything but a sequence of tensors.
     ValueError
-        If ``materialize_grads`` is asked for and ``allow_unused`` is False.
+        If ``materialize_grads`` is True and ``allow_unused`` is False.
     """
     if materialize_grads and allow_unused is False:
         raise ValueError(

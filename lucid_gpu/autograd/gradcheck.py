@@ -576,7 +576,7 @@ def gradgradcheck(
 ) -> bool:
     """Check second derivatives: `gradcheck` of the gradient, by inputs and output gradients.
 
-    What is not listed is as in `gradcheck`.
+    The other parameters are those of `gradcheck`.
 
     Parameters
     ----------

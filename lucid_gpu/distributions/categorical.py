@@ -35,7 +35,7 @@ class Categorical(Distribution):
     Raises
     ------
     ValueError
-        For both or none of them, and for one of no dimension.
+        For both or none of them, and for a 0-d one.
     """
 
     arg_constraints: Any = {"probs": constraints.simplex, "logits": constraints.real_vector}

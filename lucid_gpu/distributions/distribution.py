@@ -238,7 +238,7 @@ class Distribution:
         return self._log_prob(value)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of no more than ``value``; shapes and errors as of `log_prob`.
+        """The probability of no more than ``value``; shapes and errors as in `log_prob`.
 
         Raises
         ------

@@ -181,7 +181,7 @@ def jacfwd(
     Raises
     ------
     RuntimeError
-        If ``func`` returns what is no tensor.
+        If ``func`` returns anything but tensors.
     """
 
     @functools.wraps(func)

@@ -112,7 +112,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
     Raises
     ------
     RuntimeError
-        If ``func`` returns what is no tensor.
+        If ``func`` returns anything but tensors.
     """
     output, pull, aux = _pullback(func, primals, tuple(range(len(primals))), has_aux, {})
     return (output, pull, aux) if has_aux else (output, pull)
@@ -148,7 +148,7 @@ def jacrev(
     ValueError
         For a ``chunk_size`` that is not above 0.
     RuntimeError
-        If ``func`` returns what is no tensor.
+        If ``func`` returns anything but tensors.
     """
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
@@ -244,7 +244,7 @@ def _without_aux(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
 
 
 def check_outputs(name: str, call: str, outputs: list[Any]) -> None:
-    """Refuse what has no derivative: no output at all, and what is no tensor."""
+    """Refuse what has no derivative: no output at all, and anything but a tensor."""
     if not outputs or outputs == [None]:
         raise RuntimeError(
             f"{name}: Expected f to be a function that has non-empty output (got output = "

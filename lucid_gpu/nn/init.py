@@ -160,7 +160,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Normal numbers of variance ``gain^2 * 2 / (fan_in + fan_out)``, for shape (out, in, *window).
 
-    All else is as of `xavier_uniform_`.
+    All else is as in `xavier_uniform_`.
     """
     return _xavier(tensor, gain, _spread_normal, generator)
 

@@ -300,7 +300,7 @@ def full(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """A tensor of shape ``size``, of one number; ``options`` as of `zeros`.
+    """A tensor of shape ``size``, of one number; ``options`` as in `zeros`.
 
     Raises
     ------
@@ -393,7 +393,7 @@ zeros.__doc__ = """A tensor of zeros, of shape ``size``: ints or a sequence.
 
 ``options`` are ``out=``, a tensor to write; ``pin_memory=True`` for page-locked memory;
 ``memory_format=``; and ``layout=``, which must be strided. RuntimeError for a negative extent,
-TypeError for one that is no integer.
+TypeError for one that is not an integer.
 """
 ones = _filled(1)
 ones.__name__, ones.__doc__ = "ones", "A tensor of ones, of shape ``size``; otherwise as `zeros`."
@@ -407,7 +407,7 @@ def empty(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """A tensor of shape ``size`` that holds what the memory held; ``options`` as of `zeros`.
+    """A tensor of shape ``size`` that holds what the memory held; ``options`` as in `zeros`.
 
     TypeError for a ``size`` that is not a sequence of integers; RuntimeError for negative ones.
     """
@@ -659,7 +659,7 @@ def eye(
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
-    """A 0-d tensor; ``options`` as of `full`."""
+    """A 0-d tensor; ``options`` as in `full`."""
     d = get_default_dtype() if dtype is None else dtype
     return full((), s, dtype=d, device=device, **options)
 

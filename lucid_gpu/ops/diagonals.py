@@ -151,7 +151,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal.
 
-    RuntimeError for what is no matrix; NotImplementedError for bool.
+    RuntimeError for anything but a matrix; NotImplementedError for bool.
     """
     if input.ndim != 2:
         raise RuntimeError("trace: expected a matrix")

@@ -23,14 +23,14 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         An array of NumPy, CuPy, PyTorch, JAX ... On a GPU the current stream waits for the one its
         values are computed on.
     device : device or str, optional
-        Where the tensor shall be; that of ``ext_tensor`` by default.
+        The device of the result; by default that of ``ext_tensor``.
     copy : bool, optional
         True copies, False refuses to; None copies only from one device to another.
 
     Raises
     ------
     BufferError
-        If the other library does not give its memory away: PyTorch's tensors that require grad.
+        If the other library does not share its memory, as PyTorch for tensors that require grad.
     TypeError
         For element types that no tensor has.
     ValueError

@@ -79,8 +79,8 @@ def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
 
 _GIVES = {"float": "; integers count as floats", **dict.fromkeys(_TESTS, ": bool")}
 _OF_TWO = (
-    "\n\nThe two broadcast: RuntimeError for shapes that do not, TypeError for what is neither a "
-    "tensor nor a number."
+    "\n\nThe two broadcast: RuntimeError for shapes that do not, TypeError for anything but "
+    "tensors and numbers."
 )
 
 

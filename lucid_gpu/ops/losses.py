@@ -137,7 +137,7 @@ def l1_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """Mean absolute error: ``abs(input - target)``, reduced; all else as of `mse_loss`."""
+    """Mean absolute error: ``abs(input - target)``, reduced; all else as in `mse_loss`."""
     reduction = reduction_of(size_average, reduce, reduction)
     _same_size("l1_loss", input, target)
     return _weighted((input - target).abs(), input, weight, reduction)

@@ -415,7 +415,7 @@ def _reshape_strided_batched(
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in another order, as a view: of shape ``(x.shape[d] for d in dims)``.
 
-    RuntimeError where ``dims`` does not name each dimension once; TypeError for what is no integer;
+    RuntimeError if ``dims`` does not name each dimension once; TypeError for non-integers;
     IndexError for a dimension that there is not.
     """
     order = _order(_sizes(order if dims is None else (dims,)), input.ndim)
@@ -688,7 +688,7 @@ def cat(
 ) -> Tensor:
     """Tensors joined along a dimension they may differ in.
 
-    RuntimeError for 0-d tensors, and shapes that differ elsewhere; TypeError for what is no tensor;
+    RuntimeError for 0-d tensors, and shapes that differ elsewhere; TypeError for non-tensors;
     ValueError without tensors; IndexError for a ``dim`` that there is not.
     """
     if axis is not None or out is not None:
@@ -832,7 +832,7 @@ def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
 def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in reverse order, as a copy of the same shape.
 
-    RuntimeError for a dimension given twice; TypeError for what is no integer.
+    RuntimeError for a dimension given twice; TypeError for anything but an integer.
     """
     if dims is None and not order:
         raise TypeError('flip() missing 1 required positional arguments: "dims"')

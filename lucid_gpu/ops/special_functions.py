@@ -145,7 +145,7 @@ def float_power_(self: Tensor, exponent: Any) -> Tensor:
 
 @op
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
-    """Of each element: 0 below zero, 1 above, ``values`` at it; the two broadcast.
+    """0 for negative elements, 1 for positive ones, ``values`` for zero; the two broadcast.
 
     RuntimeError for complex tensors, and two types.
     """

@@ -24,7 +24,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
     A sparse leaf gets a dense gradient, as in PyTorch; `lucid_gpu.sparse.mm` gives it a sparse one.
 
-    TypeError for what is no tensor.
+    TypeError for anything but a tensor.
     """
     return _matmul(input, other, "matmul", "MmBackward0")
 

@@ -77,7 +77,7 @@ class _Numbered(Module):
         return self
 
     def extend(self, modules: Iterable[Module]) -> Any:
-        """Add modules at the end, all or none; returns self. TypeError for what is no iterable."""
+        """Append all modules of an iterable, or none; returns self. TypeError for anything else."""
         if not isinstance(modules, Iterable):
             raise TypeError(
                 f"{type(self).__name__}.extend should be called with an iterable, but got "

@@ -158,7 +158,7 @@ class Module:
         """Call ``hook(module, grad_input, grad_output)`` when a gradient has passed the module.
 
         What it returns replaces ``grad_input``, a tuple with one gradient for each positional
-        argument (None for what is no tensor).
+        argument (None for anything but a tensor).
         """
         return register(self._backward_hooks, hook, prepend)
 
@@ -466,7 +466,7 @@ class Module:
         Raises
         ------
         ValueError
-            For an empty name, and what is no module.
+            For an empty name, and anything but a module.
         AttributeError
             If there is nothing to put it in, something else stands, or with ``strict`` nothing.
         """
@@ -492,7 +492,7 @@ class Module:
         return self
 
     def train(self: _M, mode: bool = True) -> _M:
-        """Set `training` here and below; ValueError for what is no bool."""
+        """Set `training` here and below; ValueError for anything but a bool."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         for module in self.modules():

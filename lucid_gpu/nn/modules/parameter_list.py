@@ -82,7 +82,7 @@ class ParameterList(Module):
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Add values at the end; returns self. TypeError for what is no iterable, and a tensor."""
+        """Append the values of an iterable; returns self. TypeError for anything else and tensors."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(
                 "ParameterList.extend should be called with an iterable, but got "

@@ -30,7 +30,7 @@ class DataParallel(Module):
     Raises
     ------
     NotImplementedError
-        If several GPUs are asked for.
+        For several devices.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class DistributedDataParallel(Module, Joinable):
     gradient_as_bucket_view : bool
         Let ``.grad`` be a view of the memory that travels: gradients take no memory beside it, and
         what backward adds to a gradient that is there is not copied. Zero gradients with
-        ``set_to_none=False`` for that. `detach_` of such a gradient raises, as of any view.
+        ``set_to_none=False`` for that. `detach_` of such a gradient raises, as for any view.
     static_graph : bool
         Each backward writes the same gradients, as often as the first did: parameters may be
         unused, and used by several checkpoints. The first backward's buckets travel at its end.

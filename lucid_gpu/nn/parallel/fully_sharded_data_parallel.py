@@ -266,7 +266,7 @@ class FullyShardedDataParallel(Module):
             yield name.replace(_PREFIX, ""), buffer
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """As of ``module``, whole tensors by default; all ranks call it then.
+        """The state dict of ``module``, by default of whole tensors; all ranks must call it then.
 
         See `state_dict_type`.
         """

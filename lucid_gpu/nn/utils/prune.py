@@ -255,7 +255,7 @@ class RandomUnstructured(BasePruningMethod):
 
 
 class L1Unstructured(BasePruningMethod):
-    """The elements of least magnitude; parameter and errors as of `RandomUnstructured`."""
+    """The elements of least magnitude; parameter and errors as in `RandomUnstructured`."""
 
     PRUNING_TYPE = "unstructured"
 

@@ -66,7 +66,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
 
     The factor of such a matrix is NaN.
 
-    RuntimeError for what is no square matrices of floating point numbers.
+    RuntimeError for anything but square matrices of floating point numbers.
     """
     return _factor(input, upper, "linalg.cholesky_ex", check_errors)
 

@@ -160,7 +160,7 @@ batching(_signed_logarithm)(on_value)
 def logdet(input: Tensor) -> Tensor:
     """The logarithm of each matrix's determinant: NaN where negative, ``-inf`` where it is zero.
 
-    RuntimeError for what is no square matrices of floating point numbers.
+    RuntimeError for anything but square matrices of floating point numbers.
     """
     sign, size = _signed_logarithm(input, "logdet")
     if input.dtype.is_complex:

@@ -52,7 +52,7 @@ def eigh(input: Tensor, UPLO: str = "L") -> Eigen:
     Raises
     ------
     RuntimeError
-        For another ``UPLO``, and for what is no square matrices.
+        For another ``UPLO``, and for anything but square matrices.
     """
     _check(input, "linalg.eigh", UPLO)
     values, vectors = linalg.call("eigh", input.device, input.array, UPLO=UPLO.upper())
@@ -90,7 +90,7 @@ def _from_vectors(V: Any, L: Any, g_L: Any, g_V: Any) -> Any:
 def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues, ascending, of Hermitian matrices, shape (..., n).
 
-    RuntimeError for another ``UPLO``, and for what is no square matrices.
+    RuntimeError for another ``UPLO``, and for anything but square matrices.
     """
     if input.requires_grad or input._wrapper is not None:
         return eigh(input, UPLO).eigenvalues

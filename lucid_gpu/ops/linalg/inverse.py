@@ -319,7 +319,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is ``L``, shape (..., n, n).
 
-    RuntimeError for what is no square matrices; NotImplementedError for 16-bit floats.
+    RuntimeError for anything but square matrices; NotImplementedError for 16-bit floats.
     """
     require_matrices("cholesky_inverse", L)
     require_square("cholesky_inverse", L)
