@@ -179,7 +179,9 @@ def pytest_report_header(config: pytest.Config) -> str:
     )
 
 
-def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str | list[str]:
+def pytest_report_collectionfinish(
+    config: pytest.Config, items: list[pytest.Item]
+) -> str | list[str]:
     count = sum("device" in getattr(item, "fixturenames", ()) for item in items)
     if config.getoption("--standin") or config.getoption("--driver"):
         return f"{count} tests over the stand-in; no test runs on a GPU"
