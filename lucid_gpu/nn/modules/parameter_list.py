@@ -82,7 +82,7 @@ class ParameterList(Module):
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Append the values of an iterable; TypeError for a tensor or non-iterable. Returns self."""
+        """Append an iterable of values; TypeError for a tensor or non-iterable. Returns self."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(
                 "ParameterList.extend should be called with an iterable, but got "
