@@ -26,7 +26,7 @@ __all__ = ["Function", "FunctionCtx", "FunctionMeta", "InplaceFunction", "once_d
 
 
 class FunctionCtx(Node):
-    """What `Function.forward` and `Function.backward` share for one call.
+    """The state that `Function.forward` and `Function.backward` of one call share.
 
     Attributes
     ----------
@@ -405,7 +405,7 @@ class FunctionMeta(type):
 
 
 class Function(metaclass=FunctionMeta):
-    """Base of functions with a gradient of their own.
+    """Base class of functions with a custom gradient.
 
     Subclasses define static methods ``forward(ctx, *args)``, or ``forward(*args)`` with
     ``setup_context(ctx, inputs, output)``, and ``backward(ctx, *grad_outputs)``; they are called

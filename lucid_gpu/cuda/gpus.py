@@ -87,13 +87,13 @@ def is_initialized() -> bool:
 
 
 def device_count() -> int:
-    """How many GPUs there are; 0 where none can be used."""
+    """The number of GPUs; 0 if none can be used."""
     count: int = cupy().cuda.runtime.getDeviceCount() if is_available() else 0
     return count
 
 
 def current_device() -> int:
-    """The number of the GPU that ``"cuda"`` means now."""
+    """The index of the GPU that ``"cuda"`` refers to."""
     return backend(_device("cuda")).current_index()
 
 
@@ -159,7 +159,7 @@ class device_of(device):
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What the driver says of a GPU, under PyTorch's names.
+    """Properties of a GPU, under PyTorch's names.
 
     Attributes
     ----------
@@ -208,12 +208,12 @@ _FIELDS = {
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """What the driver says of a GPU.
+    """The properties of a GPU.
 
     Raises
     ------
     AssertionError
-        For a number that no GPU has.
+        For an index without a GPU.
     """
     index, count = index_of(device), cupy().cuda.runtime.getDeviceCount()
     if index >= count:

@@ -351,7 +351,7 @@ def _lend(tensor: Tensor) -> tuple[Any, int]:
 
 
 class graph:
-    """Captures what is computed inside of its ``with`` block into a graph.
+    """Capture the work inside a ``with`` block into a graph.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ def kernel(
 
 
 class UserKernel:
-    """What `kernel` makes; call it with the arguments of its signature.
+    """A kernel made by `kernel`; call it with the arguments of its signature.
 
     Attributes
     ----------

@@ -47,7 +47,7 @@ _lock = threading.Lock()
 
 
 class Stream:
-    """A sequence of work on one GPU, beside other streams.
+    """A queue of work on one GPU, concurrent with other streams.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def _wait_for(waited: Any) -> None:
 
 
 class Event:
-    """A mark in a stream: to wait for, to ask about, to measure time from and to.
+    """A mark in a stream, to wait for, to query, and to measure times between.
 
     Parameters
     ----------
@@ -310,14 +310,14 @@ class Event:
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream that work on a GPU goes to now, on the calling thread."""
+    """The stream that a GPU uses now, on the calling thread."""
     index = index_of(device)
     found: Stream = _wrapped(Stream, cupy().cuda.get_current_stream(index), index)
     return found
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The stream that work on a GPU goes to where none was chosen."""
+    """The stream that a GPU uses unless another one is chosen."""
     index = index_of(device)
     found: Stream = _wrapped(Stream, cupy().cuda.Stream.null, index)
     return found

@@ -10,7 +10,7 @@ __all__ = ["GradBucket"]
 
 
 class GradBucket:
-    """Gradients that travel together, in one flat tensor.
+    """Gradients that are sent together, as one flat tensor.
 
     Parameters
     ----------

@@ -333,7 +333,7 @@ def resolved(group: Any, name: str = "") -> ProcessGroup | None:
 
 
 def get_rank(group: Any = None) -> int:
-    """This process's rank in a group, -1 where it is not in it."""
+    """The rank of this process in a group, or -1 if it is not a member."""
     found = resolved(group)
     return -1 if found is None else found.rank()
 

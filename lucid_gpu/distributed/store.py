@@ -33,7 +33,7 @@ def as_bytes(value: str | bytes) -> bytes:
 
 
 class Store:
-    """Keys and values shared by ranks; a subclass says where they lie.
+    """Keys and values shared by ranks; the base class of the stores.
 
     Attributes
     ----------

@@ -54,7 +54,7 @@ Member = tuple[Tensor, Tensor, dict[str, Any]]  # a parameter, its gradient, its
 
 
 class Optimizer(Hooked):
-    """Changes parameters by their gradients.
+    """Base class of optimizers, which change parameters by their gradients.
 
     A subclass gives `defaults` to ``__init__`` and defines `_update`, which says for the members of
     one group, each a parameter with its gradient and state, what the new values are; or it defines
@@ -71,7 +71,7 @@ class Optimizer(Hooked):
     ----------
     param_groups : list of dict
     state : dict of Tensor to dict
-        What is remembered of each parameter.
+        The state of each parameter.
 
     Raises
     ------

@@ -83,9 +83,9 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Call a function and keep nothing of it for backward but its arguments.
+    """Call a function, and keep only its arguments for backward.
 
-    What its gradient needs is computed again, by calling it again, when backward gets there.
+    Backward calls the function again to recompute the values that its gradient needs.
 
     Parameters
     ----------

@@ -315,18 +315,18 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTransposeNd):
-    """Filters put onto each place of signals, and added up: the adjoint of `Conv1d`."""
+    """Transposed convolution of signals, the adjoint of `Conv1d`."""
 
     _rank = 1
 
 
 class ConvTranspose2d(_ConvTransposeNd):
-    """Filters put onto each place of images, and added up: the adjoint of `Conv2d`."""
+    """Transposed convolution of images, the adjoint of `Conv2d`."""
 
     _rank = 2
 
 
 class ConvTranspose3d(_ConvTransposeNd):
-    """Filters put onto each place of volumes, and added up: the adjoint of `Conv3d`."""
+    """Transposed convolution of volumes, the adjoint of `Conv3d`."""
 
     _rank = 3

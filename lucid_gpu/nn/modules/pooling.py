@@ -291,19 +291,19 @@ class _MaxUnpool(_Pool):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Numbers put where the maxima of a signal were, zeros elsewhere."""
+    """Place values at the positions of the maxima of a `MaxPool1d`, and zeros elsewhere."""
 
     _rank = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Numbers put where the maxima of an image were, zeros elsewhere."""
+    """Place values at the positions of the maxima of a `MaxPool2d`, and zeros elsewhere."""
 
     _rank = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Numbers put where the maxima of a volume were, zeros elsewhere."""
+    """Place values at the positions of the maxima of a `MaxPool3d`, and zeros elsewhere."""
 
     _rank = 3
 

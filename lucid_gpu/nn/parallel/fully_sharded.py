@@ -402,7 +402,7 @@ class UnshardHandle:
 
 
 class FSDPModule(Module):
-    """What a module's class is derived from, too, once `fully_shard` was applied to it."""
+    """The additional base class of a module to which `fully_shard` was applied."""
 
     _fsdp_group: _Group
     _fsdp_policy: MixedPrecisionPolicy

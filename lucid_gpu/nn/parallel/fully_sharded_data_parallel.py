@@ -45,7 +45,7 @@ _PREFIX = "_fsdp_wrapped_module."
 
 
 class ShardingStrategy(enum.Enum):
-    """When parameters are in rows: always but in use, but from forward to backward, never."""
+    """When parameters are sharded: except in use, except from forward to backward, or never."""
 
     FULL_SHARD = 1
     SHARD_GRAD_OP = 2
@@ -122,7 +122,7 @@ class MixedPrecision:
 
 
 class FullyShardedDataParallel(Module):
-    """Calls ``module``, of whose parameters each rank keeps some rows; see `fully_shard`.
+    """Call a module of whose parameters each rank keeps some rows; see `fully_shard`.
 
     Parameters keep their names and are objects of their own, as with ``use_orig_params=True``.
 
