@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import multiprocessing
 import os
 import re
@@ -159,7 +160,9 @@ def settled(asked: Network, ask: Ask, judge: str, mine: Results) -> tuple[str, s
         return "judge", "it refuses the network in double precision"
     truth, *others = runs
     pairs = [[difference(a, b) for (_, a), (_, b) in zip(r, truth)] for r in others]
-    return off(mine, truth, [sum(column) for column in zip(*pairs)])
+    totals = [sum(column) for column in zip(*pairs)]
+    # Where roundings turn the judge's own numbers into NaN, any finite number may stand.
+    return off(mine, truth, [math.inf if math.isnan(total) else total for total in totals])
 
 
 def faults(asked: Network, ask: Ask, modes: Sequence[str]) -> list[Fault] | Refusal:

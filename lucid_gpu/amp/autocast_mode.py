@@ -174,8 +174,8 @@ def custom_fwd(
         if cast_inputs is None or not on:
             return forward(ctx, *args, **kwargs)
         with autocast(device_type, enabled=False):
-            given, named = _cast_all((args, kwargs), cast_inputs, device_type)
-            return forward(ctx, *given, **named)
+            cast_args, named = _cast_all((args, kwargs), cast_inputs, device_type)
+            return forward(ctx, *cast_args, **named)
 
     return decorated
 

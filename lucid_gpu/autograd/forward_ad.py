@@ -115,8 +115,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     ValueError
         For integers and bool.
     """
-    found = _level(level, "make_dual")
-    if found is None:
+    current = _level(level, "make_dual")
+    if current is None:
         raise RuntimeError(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
             "enter_dual_level() first."
@@ -134,17 +134,17 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Expected tangent to be on the device of its primal: got "
             f"{tangent.device} and {tensor.device}; move it with .to(...)"
         )
-    if wrapper_at(tangent, found) is not None:
+    if wrapper_at(tangent, current) is not None:
         raise RuntimeError(
             "Setting a forward grad that itself has a forward gradient at the same level 0 is not "
             "supported."
         )
-    if wrapper_at(tensor, found) is not None:
+    if wrapper_at(tensor, current) is not None:
         raise RuntimeError(
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the "
             "same level 0 is not supported."
         )
-    return found.make(view_as(tensor, tensor), laid_out_as(tensor, tangent))
+    return current.make(view_as(tensor, tensor), laid_out_as(tensor, tangent))
 
 
 def _check(tensor: Any, role: str) -> None:
@@ -200,14 +200,14 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     RuntimeError
         For another level than 0.
     """
-    found = _level(level, "unpack_dual")
+    current = _level(level, "unpack_dual")
     if not isinstance(tensor, Tensor):
         raise TypeError(
             f"unpack_dual(): argument 'dual' must be Tensor, not {type(tensor).__name__}"
         )
-    dual = None if found is None else wrapper_at(tensor, found)
-    if found is None or dual is None:
+    dual = None if current is None else wrapper_at(tensor, current)
+    if current is None or dual is None:
         return UnpackedDualTensor(tensor, None)
-    with bared(tensor, found):
+    with bared(tensor, current):
         primal = view_as(tensor, tensor)
     return UnpackedDualTensor(primal, dual.tangent)

@@ -192,17 +192,17 @@ class FunctionCtx(Node):
         if self._released:
             raise RuntimeError(SECOND_TIME)
         if self._saved_output:
-            found = tuple(
+            tensors = tuple(
                 [
                     s.unpack(self) if type(s) is SavedOutput else unpack((s,), self)[0]
                     for s in self._saved
                 ]
             )
         else:
-            found = unpack(self._saved, self)
+            tensors = unpack(self._saved, self)
         if self._recorded and state.grad:
-            return differentiable(self, found)
-        return found
+            return differentiable(self, tensors)
+        return tensors
 
     @property
     def _raw_saved_tensors(self) -> tuple[SavedTensor, ...]:
@@ -293,19 +293,19 @@ class FunctionCtx(Node):
 
     def _refuse(self, results: tuple[Any, ...]) -> NoReturn:
         """Say which result is no gradient for its input."""
-        for place, (result, program) in enumerate(zip(results, self._inputs, strict=True)):  # noqa: B007
+        for index, (result, program) in enumerate(zip(results, self._inputs, strict=True)):  # noqa: B007
             if result is not None and (program is None or not isinstance(result, Tensor)):
                 break
-        name = self._function._methods_of().parameter_names(place + 1)[place]
+        name = self._function._methods_of().parameter_names(index + 1)[index]
         if program is None:
             raise RuntimeError(
                 f"function {self.name()} returned a gradient different than None at position "
-                f"{place + 1}, but the corresponding forward input was not a Variable: return None "
+                f"{index + 1}, but the corresponding forward input was not a Variable: return None "
                 f"for {name}"
             )
         raise RuntimeError(
             f"function {self.name()}: expected Variable or None (got {type(result).__name__}) as "
-            f"gradient {place}, of {name}"
+            f"gradient {index}, of {name}"
         )
 
     def _refuse_count(self, got: int, count: int) -> NoReturn:
@@ -321,12 +321,12 @@ class FunctionCtx(Node):
             f"forward ({', '.join(names)}); got {got}.{mend}"
         )
 
-    def _fitted(self, result: Tensor, place: int, program: Program) -> Tensor:
+    def _fitted(self, result: Tensor, index: int, program: Program) -> Tensor:
         """A gradient summed and cast to its input; unneeded ones are dropped as they are."""
-        if self._edges[place][0] is None:
+        if self._edges[index][0] is None:
             return result
         shape, d, where = program.shape, program.dtype, program.device
-        invalid = f"Function {self.name()} returned an invalid gradient at index {place} - "
+        invalid = f"Function {self.name()} returned an invalid gradient at index {index} - "
         if result.device != where:
             raise RuntimeError(f"{invalid}expected device {where} but got {result.device}")
         if result.dtype.is_complex and not d.is_complex:
@@ -381,9 +381,9 @@ class _ReadOnce(FunctionCtx):
                 "is set on the autograd.Function. Either access saved_tensors only once, or set "
                 "clear_saved_tensors_on_access=False."
             )
-        found = super().saved_tensors
+        tensors = super().saved_tensors
         self._read, self._saved = True, ()
-        return found
+        return tensors
 
 
 class FunctionMeta(type):

@@ -85,14 +85,14 @@ def grad(
     results, targets = sequence_of(outputs), targets_of(inputs, "grad")
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
-        found = _batched(results, targets, one_each(grad_outputs, len(results)), keep, create_graph)
+        grads = _batched(results, targets, one_each(grad_outputs, len(results)), keep, create_graph)
     else:
         cotangents = cotangents_of(results, grad_outputs)
-        found = gradients(results, targets, cotangents, keep, create_graph)
-    for i, (gradient, target) in enumerate(zip(found, targets)):
+        grads = gradients(results, targets, cotangents, keep, create_graph)
+    for i, (gradient, target) in enumerate(zip(grads, targets)):
         if gradient is None:
-            found[i] = _unused(i, target, allow_unused, materialize_grads, create_graph)
-    return dict(zip(inputs, found)) if type(inputs) is dict else tuple(found)
+            grads[i] = _unused(i, target, allow_unused, materialize_grads, create_graph)
+    return dict(zip(inputs, grads)) if type(inputs) is dict else tuple(grads)
 
 
 def _unused(
@@ -138,9 +138,9 @@ def _batched(
 
     def vjp(*some: Tensor) -> tuple[Tensor, ...]:
         part = [cotangent_of(i, outputs[i], c) for i, c in enumerate(some)]
-        found = gradients(outputs, inputs, part, keep, create_graph)
-        reached[:] = [g is not None for g in found]
-        return tuple([g for g in found if g is not None])
+        grads = gradients(outputs, inputs, part, keep, create_graph)
+        reached[:] = [g is not None for g in grads]
+        return tuple([g for g in grads if g is not None])
 
     batches = iter(vmap(vjp)(*cotangents))
     return [next(batches) if known else None for known in reached]

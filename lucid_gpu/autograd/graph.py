@@ -175,20 +175,20 @@ class _Gathering:
     def __init__(self, nodes: Sequence[Node], fn: Callable[[Any], None]) -> None:
         self.nodes = nodes
         self.fn = fn
-        self.found: WeakKeyDictionary[Pass, dict[int, Any]] = WeakKeyDictionary()
+        self.gathered: WeakKeyDictionary[Pass, dict[int, Any]] = WeakKeyDictionary()
         self.lock = threading.Lock()
 
-    def hook(self, place: int) -> Callable[[Any], None]:
+    def hook(self, index: int) -> Callable[[Any], None]:
         def gather(gradient: Any) -> None:
-            self._take(place, gradient)
+            self._take(index, gradient)
 
         return gather
 
-    def _take(self, place: int, gradient: Any) -> None:
+    def _take(self, index: int, gradient: Any) -> None:
         this = _this_pass()
         with self.lock:
-            found = self.found.setdefault(this, {})
-            found[place] = gradient
-        if len(found) == sum([node in this.waiting for node in self.nodes]):
-            del self.found[this]
-            self.fn([found.get(i) for i in range(len(self.nodes))])
+            gathered = self.gathered.setdefault(this, {})
+            gathered[index] = gradient
+        if len(gathered) == sum([node in this.waiting for node in self.nodes]):
+            del self.gathered[this]
+            self.fn([gathered.get(i) for i in range(len(self.nodes))])

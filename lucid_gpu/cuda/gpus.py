@@ -223,9 +223,9 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
 
 @functools.cache
 def _properties(index: int) -> DeviceProperties:
-    told = cupy().cuda.runtime.getDeviceProperties(index)
-    name = told["name"]
-    figures = {ours: int(told[theirs]) for ours, theirs in _FIELDS.items()}
+    properties = cupy().cuda.runtime.getDeviceProperties(index)
+    name = properties["name"]
+    figures = {ours: int(properties[theirs]) for ours, theirs in _FIELDS.items()}
     return DeviceProperties(name.decode() if isinstance(name, bytes) else str(name), **figures)
 
 

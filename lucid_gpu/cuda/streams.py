@@ -78,12 +78,12 @@ class Stream:
             streams = _made.setdefault((index, priority), [])
             if len(streams) < STREAMS:
                 with _on(index):
-                    found = cupy().cuda.Stream(non_blocking=True, priority=priority)
-                streams.append(found)
-                pending.made[index, found.ptr] = found
+                    cupy_stream = cupy().cuda.Stream(non_blocking=True, priority=priority)
+                streams.append(cupy_stream)
+                pending.made[index, cupy_stream.ptr] = cupy_stream
             else:
-                found = streams[next(_turn) % STREAMS]
-        return _wrapped(cls, found, index)
+                cupy_stream = streams[next(_turn) % STREAMS]
+        return _wrapped(cls, cupy_stream, index)
 
     @property
     def cuda_stream(self) -> int:
@@ -100,8 +100,8 @@ class Stream:
     @property
     def priority(self) -> int:
         """Lower numbers run first; 0 unless it was asked for."""
-        found: int = self._cupy.priority if self.cuda_stream else 0
-        return found
+        priority: int = self._cupy.priority if self.cuda_stream else 0
+        return priority
 
     def query(self) -> bool:
         """Whether everything given to the stream is done."""
@@ -175,8 +175,8 @@ class ExternalStream(Stream):
 
     def __new__(cls, stream_ptr: int, device: Any = None) -> ExternalStream:
         index = index_of(device)
-        found = cupy().cuda.Stream.from_external(_Foreign(stream_ptr))
-        return _wrapped(cls, found, index)
+        cupy_stream = cupy().cuda.Stream.from_external(_Foreign(stream_ptr))
+        return _wrapped(cls, cupy_stream, index)
 
 
 class _Foreign:
@@ -191,10 +191,10 @@ class _Foreign:
 
 def _wrapped(cls: Any, stream: Any, index: int) -> Any:
     pending.watch()
-    found = object.__new__(cls)
-    found.device = _device("cuda", index)
-    found._cupy = stream
-    return found
+    wrapper = object.__new__(cls)
+    wrapper.device = _device("cuda", index)
+    wrapper._cupy = stream
+    return wrapper
 
 
 def _wait_for(waited: Any) -> None:
@@ -312,15 +312,15 @@ class Event:
 def current_stream(device: Any = None) -> Stream:
     """The stream that a GPU uses now, on the calling thread."""
     index = index_of(device)
-    found: Stream = _wrapped(Stream, cupy().cuda.get_current_stream(index), index)
-    return found
+    current: Stream = _wrapped(Stream, cupy().cuda.get_current_stream(index), index)
+    return current
 
 
 def default_stream(device: Any = None) -> Stream:
     """The stream that a GPU uses unless another one is chosen."""
     index = index_of(device)
-    found: Stream = _wrapped(Stream, cupy().cuda.Stream.null, index)
-    return found
+    default: Stream = _wrapped(Stream, cupy().cuda.Stream.null, index)
+    return default
 
 
 def set_stream(stream: Stream | None) -> None:

@@ -238,17 +238,17 @@ def all_reduce(
         For an ``op`` that is unknown or not defined for the dtype, and for a tensor whose elements
         share memory, as those of an expanded one do.
     """
-    found = groups.resolved(group, "all_reduce")
+    pg = groups.resolved(group, "all_reduce")
     _check_tensor(tensor, "tensor")
-    if found is None:
+    if pg is None:
         return None
     op = check_op("all_reduce", op, tensor.dtype)
     _check_written([tensor], "all_reduce")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     array, finish = _written(tensor, "all_reduce", where)
     done = engine.all_reduce(array, op)
-    call = found.call("all_reduce", tensor, op, size=tensor.numel())
-    return _begun(call, found, done, [tensor], finish, async_op)
+    call = pg.call("all_reduce", tensor, op, size=tensor.numel())
+    return _begun(call, pg, done, [tensor], finish, async_op)
 
 
 def all_reduce_coalesced(
@@ -271,20 +271,20 @@ def all_reduce_coalesced(
     TypeError, ValueError, RuntimeError
         For tensors of different dtypes; see also `all_reduce`.
     """
-    found = groups.resolved(group, "all_reduce_coalesced")
+    pg = groups.resolved(group, "all_reduce_coalesced")
     tensors = [tensors] if isinstance(tensors, Tensor) else tensors
     _check_list(tensors, "tensors")
     _check_types(*tensors)
-    if found is None or not tensors:
+    if pg is None or not tensors:
         return None
     op = check_op("all_reduce", op, tensors[0].dtype)
     _check_written(tensors, "all_reduce_coalesced")
-    engine, where = found.engine_of(tensors[0].device)
+    engine, where = pg.engine_of(tensors[0].device)
     flat = joined(tensors, where)
     done = engine.all_reduce(flat, op)
-    call = found.call("all_reduce_coalesced", tensors[0], op, size=flat.size)
+    call = pg.call("all_reduce_coalesced", tensors[0], op, size=flat.size)
     finish = partial(_put_parts, tensors, flat, where)
-    work = _begun(call, found, done, tensors, finish, async_op)
+    work = _begun(call, pg, done, tensors, finish, async_op)
     return None if work is None else work.get_future()
 
 
@@ -322,22 +322,22 @@ def broadcast(
     ValueError
         Unless exactly one of ``src`` and ``group_src`` is given, and names a rank of the group.
     """
-    found = groups.resolved(group, "broadcast")
+    pg = groups.resolved(group, "broadcast")
     _check_tensor(tensor, "tensor")
-    if found is None:
+    if pg is None:
         return None
-    root = group_rank_of(found, src, group_src)
-    mine = root == found.rank()
+    root = group_rank_of(pg, src, group_src)
+    mine = root == pg.rank()
     if not mine:
         _check_written([tensor], "broadcast")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     if mine:
         array, finish = _read(tensor, where), None
     else:
         array, finish = _written(tensor, "broadcast", where, False)
     done = engine.broadcast(array, root)
-    call = found.call("broadcast", tensor, None, root, tensor.numel())
-    return _begun(call, found, done, [tensor], finish, async_op)
+    call = pg.call("broadcast", tensor, None, root, tensor.numel())
+    return _begun(call, pg, done, [tensor], finish, async_op)
 
 
 def reduce(
@@ -376,20 +376,20 @@ def reduce(
     ValueError, RuntimeError
         For another number than one of ``dst`` and ``group_dst``, and see `all_reduce`.
     """
-    found = groups.resolved(group, "reduce")
+    pg = groups.resolved(group, "reduce")
     _check_tensor(tensor, "tensor")
-    if found is None:
+    if pg is None:
         return None
-    root = group_rank_of(found, dst, group_dst)
+    root = group_rank_of(pg, dst, group_dst)
     op = check_op("reduce", op, tensor.dtype)
-    mine = root == found.rank()
+    mine = root == pg.rank()
     if mine:
         _check_written([tensor], "reduce")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     array, finish = _written(tensor, "reduce", where) if mine else (_read(tensor, where), None)
     done = engine.reduce(array, op, root)
-    call = found.call("reduce", tensor, op, root, tensor.numel())
-    return _begun(call, found, done, [tensor], finish, async_op)
+    call = pg.call("reduce", tensor, op, root, tensor.numel())
+    return _begun(call, pg, done, [tensor], finish, async_op)
 
 
 def all_gather(
@@ -419,21 +419,21 @@ def all_gather(
     ValueError
         For another number of tensors than of ranks, or other dtypes or numbers of elements.
     """
-    found = groups.resolved(group, "all_gather")
+    pg = groups.resolved(group, "all_gather")
     _check_list(tensor_list, "tensor_list")
     _check_tensor(tensor, "tensor")
     _check_types(tensor, *tensor_list)
-    if found is None:
+    if pg is None:
         return None
-    _check_parts("all_gather", tensor_list, tensor, found.size())
+    _check_parts("all_gather", tensor_list, tensor, pg.size())
     _check_written(tensor_list, "all_gather")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     array = _read(tensor, where)
-    into = _room(array.size * found.size(), tensor, where)
+    into = _room(array.size * pg.size(), tensor, where)
     done = engine.all_gather(into, array)
-    call = found.call("all_gather", tensor, size=tensor.numel())
+    call = pg.call("all_gather", tensor, size=tensor.numel())
     finish = partial(_put_parts, tensor_list, into, where)
-    return _begun(call, found, done, tensor_list, finish, async_op)
+    return _begun(call, pg, done, tensor_list, finish, async_op)
 
 
 def all_gather_into_tensor(
@@ -463,19 +463,19 @@ def all_gather_into_tensor(
     ValueError
         For another number of elements, or another dtype.
     """
-    found = groups.resolved(group, "all_gather_into_tensor")
+    pg = groups.resolved(group, "all_gather_into_tensor")
     _check_tensor(input_tensor, "input_tensor")
     _check_tensor(output_tensor, "output_tensor")
     _check_types(input_tensor, output_tensor)
-    if found is None:
+    if pg is None:
         return None
-    _check_sizes("all_gather_into_tensor", output_tensor, input_tensor, found.size())
+    _check_sizes("all_gather_into_tensor", output_tensor, input_tensor, pg.size())
     _check_written([output_tensor], "all_gather_into_tensor")
-    engine, where = found.engine_of(output_tensor.device)
+    engine, where = pg.engine_of(output_tensor.device)
     into, finish = _written(output_tensor, "all_gather_into_tensor", where, False)
     done = engine.all_gather(into, _apart(_read(input_tensor, where), into, where))
-    call = found.call("all_gather_into_tensor", input_tensor, size=input_tensor.numel())
-    return _begun(call, found, done, [output_tensor], finish, async_op)
+    call = pg.call("all_gather_into_tensor", input_tensor, size=input_tensor.numel())
+    return _begun(call, pg, done, [output_tensor], finish, async_op)
 
 
 def _check_sizes(name: str, whole: Tensor, part: Tensor, size: int) -> None:
@@ -526,29 +526,29 @@ def gather(
     ValueError
         For a list on another rank, none on ``dst``, or tensors that do not match.
     """
-    found = groups.resolved(group, "gather")
+    pg = groups.resolved(group, "gather")
     _check_tensor(tensor, "tensor")
     parts = gather_list or []
     _check_list(parts, "gather_list")
     _check_types(tensor, *parts)
-    if found is None:
+    if pg is None:
         return None
-    root = group_rank_of(found, dst, group_dst, 0)
-    mine = root == found.rank()
+    root = group_rank_of(pg, dst, group_dst, 0)
+    mine = root == pg.rank()
     if mine and not parts:
         raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
     if parts and not mine:
         raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     array, into = _read(tensor, where), None
     if mine:
-        _check_parts("gather", parts, tensor, found.size())
+        _check_parts("gather", parts, tensor, pg.size())
         _check_written(parts, "gather")
-        into = _room(array.size * found.size(), tensor, where)
+        into = _room(array.size * pg.size(), tensor, where)
     done = engine.gather(into, array, root)
     finish = partial(_put_parts, parts, into, where) if mine else None
-    call = found.call("gather", tensor, None, root, tensor.numel())
-    return _begun(call, found, done, parts, finish, async_op)
+    call = pg.call("gather", tensor, None, root, tensor.numel())
+    return _begun(call, pg, done, parts, finish, async_op)
 
 
 def scatter(
@@ -589,28 +589,28 @@ def scatter(
     ValueError
         For a list on another rank, none on ``src``, or tensors that do not match.
     """
-    found = groups.resolved(group, "scatter")
+    pg = groups.resolved(group, "scatter")
     _check_tensor(tensor, "tensor")
     parts = scatter_list or []
     _check_list(parts, "scatter_list")
     _check_types(tensor, *parts)
-    if found is None:
+    if pg is None:
         return None
-    root = group_rank_of(found, src, group_src, 0)
-    mine = root == found.rank()
+    root = group_rank_of(pg, src, group_src, 0)
+    mine = root == pg.rank()
     if mine and not parts:
         raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
     if parts and not mine:
         raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
     _check_written([tensor], "scatter")
     if mine:
-        _check_parts("scatter", parts, tensor, found.size())
-    engine, where = found.engine_of(tensor.device)
+        _check_parts("scatter", parts, tensor, pg.size())
+    engine, where = pg.engine_of(tensor.device)
     whole = joined(parts, where) if mine else None
     into, finish = _written(tensor, "scatter", where, False)
     done = engine.scatter(into, whole, root)
-    call = found.call("scatter", tensor, None, root, tensor.numel())
-    return _begun(call, found, done, [tensor], finish, async_op)
+    call = pg.call("scatter", tensor, None, root, tensor.numel())
+    return _begun(call, pg, done, [tensor], finish, async_op)
 
 
 def reduce_scatter(
@@ -646,14 +646,14 @@ def reduce_scatter(
     ValueError, RuntimeError
         For tensors that do not match, and see `all_reduce`.
     """
-    found = groups.resolved(group, "reduce_scatter")
+    pg = groups.resolved(group, "reduce_scatter")
     _check_tensor(output, "output")
     _check_list(input_list, "input_list")
     _check_types(output, *input_list)
-    if found is None:
+    if pg is None:
         return None
-    _check_parts("reduce_scatter", input_list, output, found.size())
-    return _reduce_scatter("reduce_scatter", output, joined, input_list, op, found, async_op)
+    _check_parts("reduce_scatter", input_list, output, pg.size())
+    return _reduce_scatter("reduce_scatter", output, joined, input_list, op, pg, async_op)
 
 
 def reduce_scatter_tensor(
@@ -685,14 +685,14 @@ def reduce_scatter_tensor(
     ValueError, RuntimeError
         For tensors that do not match, and see `all_reduce`.
     """
-    found = groups.resolved(group, "reduce_scatter_tensor")
+    pg = groups.resolved(group, "reduce_scatter_tensor")
     _check_tensor(output, "output")
     _check_tensor(input, "input")
     _check_types(output, input)
-    if found is None:
+    if pg is None:
         return None
-    _check_sizes("reduce_scatter_tensor", input, output, found.size())
-    return _reduce_scatter("reduce_scatter_tensor", output, _read, input, op, found, async_op)
+    _check_sizes("reduce_scatter_tensor", input, output, pg.size())
+    return _reduce_scatter("reduce_scatter_tensor", output, _read, input, op, pg, async_op)
 
 
 reduce_scatter_single = reduce_scatter_tensor
@@ -702,7 +702,7 @@ def _reduce_scatter(
     name: str,
     output: Tensor,
     read: Callable[[Any, device], Any],
-    given: Any,
+    source: Any,
     op: Any,
     group: ProcessGroup,
     async_op: bool,
@@ -710,7 +710,7 @@ def _reduce_scatter(
     op = check_op("reduce_scatter", op, output.dtype)
     _check_written([output], name)
     engine, where = group.engine_of(output.device)
-    whole = read(given, where).reshape(-1)
+    whole = read(source, where).reshape(-1)
     into, finish = _written(output, name, where, False)
     done = engine.reduce_scatter(into, _apart(whole, into, where), op)
     call = group.call(name, output, op, size=output.numel())
@@ -751,21 +751,21 @@ def all_to_all_single(
     ValueError, RuntimeError
         For tensors of different dtypes, and numbers of rows that do not match the tensors.
     """
-    found = groups.resolved(group, "all_to_all_single")
+    pg = groups.resolved(group, "all_to_all_single")
     _check_tensor(output, "output")
     _check_tensor(input, "input")
     _check_types(output, input)
-    if found is None:
+    if pg is None:
         return None
-    receives = _splits(output, output_split_sizes, found.size())
-    sends = _splits(input, input_split_sizes, found.size())
+    receives = _splits(output, output_split_sizes, pg.size())
+    sends = _splits(input, input_split_sizes, pg.size())
     _check_written([output], "all_to_all_single")
-    engine, where = found.engine_of(output.device)
+    engine, where = pg.engine_of(output.device)
     into, finish = _written(output, "all_to_all_single", where, False)
     array = _apart(_read(input, where).reshape(-1), into, where)
     done = engine.all_to_all(into, array, receives, sends)
-    call = found.call("all_to_all_single", output)
-    return _begun(call, found, done, [output], finish, async_op)
+    call = pg.call("all_to_all_single", output)
+    return _begun(call, pg, done, [output], finish, async_op)
 
 
 def _splits(tensor: Tensor, rows: Sequence[int] | None, size: int) -> list[int]:
@@ -814,27 +814,27 @@ def all_to_all(
     ValueError
         For other numbers of tensors than of ranks, and tensors of different dtypes.
     """
-    found = groups.resolved(group, "all_to_all")
+    pg = groups.resolved(group, "all_to_all")
     _check_list(output_tensor_list, "output_tensor_list")
     _check_list(input_tensor_list, "input_tensor_list")
     _check_types(*output_tensor_list, *input_tensor_list)
-    if found is None:
+    if pg is None:
         return None
     for tensors in (output_tensor_list, input_tensor_list):
-        if len(tensors) != found.size():
+        if len(tensors) != pg.size():
             raise ValueError(
-                f"all_to_all: needs a tensor for each of {found.size()} ranks, got {len(tensors)}"
+                f"all_to_all: needs a tensor for each of {pg.size()} ranks, got {len(tensors)}"
             )
     _check_written(output_tensor_list, "all_to_all")
     receives = [tensor.numel() for tensor in output_tensor_list]
     sends = [tensor.numel() for tensor in input_tensor_list]
-    engine, where = found.engine_of(output_tensor_list[0].device)
+    engine, where = pg.engine_of(output_tensor_list[0].device)
     array = joined(input_tensor_list, where)
     into = _room(sum(receives), output_tensor_list[0], where)
     done = engine.all_to_all(into, array, receives, sends)
-    call = found.call("all_to_all", input_tensor_list[0])
+    call = pg.call("all_to_all", input_tensor_list[0])
     finish = partial(_put_parts, output_tensor_list, into, where)
-    return _begun(call, found, done, output_tensor_list, finish, async_op)
+    return _begun(call, pg, done, output_tensor_list, finish, async_op)
 
 
 def barrier(
@@ -856,11 +856,11 @@ def barrier(
     timeout : timedelta, optional
         By default that of the group.
     """
-    found = groups.resolved(group, "barrier")
-    if found is None:
+    pg = groups.resolved(group, "barrier")
+    if pg is None:
         return None
-    done = _barrier(found, device_ids)
-    return _begun(found.call("barrier"), found, done, async_op=async_op, timeout=timeout)
+    done = _barrier(pg, device_ids)
+    return _begun(pg.call("barrier"), pg, done, async_op=async_op, timeout=timeout)
 
 
 def _barrier(group: ProcessGroup, device_ids: Any) -> Done:
@@ -891,12 +891,12 @@ def monitored_barrier(
     RuntimeError
         On rank 0, after ``timeout``. The other ranks wait for it as long, and time out.
     """
-    found = groups.resolved(group, "monitored_barrier")
-    if found is None:
+    pg = groups.resolved(group, "monitored_barrier")
+    if pg is None:
         return
-    limit = timeout or found.timeout
-    engine, token = found.engine, np.zeros(1, np.uint8)
-    call = Call("monitored_barrier", ranks=found.ranks)
+    limit = timeout or pg.timeout
+    engine, token = pg.engine, np.zeros(1, np.uint8)
+    call = Call("monitored_barrier", ranks=pg.ranks)
     if engine.rank:
         engine.send(token, 0, _MONITORED)
         Work(call, [engine.receive(token, 0, _MONITORED)], limit).wait()
@@ -916,7 +916,7 @@ def monitored_barrier(
     except DistBackendError:
         for done in waiting.values():
             done.withdraw()  # else the next barrier's messages would come to these
-        missing = [found.ranks[rank] for rank in waiting]
+        missing = [pg.ranks[rank] for rank in waiting]
         named = ", ".join(map(str, missing if wait_all_ranks else missing[:1]))
         milliseconds = int(limit.total_seconds() * 1000)
         raise RuntimeError(
@@ -982,14 +982,14 @@ def isend(
     ValueError
         For this process's own rank, and a rank that is not in the group.
     """
-    found = groups.resolved(group, "isend")
+    pg = groups.resolved(group, "isend")
     _check_tensor(tensor, "tensor")
-    if found is None:
+    if pg is None:
         return None
-    peer = other_rank(found, group_rank_of(found, dst, group_dst), "destination")
-    call = _message("send", tensor, "to", [found.ranks[peer]])
-    engine, where = found.engine_of(tensor.device)
-    return _begun(call, found, engine.send(_read(tensor, where), peer, tag), [tensor], None, True)
+    peer = other_rank(pg, group_rank_of(pg, dst, group_dst), "destination")
+    call = _message("send", tensor, "to", [pg.ranks[peer]])
+    engine, where = pg.engine_of(tensor.device)
+    return _begun(call, pg, engine.send(_read(tensor, where), peer, tag), [tensor], None, True)
 
 
 def irecv(
@@ -1026,20 +1026,20 @@ def irecv(
     ValueError
         For this process's own rank, and a rank that is not in the group.
     """
-    found = groups.resolved(group, "irecv")
+    pg = groups.resolved(group, "irecv")
     _check_tensor(tensor, "tensor")
-    if found is None:
+    if pg is None:
         return None
     peer = None
     if src is not None or group_src is not None:
-        peer = other_rank(found, group_rank_of(found, src, group_src), "source")
+        peer = other_rank(pg, group_rank_of(pg, src, group_src), "source")
     _check_written([tensor], "recv")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     array, finish = _written(tensor, "recv", where, False)
     done = engine.receive(array, peer, tag)
-    others = [rank for rank in found.ranks if rank != found.ranks[found.rank()]]
-    call = _message("recv", tensor, "from", others if peer is None else [found.ranks[peer]])
-    return _begun(call, found, done, [tensor], finish, True)
+    others = [rank for rank in pg.ranks if rank != pg.ranks[pg.rank()]]
+    call = _message("recv", tensor, "from", others if peer is None else [pg.ranks[peer]])
+    return _begun(call, pg, done, [tensor], finish, True)
 
 
 def send(

@@ -228,21 +228,21 @@ def init_process_group(
         assert init_method is None, "Cannot specify both init_method and store."
         assert world_size > 0, "world_size must be positive if using store"
         assert rank >= 0, "rank must be non-negative if using store"
-        place = rendezvous.Place(rank, world_size, store)
+        info = rendezvous.RendezvousInfo(rank, world_size, store)
     else:
-        place = rendezvous.find(name, init_method, rank, world_size, limit)
+        info = rendezvous.find(name, init_method, rank, world_size, limit)
     engine: Engine = OneEngine()
-    if place.size > 1:
+    if info.size > 1:
         if name == Backend.NCCL:
             nccl.require()
         connecting = None
         if mpi.launched_size() == 1:
-            connecting = rendezvous.connect(place, limit)
-            place.store = connecting
-        engine = mpi.world(place.rank, place.size, connecting, limit)
+            connecting = rendezvous.connect(info, limit)
+            info.store = connecting
+        engine = mpi.world(info.rank, info.size, connecting, limit)
     _World.inits += 1
-    shared = PrefixStore(f"init/{_World.inits}", place.store or HashStore())
-    everyone = list(range(place.size))
+    shared = PrefixStore(f"init/{_World.inits}", info.store or HashStore())
+    everyone = list(range(info.size))
     _World.default = ProcessGroup(engine, everyone, name, "0", limit, shared, "default_pg")
     _World.made = 1
 
@@ -334,14 +334,14 @@ def resolved(group: Any, name: str = "") -> ProcessGroup | None:
 
 def get_rank(group: Any = None) -> int:
     """The rank of this process in a group, or -1 if it is not a member."""
-    found = resolved(group)
-    return -1 if found is None else found.rank()
+    pg = resolved(group)
+    return -1 if pg is None else pg.rank()
 
 
 def get_world_size(group: Any = None) -> int:
     """How many ranks a group has, -1 where this process is not in it."""
-    found = resolved(group)
-    return -1 if found is None else found.size()
+    pg = resolved(group)
+    return -1 if pg is None else pg.size()
 
 
 def get_backend(group: Any = None) -> Backend:
@@ -352,10 +352,10 @@ def get_backend(group: Any = None) -> Backend:
     ValueError
         If this process is not in the group.
     """
-    found = resolved(group)
-    if found is None:
+    pg = resolved(group)
+    if pg is None:
         raise ValueError("Invalid process group specified")
-    return Backend(found.backend)
+    return Backend(pg.backend)
 
 
 def get_backend_config(group: Any = None) -> str:
@@ -384,8 +384,8 @@ def get_default_backend_for_device(device: Any) -> str:
 
 def get_process_group_ranks(group: Any) -> list[int]:
     """The ranks of a group's members in the default group."""
-    found = resolved(group)
-    return [] if found is None else list(found.ranks)
+    pg = resolved(group)
+    return [] if pg is None else list(pg.ranks)
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
@@ -396,10 +396,10 @@ def get_global_rank(group: Any, group_rank: int) -> int:
     ValueError
         For a rank that is not in the group.
     """
-    found = resolved(group)
-    if found is None or not 0 <= group_rank < found.size():
+    pg = resolved(group)
+    if pg is None or not 0 <= group_rank < pg.size():
         raise ValueError(f"Group rank {group_rank} is not part of group {group}")
-    return found.ranks[group_rank]
+    return pg.ranks[group_rank]
 
 
 def get_group_rank(group: Any, global_rank: int) -> int:
@@ -410,10 +410,10 @@ def get_group_rank(group: Any, global_rank: int) -> int:
     ValueError
         For a rank that is not in the group.
     """
-    found = resolved(group)
-    if found is None or global_rank not in found.ranks:
+    pg = resolved(group)
+    if pg is None or global_rank not in pg.ranks:
         raise ValueError(f"Global rank {global_rank} is not part of group {group}")
-    return found.ranks.index(global_rank)
+    return pg.ranks.index(global_rank)
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:

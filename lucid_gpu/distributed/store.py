@@ -78,10 +78,10 @@ class Store:
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """The values of several keys, waited for; DistStoreError after the time-out."""
         seconds = self.timeout.total_seconds()
-        found = self._ask(b"get", b"%f" % seconds, *map(as_bytes, keys)) if keys else []
-        if len(found) != len(keys):
+        values = self._ask(b"get", b"%f" % seconds, *map(as_bytes, keys)) if keys else []
+        if len(values) != len(keys):
             raise DistStoreError(f"wait timeout after {int(seconds * 1000)}ms, keys: {list(keys)}")
-        return found
+        return values
 
     def add(self, key: str, amount: int) -> int:
         """Add to a number, 0 at first; the sum."""

@@ -72,12 +72,12 @@ class Function:
     def built(self) -> Any:
         """The library's function, with the arithmetic that is asked for now."""
         contracted = self.contract and arithmetic() == "contracted"
-        found = self._built.get(contracted)
-        if found is None:
+        function = self._built.get(contracted)
+        if function is None:
             library = build(self.name, self.source, self.cooperative, contracted)
-            found = self._built[contracted] = ctypes.CDLL(str(library)).lucid_host_launch
-            found.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 9
-        return found
+            function = self._built[contracted] = ctypes.CDLL(str(library)).lucid_host_launch
+            function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 9
+        return function
 
 
 class HostLauncher(Launcher):
@@ -230,13 +230,13 @@ def _compile(command: list[str], text: str, name: str, target: Path) -> None:
 @functools.cache
 def _compiler() -> str:
     wanted = os.environ.get("CXX") or "g++"
-    found = shutil.which(wanted)
-    if found is None:
+    path = shutil.which(wanted)
+    if path is None:
         raise RuntimeError(
             f"LUCID_EXECUTOR=host-cuda needs a C++ compiler and found no {wanted!r}; on Debian and "
             "Ubuntu: apt-get install g++"
         )
-    return found
+    return path
 
 
 @functools.cache

@@ -81,8 +81,8 @@ def _compiler(complete: tuple[str, ...]) -> str:
     """NVRTC's version, and CuPy's and CUDA's headers."""
     texts = [str(library().getVersion()), cupy_backend.import_cupy().__version__]
     for name in HEADERS:
-        found = (Path(o[2:], name) for o in complete if o.startswith("-I"))
-        header = next((path for path in found if path.exists()), None)
+        paths = (Path(o[2:], name) for o in complete if o.startswith("-I"))
+        header = next((path for path in paths if path.exists()), None)
         texts.append(hashlib.sha256(header.read_bytes()).hexdigest() if header else "none")
     return " ".join(texts)
 

@@ -478,8 +478,8 @@ def cross_entropy(
 
 
 _OLDER = "size_average, reduce : bool, optional\n    Deprecated; use ``reduction``.\n"
-for _loss, _told in ((nll_loss, ops.nll_loss), (cross_entropy, ops.cross_entropy)):
-    _doc = inspect.cleandoc(_told.__doc__ or "")
+for _loss, _documented in ((nll_loss, ops.nll_loss), (cross_entropy, ops.cross_entropy)):
+    _doc = inspect.cleandoc(_documented.__doc__ or "")
     _loss.__doc__ = _doc.replace("\nreduction :", f"\n{_OLDER}reduction :", 1)
 
 findable(dict(globals()), __name__)

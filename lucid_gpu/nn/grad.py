@@ -94,8 +94,8 @@ def _gradient(function: Callable[[Tensor], Tensor], size: Sequence[int], g: Tens
     wanted = is_grad_enabled()
     with enable_grad():
         x = g.new_zeros(tuple(size))._mark()
-        (found,) = grad(function(x), x, g, create_graph=wanted)
-    return found
+        (gradient,) = grad(function(x), x, g, create_graph=wanted)
+    return gradient
 
 
 conv1d_input, conv1d_weight = _of_rank(1)

@@ -320,8 +320,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         tensor.zero_()
         for start in range(0, outputs, each):
             for channel in range(min(each, inputs)):
-                place = start + channel, channel, *middle
-                tensor[place] = 1
+                index = start + channel, channel, *middle
+                tensor[index] = 1
     return tensor
 
 

@@ -29,8 +29,8 @@ def require_tensor(op: str, role: str, position: int, given: Any) -> None:
 
 def require_tensors(op: str, **given: Any) -> None:
     """Refuse anything but a tensor among the first arguments, which are given in their order."""
-    for place, (role, value) in enumerate(given.items()):
-        require_tensor(op, role, place + 1, value)
+    for index, (role, value) in enumerate(given.items()):
+        require_tensor(op, role, index + 1, value)
 
 
 def is_number(value: Any) -> bool:
@@ -69,19 +69,19 @@ def refusal_of(
     The positions of a method's arguments do not count the tensor whose it is.
     """
     parameters = signature(function).parameters
-    given = {**dict(zip(parameters, args, strict=False)), **(kwargs or {})}
+    arguments = {**dict(zip(parameters, args, strict=False)), **(kwargs or {})}
     lacking = error.obj if isinstance(error, AttributeError) else error
-    for place, (role, parameter) in enumerate(parameters.items()):
-        value = given.get(role, given)
+    for index, (role, parameter) in enumerate(parameters.items()):
+        value = arguments.get(role, arguments)
         if type(value) in (list, tuple) and parameter.kind is not parameter.VAR_POSITIONAL:
             for i, element in enumerate(value):
                 if element is lacking and not isinstance(element, Tensor):
-                    return no_tensor(i, element, place)
+                    return no_tensor(i, element, index)
         wanted = value is lacking or parameter.annotation == "Tensor"
-        if wanted and value is not given and not isinstance(value, Tensor):
+        if wanted and value is not arguments and not isinstance(value, Tensor):
             return TypeError(
                 f"{function.__name__.lstrip('_')}(): argument '{role}' (position "
-                f"{place + 1 - method}) must be Tensor, not {type(value).__name__}: "
+                f"{index + 1 - method}) must be Tensor, not {type(value).__name__}: "
                 "lucid_gpu.tensor(...) makes one"
             )
     return error
@@ -118,14 +118,14 @@ def guarded(function: Op, method: bool = False) -> Op:
     return cast(Op, op)
 
 
-def several(op: str, given: Any) -> list[Tensor]:
+def several(op: str, tensors: Any) -> list[Tensor]:
     """A sequence of tensors as a list; one tensor, or anything but a sequence, is refused."""
-    if isinstance(given, Tensor) or not isinstance(given, Iterable):
+    if isinstance(tensors, Tensor) or not isinstance(tensors, Iterable):
         raise TypeError(
             f"{op}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
-            f"{type(given).__name__}: write {op}([a, b])"
+            f"{type(tensors).__name__}: write {op}([a, b])"
         )
-    return list(given)
+    return list(tensors)
 
 
 def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
@@ -259,25 +259,25 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
 
 def _other_type(result: Tensor, out: Tensor, name: str) -> str:
     """PyTorch's sentence for an ``out=`` of a type that the op does not convert to."""
-    found, wanted = out.dtype.name, result.dtype.name
+    actual, wanted = out.dtype.name, result.dtype.name
     if name in ("isposinf", "isneginf", "signbit"):
-        return f"{name} does not support non-boolean outputs, got {found}."
+        return f"{name} does not support non-boolean outputs, got {actual}."
     if name == "float_power":
         return (
-            f"the output given to float_power has dtype {found} but the operation's result "
+            f"the output given to float_power has dtype {actual} but the operation's result "
             f"requires dtype {wanted}"
         )
     if name == "histogram":
         return (
             "torch.histogram(): input tensor and hist tensor should have the same dtype, and so "
-            f"should input tensor and bin_edges tensor, but got {wanted} and {found}"
+            f"should input tensor and bin_edges tensor, but got {wanted} and {actual}"
         )
     if name == "nonzero":
-        return f"nonzero: Expected out tensor to have scalar type Long but got scalar type {found}"
+        return f"nonzero: Expected out tensor to have scalar type Long but got scalar type {actual}"
     if name == "frexp":
         part = "mantissa" if result.dtype.category == 2 else "exponent"
-        return f"torch.frexp() expects {part} to have dtype {wanted} but got {found}"
-    return f"Expected out tensor to have dtype {wanted}, but got {found} instead, in {name}()"
+        return f"torch.frexp() expects {part} to have dtype {wanted} but got {actual}"
+    return f"Expected out tensor to have dtype {wanted}, but got {actual} instead, in {name}()"
 
 
 def type_for(dtype: Any, out: Tensor | None) -> Any:

@@ -99,10 +99,14 @@ def tensor(
         result = result.pin_memory() if pin_memory else result
         return result._mark() if requires_grad else result
     if (other := _of_other_library(data)) is not None:
-        given = other.to(dtype=dtype, device=device)
-        return tensor(given, requires_grad=requires_grad, pin_memory=pin_memory)
-    found = backend_of_array(data)
-    where = resolve(device) if found is None or device is not None else found.device_of(data)
+        converted = other.to(dtype=dtype, device=device)
+        return tensor(converted, requires_grad=requires_grad, pin_memory=pin_memory)
+    array_backend = backend_of_array(data)
+    where = (
+        resolve(device)
+        if array_backend is None or device is not None
+        else array_backend.device_of(data)
+    )
     source = _to_array(data)
     if source.size > 1:  # data, and no number inside an expression
         begin_step()
@@ -239,10 +243,10 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """
     if isinstance(data, Tensor):
         return data.to(dtype=dtype, device=device)
-    given = None if isinstance(data, np.generic) else shared(data)
-    if given is None:
+    view = None if isinstance(data, np.generic) else shared(data)
+    if view is None:
         return tensor(data, dtype=dtype, device=device)
-    return given.to(dtype=dtype, device=device)
+    return view.to(dtype=dtype, device=device)
 
 
 def shared(data: Any) -> Tensor | None:
@@ -264,9 +268,9 @@ def from_numpy(array: Any) -> Tensor:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    found = shared(array)
-    assert found is not None
-    return found
+    view = shared(array)
+    assert view is not None
+    return view
 
 
 def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:

@@ -55,8 +55,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 def _shared(source: Any, copy: bool | None) -> Tensor:
     if backend_of_array(source) is not None:
         return from_array_shared(source)
-    given = dlpack.Given(source, copy)
-    kind, index = given.__dlpack_device__()
+    producer = dlpack.Exporter(source, copy)
+    kind, index = producer.__dlpack_device__()
     if kind in (dlpack.CPU, dlpack.CUDA_HOST):
         where = resolve("cpu")
     elif kind in (dlpack.CUDA, dlpack.CUDA_MANAGED):
@@ -66,7 +66,7 @@ def _shared(source: Any, copy: bool | None) -> Tensor:
             f"from_dlpack(): expected memory of the CPU or of an NVIDIA GPU, got DLPack's device "
             f"type {kind}; copy it to the CPU first"
         )
-    return from_array_shared(dlpack.array_of(given, backend(where).xp), given.read_only)
+    return from_array_shared(dlpack.array_of(producer, backend(where).xp), producer.read_only)
 
 
 def to_dlpack(tensor: Tensor) -> Any:
@@ -183,9 +183,14 @@ def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
         )
     array = tensor._hand_out(forever=True)  # who reads it holds the tensor, not the array
     with array.device:  # whose current stream is told
-        told = array.__cuda_array_interface__
+        interface = array.__cuda_array_interface__
     read_only = tensor._memory().read_only
-    return {**told, "data": (told["data"][0], read_only), "typestr": array.dtype.str, "version": 3}
+    return {
+        **interface,
+        "data": (interface["data"][0], read_only),
+        "typestr": array.dtype.str,
+        "version": 3,
+    }
 
 
 def to_torch(tensor: Tensor) -> Any:

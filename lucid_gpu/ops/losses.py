@@ -297,10 +297,10 @@ def gaussian_nll_loss(
     """
     require_tensors("gaussian_nll_loss", input=input, target=target)
     shape = tuple(input.shape)
-    given: Tensor = var if isinstance(var, Tensor) else input.new_ones(shape) * float(var)
-    if bool((given < 0).any()):
+    variances: Tensor = var if isinstance(var, Tensor) else input.new_ones(shape) * float(var)
+    if bool((variances < 0).any()):
         raise ValueError("var has negative entry/entries")
-    var = _per_element(given, shape)
+    var = _per_element(variances, shape)
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not valid")
     v = apply(TABLE["where"], var < eps, var - var.detach() + eps, var)

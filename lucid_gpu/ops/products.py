@@ -63,15 +63,15 @@ def _batches(batch1: Tensor, batch2: Tensor) -> None:
     for name, batch in (("batch1", batch1), ("batch2", batch2)):
         if batch.ndim != 3:
             raise RuntimeError(f"{name} must be a 3D tensor, got shape {list(batch.shape)}")
-    (b, _, k), found = batch1.shape, list(batch2.shape)
-    if found[0] != b:
+    (b, _, k), shape = batch1.shape, list(batch2.shape)
+    if shape[0] != b:
         raise RuntimeError(
-            f"batch1 and batch2 must have same number of batches, got {b} and {found[0]}"
+            f"batch1 and batch2 must have same number of batches, got {b} and {shape[0]}"
         )
-    if found[1] != k:
+    if shape[1] != k:
         raise RuntimeError(
             f"Expected size for first two dimensions of batch2 tensor to be: [{b}, {k}] but got: "
-            f"{found[:2]}."
+            f"{shape[:2]}."
         )
 
 

@@ -426,15 +426,15 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     )
 
 
-def _order(given: tuple[int, ...], rank: int) -> tuple[int, ...]:
+def _order(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """All dimensions as numbers from 0, each once."""
-    if len(given) != rank:
+    if len(dims) != rank:
         raise RuntimeError(
             "permute: number of dimensions in the tensor input does not match the length of the "
             f"desired ordering of dimensions i.e. input.dim() = {rank} is not equal to len(dims) = "
-            f"{len(given)}"
+            f"{len(dims)}"
         )
-    order = tuple([normalise_dim(d, rank) for d in given])
+    order = tuple([normalise_dim(d, rank) for d in dims])
     if len(set(order)) != rank:
         raise RuntimeError("permute(): duplicate dims are not allowed.")
     return order
@@ -754,8 +754,8 @@ def _cat_batched(
     if axis is not None or out is not None:
         return NotImplemented
     kept = [t for t in tensors if tuple(t.shape) != (0,)] or list(tensors)[:1]
-    place = normalise_dim(dim, kept[0].ndim)
-    return level.wrap(f([level.full(t) for t in kept], place + 1))
+    joined_dim = normalise_dim(dim, kept[0].ndim)
+    return level.wrap(f([level.full(t) for t in kept], joined_dim + 1))
 
 
 @op(autocast="promote")
@@ -783,8 +783,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
     if open_levels or not alike:
         return cat([unsqueeze(t, dim) for t in tensors], dim)
     require_one_device("stack", *tensors)
-    place = (slice(None),) * dim + (None,)
-    array = xp_of(tensors[0]).concatenate([t.array[place] for t in tensors], axis=dim)
+    index = (slice(None),) * dim + (None,)
+    array = xp_of(tensors[0]).concatenate([t.array[index] for t in tensors], axis=dim)
     result: Tensor = record(
         "StackBackward0", array, tensors, _stack_vjp, dtype=tensors[0].dtype, dim=dim
     )
@@ -792,8 +792,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
 
 
 def _stack_vjp(node: Any, g: Tensor) -> Any:
-    place = (slice(None),) * node.dim
-    return [g[place + (i,)] if needed else None for i, needed in enumerate(node.needs_input_grad)]
+    lead = (slice(None),) * node.dim
+    return [g[lead + (i,)] if needed else None for i, needed in enumerate(node.needs_input_grad)]
 
 
 @op
@@ -836,8 +836,8 @@ def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """
     if dims is None and not order:
         raise TypeError('flip() missing 1 required positional arguments: "dims"')
-    given = _sizes(order if dims is None else (dims,))
-    axes = normalise_dims(given, input.ndim) if given else ()
+    wanted = _sizes(order if dims is None else (dims,))
+    axes = normalise_dims(wanted, input.ndim) if wanted else ()
     axes = axes if input.ndim else ()  # of a 0-d tensor -1 and 0 are named, and nothing moves
     array = xp_of(input).flip(input.array, axes).copy()  # also where no element moves
     result: Tensor = record(
@@ -859,8 +859,8 @@ def _flip_jvp(call: Call) -> Any:
 def _flip_batched(level: Batch, f: Any, x: Tensor, *order: Any, dims: Any = None) -> Any:
     if dims is None and not order:
         return NotImplemented
-    given = _sizes(order if dims is None else (dims,))
-    axes = normalise_dims(given, x.ndim) if given and x.ndim else ()
+    wanted = _sizes(order if dims is None else (dims,))
+    axes = normalise_dims(wanted, x.ndim) if wanted and x.ndim else ()
     return level.wrap(f(level.value(x), [d + 1 for d in axes]))
 
 

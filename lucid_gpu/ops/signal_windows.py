@@ -35,8 +35,8 @@ def _made(
     if window_length < 2:
         return ones(window_length, dtype=d, device=device, requires_grad=requires_grad)
     places = arange(window_length, dtype=dt.float64, device=device)
-    found = shape(places, window_length - (0 if periodic else 1)).to(d)
-    return found._mark(requires_grad)
+    window = shape(places, window_length - (0 if periodic else 1)).to(d)
+    return window._mark(requires_grad)
 
 
 def _cosines(*weights: float) -> Shape:

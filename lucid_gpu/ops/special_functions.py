@@ -119,10 +119,10 @@ def float_power(input: Any, exponent: Any) -> Tensor:
     number = any(isinstance(x, complex) or getattr(x, "dtype", dt.bool).is_complex
                  for x in (input, exponent) if isinstance(x, (Tensor, complex)))  # fmt: skip
     wide = dt.complex128 if number else dt.float64
-    given = [x.to(wide) if isinstance(x, Tensor) else x for x in (input, exponent)]
+    operands = [x.to(wide) if isinstance(x, Tensor) else x for x in (input, exponent)]
     if not both:
         raise TypeError("float_power(): one of input and exponent must be a Tensor")
-    return apply(TABLE["pow"], *given)
+    return apply(TABLE["pow"], *operands)
 
 
 _write_powers = written(float_power)
@@ -280,8 +280,8 @@ def _of_arrays(name: str, input: Tensor, other: Tensor) -> Tensor:
     if d.is_complex or (d.category == 2) is not (name == "nextafter") or d is dt.bool:
         raise NotImplementedError(f'"{name}" not implemented for {d.name}')
     arrays = [t.detach().to(d).array for t in (input, other)]
-    found = getattr(xp_of(input), name)(*arrays)
-    return from_array(xp_of(input).asarray(found), d, input.device)
+    values = getattr(xp_of(input), name)(*arrays)
+    return from_array(xp_of(input).asarray(values), d, input.device)
 
 
 _OPS: tuple[Any, ...] = (

@@ -150,9 +150,9 @@ def _check_indices(input: Tensor, indices: Tensor, size: Sizes) -> None:
         )
     if open_levels or indices.device.type != "cpu" or not indices.numel():
         return  # `scatter` looks there
-    for place in (int(indices.min()), int(indices.max())):
-        if not 0 <= place < math.prod(size):
+    for index in (int(indices.min()), int(indices.max())):
+        if not 0 <= index < math.prod(size):
             raise RuntimeError(
-                f"Found an invalid max index: {place} (output volumes are of size "
+                f"Found an invalid max index: {index} (output volumes are of size "
                 f"{'x'.join(map(str, size))})"
             )

@@ -120,8 +120,8 @@ class AdamW(Adam):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
-        super().__init__(**given, decoupled_weight_decay=True)
+        arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        super().__init__(**arguments, decoupled_weight_decay=True)
 
 
 def _adam(

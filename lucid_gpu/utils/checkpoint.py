@@ -249,11 +249,11 @@ class CheckpointFunction(Function):
 def _detached(ctx: Any) -> list[Any]:
     """The arguments of forward, its tensors as leaves."""
     tensors = iter(ctx.saved_tensors)
-    found = []
+    arguments = []
     for other, needs in zip(ctx.others, ctx.needs_input_grad[2:], strict=True):
         leaf = next(tensors).detach()._mark(needs) if other is Tensor else other
-        found.append(leaf)
-    return found
+        arguments.append(leaf)
+    return arguments
 
 
 def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:

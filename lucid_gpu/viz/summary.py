@@ -170,10 +170,10 @@ def summary(
     else:
         arguments = (input_data,) if isinstance(input_data, Tensor) else tuple(input_data)
     visits = _run(model, arguments, kwargs)
-    given = _tensors([arguments, kwargs])
+    inputs = _tensors([arguments, kwargs])
     ends = [out for module, out in visits if not list(module.children())]
     rows = list(_rows(model, visits, depth))
-    return Summary(model, rows, _size(given), _size(_tensors(ends)))
+    return Summary(model, rows, _size(inputs), _size(_tensors(ends)))
 
 
 def _made(input_size: Any, dtypes: Any, where: Any) -> list[Tensor]:

@@ -101,9 +101,9 @@ class _Numbered(Module):
 
     def pop(self, key: int | slice = -1) -> Any:
         """Remove and return a module; IndexError if there is none."""
-        found = self[key]
+        module = self[key]
         del self[key]
-        return found
+        return module
 
 
 class Sequential(_Numbered):
@@ -187,12 +187,12 @@ class ModuleList(_Numbered):
         lines = []
         numbered = [(repr(child), i) for i, child in enumerate(self)]
         for text, group in itertools.groupby(numbered, key=operator.itemgetter(0)):
-            places = [i for _, i in group]
+            indices = [i for _, i in group]
             text = text.replace("\n", "\n  ")
-            if len(places) == 1:
-                lines.append(f"({places[0]}): {text}")
+            if len(indices) == 1:
+                lines.append(f"({indices[0]}): {text}")
             else:
-                lines.append(f"({places[0]}-{places[-1]}): {len(places)} x {text}")
+                lines.append(f"({indices[0]}-{indices[-1]}): {len(indices)} x {text}")
         return lines
 
 
@@ -262,10 +262,10 @@ class ModuleDict(Module):
             )
         pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
         with _wholly(self):
-            for place, pair in enumerate(list(pairs)):
+            for position, pair in enumerate(list(pairs)):
                 if len(pair) != 2:
                     raise ValueError(
-                        f"ModuleDict update sequence element #{place} has length {len(pair)}; 2 is "
-                        "required"
+                        f"ModuleDict update sequence element #{position} has length {len(pair)}; 2 "
+                        "is required"
                     )
                 self[pair[0]] = pair[1]

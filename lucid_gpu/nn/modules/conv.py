@@ -88,7 +88,7 @@ class _ConvNd(Module):
 
     def extra_repr(self) -> str:
         none, one = (0,) * self._rank, (1,) * self._rank
-        told = {
+        settings = {
             "kernel_size": (self.kernel_size, None),
             "stride": (self.stride, None),
             "padding": (self.padding, none),
@@ -98,7 +98,7 @@ class _ConvNd(Module):
             "bias": (self.bias is not None, True),
             "padding_mode": (self.padding_mode, "zeros"),
         }
-        changed = [f"{name}={value}" for name, (value, usual) in told.items() if value != usual]
+        changed = [f"{name}={value}" for name, (value, usual) in settings.items() if value != usual]
         return ", ".join([f"{self.in_channels}, {self.out_channels}", *changed])
 
 

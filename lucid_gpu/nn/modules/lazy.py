@@ -68,10 +68,10 @@ class _OfInput(LazyModuleMixin):
         self._settings = dict(bound.arguments)
         kinds = ("_parameters", UninitializedParameter), ("_buffers", UninitializedBuffer)
         for table, kind in kinds:
-            found = self.__dict__[table]
-            for name, value in found.items():
+            entries = self.__dict__[table]
+            for name, value in entries.items():
                 if value is not None and value.ndim:
-                    found[name] = kind(device=value.device, dtype=value.dtype)
+                    entries[name] = kind(device=value.device, dtype=value.dtype)
 
     def reset_parameters(self) -> None:
         """Draw the values anew, once there are any."""

@@ -23,7 +23,7 @@ __all__ = ["Module"]
 _M = TypeVar("_M", bound="Module")
 
 
-_TOLD = (
+_LOCATED = (
     RuntimeError,
     ValueError,
     TypeError,
@@ -112,7 +112,7 @@ class Module:
             ):
                 return called(self, args, kwargs)
             return self.forward(*args, **kwargs)
-        except _TOLD as error:
+        except _LOCATED as error:
             _say_where(error, self)
             raise
         except AttributeError as error:
@@ -411,8 +411,8 @@ class Module:
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """This module and all below it, each once, or with False as often as it stands there."""
-        found = self.named_modules(remove_duplicate=remove_duplicate)
-        return (module for _, module in found)
+        named = self.named_modules(remove_duplicate=remove_duplicate)
+        return (module for _, module in named)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The direct children with their names, each once."""
@@ -442,23 +442,23 @@ class Module:
         """The parameter with a dotted name; AttributeError if there is none."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
-        found = owner._parameters.get(name)
-        if found is None and hasattr(owner, name):
+        parameter = owner._parameters.get(name)
+        if parameter is None and hasattr(owner, name):
             raise AttributeError(f"`{name}` is not an nn.Parameter")
-        if found is None:
+        if parameter is None:
             raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
-        return found
+        return parameter
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer with a dotted name, of any shape; AttributeError if there is none."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
-        found = owner._buffers.get(name)
-        if found is None:
+        buffer = owner._buffers.get(name)
+        if buffer is None:
             if hasattr(owner, name):
                 raise AttributeError(f"`{name}` is not a buffer")
             raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
-        return found
+        return buffer
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put a module at a dotted name; with ``strict`` only where there is one already.
@@ -628,9 +628,9 @@ class Module:
                 FutureWarning,
                 stacklevel=2,
             )
-            given = [destination, prefix, keep_vars]
-            given[: len(args)] = args
-            destination, prefix, keep_vars = given  # type: ignore[assignment]
+            positional = [destination, prefix, keep_vars]
+            positional[: len(args)] = args
+            destination, prefix, keep_vars = positional  # type: ignore[assignment]
         state: Any = OrderedDict() if destination is None else destination
         if destination is None:
             state._metadata = OrderedDict()
@@ -648,8 +648,8 @@ class Module:
             if changed is not None and getattr(hook, "_from_public_api", False):
                 raise RuntimeError("state_dict post-hook must return None")
             state = state if changed is None else changed
-        found: dict[str, Any] = state
-        return found
+        entries: dict[str, Any] = state
+        return entries
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         """Put this module's own entries, not its children's, into ``destination``."""
@@ -702,8 +702,8 @@ class Module:
         RuntimeError
             Naming every missing, unexpected or misshapen entry. Nothing has been loaded then.
         """
-        found: IncompatibleKeys = load(self, state_dict, strict, assign)
-        return found
+        incompatible: IncompatibleKeys = load(self, state_dict, strict, assign)
+        return incompatible
 
     def _load_from_state_dict(
         self,
@@ -761,9 +761,9 @@ def _indent(text: str) -> str:
 
 def _say_where(error: Exception, module: Module) -> None:
     """Add to an error which layer of this package it comes from: the innermost one says so."""
-    if getattr(error, "_told", False) or type(error) not in _TOLD:
+    if getattr(error, "_located", False) or type(error) not in _LOCATED:
         return
-    error._told = True  # type: ignore[attr-defined]
+    error._located = True  # type: ignore[attr-defined]
     kind = type(module)
     if kind.__module__.startswith("lucid_gpu.nn.") and len(error.args) == 1:
         text, whole = error.args[0], not module._modules
@@ -775,11 +775,11 @@ def _refuse_what_is_no_tensor(error: AttributeError, module: Module, args: tuple
     """A layer of this package that was given a list or an array says so in PyTorch's words."""
     kind, lacking = type(module), type(error.obj)
     if kind.__module__.startswith("lucid_gpu.nn.") and not kind.__module__.endswith(".container"):
-        for position, given in enumerate(args, 1):
-            if type(given) is lacking and not isinstance(given, Tensor):
+        for position, argument in enumerate(args, 1):
+            if type(argument) is lacking and not isinstance(argument, Tensor):
                 wrong = TypeError(
                     f"{kind.__name__}(): argument {position} must be Tensor, not "
-                    f"{type(given).__name__}: lucid_gpu.tensor(...) makes one"
+                    f"{type(argument).__name__}: lucid_gpu.tensor(...) makes one"
                 )
                 _say_where(wrong, module)
                 raise wrong from None

@@ -214,16 +214,16 @@ class ParameterDict(Module):
             parameters = parameters.items()
         elif isinstance(parameters, Mapping):  # in PyTorch's order, which `parameters()` shows
             parameters = sorted(parameters.items())
-        for place, pair in enumerate(list(parameters)):
+        for position, pair in enumerate(list(parameters)):
             if not isinstance(pair, Iterable):
                 raise TypeError(
-                    f"ParameterDict update sequence element #{place} should be Iterable; is "
+                    f"ParameterDict update sequence element #{position} should be Iterable; is "
                     + type(pair).__name__
                 )
             key_and_value = tuple(pair)
             if len(key_and_value) != 2:
                 raise ValueError(
-                    f"ParameterDict update sequence element #{place} has length "
+                    f"ParameterDict update sequence element #{position} has length "
                     f"{len(key_and_value)}; 2 is required"
                 )
             self[key_and_value[0]] = key_and_value[1]

@@ -204,13 +204,13 @@ class RNNBase(Module):
         return out, states
 
     def _packed(self, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
-        data, sizes, order, places = input
+        data, sizes, order, inverse = input
         if hx is not None and order is not None:
             hx = self._each(hx, lambda t: t.index_select(1, order))
         out, states = self._run(data, sizes, int(sizes[0]), hx)
-        if places is not None:
-            states = self._each(states, lambda t: t.index_select(1, places))
-        return PackedSequence(out, sizes, order, places), states
+        if inverse is not None:
+            states = self._each(states, lambda t: t.index_select(1, inverse))
+        return PackedSequence(out, sizes, order, inverse), states
 
     def _run(self, input: Tensor, sizes: Tensor | None, batch: int, hx: Any) -> tuple[Tensor, Any]:
         self.check_input(input, sizes)
@@ -223,10 +223,10 @@ class RNNBase(Module):
         function = getattr(recurrent, self.mode.lower())
         settings = (self._flat_weights, self.bias, self.num_layers, self.dropout, self.training)
         if sizes is None:
-            found = function(input, hx, *settings, self.bidirectional, self.batch_first)
+            results = function(input, hx, *settings, self.bidirectional, self.batch_first)
         else:
-            found = function(input, sizes, hx, *settings, self.bidirectional)
-        out, *states = found
+            results = function(input, sizes, hx, *settings, self.bidirectional)
+        out, *states = results
         return out, tuple(states) if len(states) > 1 else states[0]
 
     @property
@@ -363,14 +363,14 @@ class LSTM(RNNBase):
 
 
 class _OneState(RNNBase):
-    def _refuse_projection(self, given: dict[str, Any]) -> None:
-        if "proj_size" in given:
+    def _refuse_projection(self, options: dict[str, Any]) -> None:
+        if "proj_size" in options:
             raise ValueError(
                 "proj_size argument is only supported for LSTM, not RNN or GRU; "
-                f"{type(self).__name__} got proj_size={given['proj_size']}"
+                f"{type(self).__name__} got proj_size={options['proj_size']}"
             )
-        if given:
-            raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(given)}")
+        if options:
+            raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(options)}")
 
 
 class GRU(_OneState):

@@ -69,8 +69,8 @@ def _doc(function: Callable[..., Tensor], settings: Collection[str]) -> str:
     """The function's docstring, with the settings as parameters and how the module is called."""
     summary, *more = inspect.cleandoc(function.__doc__ or "").split("\n\n", 1)
     before, head, after = "".join(more).partition("Parameters\n----------\n")
-    given, gap, rest = after.rstrip().partition("\n\n")
-    entries = re.split(r"\n(?=\w)", given)
+    parameters, gap, rest = after.rstrip().partition("\n\n")
+    entries = re.split(r"\n(?=\w)", parameters)
     own = [e for e in entries if {*re.split(r" :|, ", e.strip())} & {*settings}]
     tensors = entries[: entries.index(own[0])] if own else entries
     called = [f"- {entry.strip()}" for entry in tensors if entry]

@@ -31,12 +31,12 @@ Activation = str | Callable[[Tensor], Tensor]
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
 
-def _activation(given: Activation) -> Callable[[Tensor], Tensor]:
-    if not isinstance(given, str):
-        return given
-    if given not in _ACTIVATIONS:
-        raise RuntimeError(f"activation should be relu/gelu, not {given}")
-    return _ACTIVATIONS[given]
+def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in _ACTIVATIONS:
+        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    return _ACTIVATIONS[activation]
 
 
 def _causal_mask(size: int, device: Any = None, dtype: Any = None) -> Tensor:

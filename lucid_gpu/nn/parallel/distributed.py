@@ -326,8 +326,10 @@ class DistributedDataParallel(Module, Joinable):
     def _filled(self, bucket: list[int]) -> Tensor:
         """The gradients of a bucket in one flat tensor."""
         if not self.gradient_as_bucket_view:
-            found = [_gradient(self._trained[i]) for i in bucket]
-            return from_array(joined(found, found[0].device), found[0].dtype, found[0].device)
+            gradients = [_gradient(self._trained[i]) for i in bucket]
+            return from_array(
+                joined(gradients, gradients[0].device), gradients[0].dtype, gradients[0].device
+            )
         flat = self._flats.get(bucket[0])
         if flat is None:
             flat = cat([zeros_like(self._trained[i]).detach().reshape(-1) for i in bucket])
@@ -348,8 +350,8 @@ class DistributedDataParallel(Module, Joinable):
         if self._hooked is None:
             op = dist.ReduceOp.SUM if self._divisor else dist.ReduceOp.AVG
             work = dist.all_reduce(flat, op, self.process_group, async_op=True)
-            found: Future = work.get_future()
-            return found
+            pending: Future = work.get_future()
+            return pending
         state, hook = self._hooked
         index = len(self._flying)
         last = index == len(self._buckets) - 1
@@ -393,9 +395,9 @@ class DistributedDataParallel(Module, Joinable):
             return [1] * len(self._trained)
         counts = new_tensor([int(i not in self._unused) for i in range(len(self._trained))])
         dist.all_reduce(counts, group=self.process_group)
-        found: list[int] = counts.tolist()
-        self._somewhere = found if self.static_graph else None
-        return found
+        totals: list[int] = counts.tolist()
+        self._somewhere = totals if self.static_graph else None
+        return totals
 
     def _cut_anew(self, arrived: dict[int, None]) -> None:
         """Cut buckets in the order in which rank 0's gradients came, once."""

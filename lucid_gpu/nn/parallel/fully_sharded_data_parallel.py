@@ -234,8 +234,8 @@ class FullyShardedDataParallel(Module):
     @property
     def module(self) -> Module:
         """The module that is called."""
-        found: Module = self._modules["_fsdp_wrapped_module"]  # type: ignore[assignment]
-        return found
+        inner: Module = self._modules["_fsdp_wrapped_module"]  # type: ignore[assignment]
+        return inner
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -270,16 +270,16 @@ class FullyShardedDataParallel(Module):
 
         See `state_dict_type`.
         """
-        found: dict[str, Any] = self.module.state_dict(*args, **kwargs)
+        entries: dict[str, Any] = self.module.state_dict(*args, **kwargs)
         kind, config = self._kind
         offloads = config is not None and config.offload_to_cpu
-        for name, value in list(found.items()):
+        for name, value in list(entries.items()):
             if kind is StateDictType.FULL_STATE_DICT and hasattr(value, "full_tensor"):
                 value = value.full_tensor()
-            found[name] = value.cpu() if offloads and isinstance(value, Tensor) else value
+            entries[name] = value.cpu() if offloads and isinstance(value, Tensor) else value
         if getattr(config, "rank0_only", False) and dist.get_rank():
-            found.clear()
-        return found
+            entries.clear()
+        return entries
 
     def _rename(self, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
         """Before loading: names as they are below this module, and this rank's rows."""
@@ -299,8 +299,8 @@ class FullyShardedDataParallel(Module):
     @staticmethod
     def fsdp_modules(module: Module, root_only: bool = False) -> list[FullyShardedDataParallel]:
         """The modules of this class in a model."""
-        found = [m for m in module.modules() if isinstance(m, FullyShardedDataParallel)]
-        return found[:1] if root_only else found
+        modules = [m for m in module.modules() if isinstance(m, FullyShardedDataParallel)]
+        return modules[:1] if root_only else modules
 
     @staticmethod
     def set_state_dict_type(
@@ -331,13 +331,13 @@ class FullyShardedDataParallel(Module):
         optim_state_dict_config : optional
             Accepted and ignored: optimizers have a ``state_dict`` of rows.
         """
-        found = FullyShardedDataParallel.fsdp_modules(module)
-        before = [one._kind for one in found]
+        modules = FullyShardedDataParallel.fsdp_modules(module)
+        before = [one._kind for one in modules]
         FullyShardedDataParallel.set_state_dict_type(module, state_dict_type, state_dict_config)
         try:
             yield
         finally:
-            for one, kind in zip(found, before, strict=True):
+            for one, kind in zip(modules, before, strict=True):
                 one._kind = kind
 
     @staticmethod
@@ -405,8 +405,8 @@ class FullyShardedDataParallel(Module):
 
 def _groups_of(module: Module, recurse: bool) -> list[Any]:
     outer = module.module if isinstance(module, FullyShardedDataParallel) else module
-    found = outer.modules() if recurse else [outer]
-    return list({id(m): m._fsdp_group for m in found if isinstance(m, FSDPModule)}.values())
+    modules = outer.modules() if recurse else [outer]
+    return list({id(m): m._fsdp_group for m in modules if isinstance(m, FSDPModule)}.values())
 
 
 def _policy(mixed: MixedPrecision, root: bool) -> MixedPrecisionPolicy:

@@ -60,8 +60,8 @@ class _SpectralNormHook(_WeightNormHook):
         module.register_buffer(f"{name}_v", norm._v)
 
     def start(self, module: Module) -> Tensor:
-        found: Tensor = getattr(module, f"{self.name}_orig").data
-        return found
+        weight: Tensor = getattr(module, f"{self.name}_orig").data
+        return weight
 
     def compute(self, module: Module, training: bool | None = None) -> Tensor:
         norm: Any = object.__new__(_Followed)

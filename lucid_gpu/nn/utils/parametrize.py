@@ -92,7 +92,7 @@ class ParametrizationList(ModuleList):
         ValueError
             If the inverse is not as many tensors, of the types, as there are originals.
         """
-        found: Any = value
+        originals: Any = value
         with no_grad():
             for function in reversed(list(self)):
                 if not hasattr(function, "right_inverse"):
@@ -100,9 +100,11 @@ class ParametrizationList(ModuleList):
                         f"parametrization {type(function).__name__} does not implement "
                         "right_inverse."
                     )
-                found = function.right_inverse(found)
-            _check_new_originals(found, self)
-            for name, t in zip(self._names(), [found] if self.is_tensor else found, strict=True):
+                originals = function.right_inverse(originals)
+            _check_new_originals(originals, self)
+            for name, t in zip(
+                self._names(), [originals] if self.is_tensor else originals, strict=True
+            ):
                 getattr(self, name).copy_(t)
 
     def forward(self) -> Tensor:
@@ -175,8 +177,8 @@ def _holding(original: Tensor, value: Tensor) -> Tensor:
 def _property(name: str) -> property:
     def read(module: Any) -> Tensor:
         if _cache is None:
-            found: Tensor = module.parametrizations[name]()
-            return found
+            computed: Tensor = module.parametrizations[name]()
+            return computed
         key = id(module), name
         if key not in _cache:
             _cache[key] = module.parametrizations[name]()
@@ -377,9 +379,9 @@ def transfer_parametrizations_and_params(
                 to_module.register_buffer(name, value)
         for function in held:
             register_parametrization(to_module, name, function)
-        given: Any = to_module.parametrizations
+        targets: Any = to_module.parametrizations
         for original in held._names():
-            setattr(given[name], original, getattr(held, original))
+            setattr(targets[name], original, getattr(held, original))
     return to_module
 
 

@@ -452,15 +452,15 @@ def _key(module: Module, name: str) -> int | None:
     return None
 
 
-def _scores(t: Tensor, given: Tensor | None, owner: str) -> Tensor:
-    if given is None:
+def _scores(t: Tensor, scores: Tensor | None, owner: str) -> Tensor:
+    if scores is None:
         return t
-    if given.shape != t.shape:
+    if scores.shape != t.shape:
         raise AssertionError(
-            f"importance_scores should have the same shape as {owner}, got {given.shape} vs "
+            f"importance_scores should have the same shape as {owner}, got {scores.shape} vs "
             f"{t.shape}"
         )
-    return given
+    return scores
 
 
 def _is_count(amount: Any) -> bool:

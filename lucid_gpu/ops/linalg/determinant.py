@@ -165,8 +165,8 @@ def logdet(input: Tensor) -> Tensor:
     sign, size = _signed_logarithm(input, "logdet")
     if input.dtype.is_complex:
         return size + 1j * sign.angle()
-    found: Tensor = where(sign.detach() == -1, math.nan, size)
-    return found
+    logarithm: Tensor = where(sign.detach() == -1, math.nan, size)
+    return logarithm
 
 
 METHODS = (det, slogdet, logdet)

@@ -127,8 +127,8 @@ def eig(input: Tensor) -> Eigen:
     if not input.isfinite().all():
         raise LinAlgError("linalg.eig: input tensor should not contain infs or NaNs.")
     d = _COMPLEX.get(input.dtype, input.dtype)
-    found = linalg.call("eig", input.device, input.array)
-    arrays = tuple([part.astype(d.numpy, copy=False) for part in found])
+    eigenpairs = linalg.call("eig", input.device, input.array)
+    arrays = tuple([part.astype(d.numpy, copy=False) for part in eigenpairs])
     return Eigen(
         *record(
             "LinalgEigBackward0", arrays, (input,), _eig_vjp, keeps_output=True,
@@ -147,8 +147,8 @@ def _eig_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
         lengths = diagonal_of(turned).real.to(V.dtype)  # eigenvectors keep theirs
         gaps = with_diagonal(conj(L.unsqueeze(-2) - L.unsqueeze(-1)), 1.0)
         inner = with_diagonal((turned - Vh @ V * lengths.unsqueeze(-2)) / gaps, g_L)
-    found = solution(Vh, inner @ Vh)
-    return (found.real if node.real else found,)
+    gradient = solution(Vh, inner @ Vh)
+    return (gradient.real if node.real else gradient,)
 
 
 batching(eig)(on_value)

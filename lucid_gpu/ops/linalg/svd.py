@@ -146,8 +146,8 @@ batching(svdvals)(on_value)
 def _threshold(A: Tensor, largest: Any, atol: Any, rtol: Any) -> Any:
     """Singular values up to this count as zero."""
     if rtol is None:
-        given = atol is not None and (isinstance(atol, Tensor) or atol > 0)
-        rtol = 0.0 if given else EPSILON[A.dtype] * max(A.shape[-2:])
+        specified = atol is not None and (isinstance(atol, Tensor) or atol > 0)
+        rtol = 0.0 if specified else EPSILON[A.dtype] * max(A.shape[-2:])
     atol, rtol = [_beside(t) for t in (0.0 if atol is None else atol, rtol)]
     relative = largest * rtol
     if isinstance(atol, Tensor):

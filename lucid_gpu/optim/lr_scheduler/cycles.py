@@ -259,13 +259,13 @@ class OneCycleLR(_WithMomentum):
 def _steps(total_steps: Any, epochs: Any, steps_per_epoch: Any) -> int:
     if total_steps is None and (epochs is None or steps_per_epoch is None):
         raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
-    given = {"total_steps": total_steps}
+    factors = {"total_steps": total_steps}
     if total_steps is None:
-        given = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
-    for name, value in given.items():
+        factors = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
+    for name, value in factors.items():
         if value <= 0 or not isinstance(value, int):
             raise ValueError(f"Expected positive integer {name}, but got {value}")
-    return math.prod(given.values())
+    return math.prod(factors.values())
 
 
 def _phases(total: int, part: float, three: bool) -> list[dict[str, Any]]:

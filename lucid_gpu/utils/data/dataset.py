@@ -224,8 +224,8 @@ def _size(dataset: Any) -> int:
 def _items(dataset: Any, indices: Sequence[int]) -> list[Any]:
     """Samples by number, at once where the dataset can."""
     together = getattr(dataset, "__getitems__", None)
-    found: list[Any] = together(indices) if together else [dataset[i] for i in indices]
-    return found
+    samples: list[Any] = together(indices) if together else [dataset[i] for i in indices]
+    return samples
 
 
 def random_split(
