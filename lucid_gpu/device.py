@@ -28,7 +28,7 @@ class device:
     RuntimeError
         For any other name, and a negative index.
     TypeError
-        For an index that is no whole number.
+        For an index that is not a whole number.
     """
 
     __slots__ = ("index", "type")

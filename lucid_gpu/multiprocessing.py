@@ -107,7 +107,7 @@ class ProcessContext:
         Raises
         ------
         ProcessRaisedException
-            Where one raised or died; the others are ended.
+            If one raised or died; the others are ended.
         """
         running = [p.sentinel for p in self.processes if p.is_alive()]
         if running and not self._failed():  # one may have failed before anybody waited
@@ -171,7 +171,7 @@ def start_processes(
     Raises
     ------
     ProcessRaisedException
-        Where one raised or died.
+        If one raised or died.
     """
     here = multiprocessing.get_context(start_method)
     processes, pipes = [], []

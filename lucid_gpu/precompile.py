@@ -90,7 +90,7 @@ def compile_for(architecture: int, source: Source) -> None:
     Raises
     ------
     RuntimeError
-        Where NVRTC refuses the source; the sentence shows the line.
+        If NVRTC refuses the source; the sentence shows the line.
     """
     nvrtc.kept(source.text, source.name, source.options, architecture)
 

@@ -307,7 +307,7 @@ class Tensor:
         Raises
         ------
         RuntimeError
-            For types that have no gradients, for unmarking a tensor that is no leaf, and inside
+            For types that have no gradients, for unmarking a tensor that is not a leaf, and inside
             of a function that is being transformed.
         """
         if state.transforms and requires_grad:
@@ -648,7 +648,7 @@ class Tensor:
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after a gradient was added to this leaf's ``.grad``, of its shape.
 
-        RuntimeError for tensors that are no leaves or do not require grad.
+        RuntimeError for tensors that are not leaves or do not require grad.
         """
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
@@ -783,7 +783,7 @@ class Tensor:
         RuntimeError
             For tensors that require grad, as `numpy`.
         ValueError
-            Where ``copy`` is False and a copy is needed.
+            If ``copy`` is False and a copy is needed.
         """
         if state.of_arrays and self.requires_grad and state.grad:
             raise RuntimeError(
@@ -1367,7 +1367,7 @@ def _remember(a: Expr, key: Any, result: Tensor) -> None:
 
 
 def is_foreign(name: str, other: Any) -> bool:
-    """Whether an operator leaves an operand, which is no tensor, to the methods of its class.
+    """Whether an operator leaves an operand, which is not a tensor, to the methods of its class.
 
     TypeError for PyTorch's tensors.
     """

@@ -60,7 +60,7 @@ class autocast:
     Raises
     ------
     ValueError
-        Where ``device_type`` is no str.
+        If ``device_type`` is no str.
     RuntimeError
         For a kind of device without autocast.
 
@@ -159,7 +159,7 @@ def custom_fwd(
     Raises
     ------
     ValueError
-        Where ``device_type`` is no str.
+        If ``device_type`` is no str.
     """
     _checked(device_type)
     if fwd is None:
@@ -192,7 +192,7 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Ca
     Raises
     ------
     ValueError
-        Where ``device_type`` is no str.
+        If ``device_type`` is no str.
     """
     _checked(device_type)
     if bwd is None:

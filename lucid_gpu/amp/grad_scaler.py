@@ -56,7 +56,7 @@ class GradScaler:
     Raises
     ------
     AssertionError
-        Where ``growth_factor`` is not above 1 or ``backoff_factor`` not below it.
+        If ``growth_factor`` is not above 1 or ``backoff_factor`` not below it.
 
     Examples
     --------
@@ -113,7 +113,7 @@ class GradScaler:
         Raises
         ------
         ValueError
-            For what is neither a tensor nor an iterable of tensors.
+            For anything but a tensor or an iterable of tensors.
         """
         if not self._enabled:
             return outputs
@@ -166,7 +166,7 @@ class GradScaler:
         RuntimeError
             For a ``closure``, and for a second call before `update`.
         AssertionError
-            Where the optimizer has no gradients.
+            If the optimizer has no gradients.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)

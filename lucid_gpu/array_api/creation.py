@@ -36,7 +36,7 @@ def asarray(
     Raises
     ------
     ValueError
-        Where ``copy`` is False and a copy is needed.
+        If ``copy`` is False and a copy is needed.
     """
     converted = _taken(obj, dtype, device)
     if dtype is not None or device is not None:

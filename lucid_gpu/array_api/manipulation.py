@@ -61,7 +61,7 @@ def reshape(x: Tensor, /, shape: Sequence[int], *, copy: bool | None = None) -> 
     Raises
     ------
     ValueError
-        Where ``copy`` is False and a copy is needed.
+        If ``copy`` is False and a copy is needed.
     """
     if copy is False:
         try:

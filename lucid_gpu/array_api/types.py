@@ -49,7 +49,7 @@ def result_type(*arrays_and_dtypes: Any) -> dt.dtype:
     Raises
     ------
     ValueError
-        Where there are only Python's numbers.
+        If there are only Python's numbers.
     """
     numbers = [v for v in arrays_and_dtypes if isinstance(v, Scalar)]
     dtypes = [_type_of(v) for v in arrays_and_dtypes if not isinstance(v, Scalar)]

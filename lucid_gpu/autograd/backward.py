@@ -55,15 +55,15 @@ def backward(
     grad_variables
         The old name of ``grad_tensors``.
     inputs : Tensor or GradientEdge, sequence of them, or dict of Tensor, optional
-        Accumulate into these only; those that are no leaves keep their gradient as by
+        Accumulate into these only; those that are not leaves keep their gradient as by
         `Tensor.retain_grad`.
 
     Raises
     ------
     RuntimeError
-        Where nothing requires grad, a cotangent does not fit, or the graph was freed.
+        If nothing requires grad, a cotangent does not fit, or the graph was freed.
     TypeError
-        For ``inputs`` that are a mapping and no dict, and for what is no sequence of tensors.
+        For ``inputs`` that are a mapping and no dict, and for anything but a sequence of tensors.
     """
     if state.transforms:
         raise RuntimeError(BACKWARD_INSIDE)

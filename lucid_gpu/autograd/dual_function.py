@@ -147,7 +147,7 @@ class Refusal(Node):
 
 
 def _materialised(argument: Any, tangent: Tensor | None, ctx: FunctionCtx) -> Tensor | None:
-    """None for what is no tensor; zeros where a tensor has no tangent."""
+    """None for anything but a tensor; zeros where a tensor has no tangent."""
     if tangent is not None or not isinstance(argument, Tensor) or not ctx._materialize:
         return tangent
     return constant(0.0, argument) if argument.dtype.category >= 2 else None

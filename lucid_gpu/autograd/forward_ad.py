@@ -51,7 +51,7 @@ def enter_dual_level() -> int:
     Raises
     ------
     RuntimeError
-        Where one is open: this does not nest, `lucid_gpu.func.jvp` does.
+        If one is open: this does not nest, `lucid_gpu.func.jvp` does.
     """
     if _levels:
         raise RuntimeError(
@@ -66,7 +66,7 @@ def enter_dual_level() -> int:
 def exit_dual_level(*, level: int | None = None) -> None:
     """Close the level: every tangent is gone.
 
-    RuntimeError where none is open.
+    RuntimeError if none is open.
     """
     if not _levels or level not in (None, 0):
         raise RuntimeError(
@@ -108,10 +108,10 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     Raises
     ------
     RuntimeError
-        Where no level is open, for shapes or devices that differ, and where one of the two carries
+        If no level is open, for shapes or devices that differ, and where one of the two carries
         a tangent already.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     ValueError
         For integers and bool.
     """
@@ -196,7 +196,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     Raises
     ------
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     RuntimeError
         For another level than 0.
     """

@@ -26,12 +26,12 @@ __all__ = ["Function", "FunctionCtx", "FunctionMeta", "InplaceFunction", "once_d
 
 
 class FunctionCtx(Node):
-    """What `Function.forward` and `Function.backward` share for one call.
+    """The state that `Function.forward` and `Function.backward` of one call share.
 
     Attributes
     ----------
     needs_input_grad : tuple of bool
-        One an argument of forward, tensor or not.
+        One for each argument of forward, tensor or not.
     saved_tensors : tuple of Tensor or None
         What `save_for_backward` was given, in order.
     """
@@ -92,7 +92,7 @@ class FunctionCtx(Node):
     def mark_dirty(self, *inputs: Tensor) -> None:
         """Say that forward changed these inputs in place; it must return them too.
 
-        RuntimeError for what is no tensor.
+        RuntimeError for anything but a tensor.
         """
         for i, tensor in enumerate(inputs):
             if not isinstance(tensor, Tensor):
@@ -105,7 +105,7 @@ class FunctionCtx(Node):
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """Say that these outputs have no gradient; backward gets one, of their shape, for each.
 
-        RuntimeError for what is no tensor.
+        RuntimeError for anything but a tensor.
         """
         for output in outputs:
             if not isinstance(output, Tensor):
@@ -118,7 +118,7 @@ class FunctionCtx(Node):
     def set_materialize_grads(self, value: bool) -> None:
         """Whether undefined output gradients arrive as zeros (the default) or as None.
 
-        TypeError for what is no bool.
+        TypeError for anything but a bool.
         """
         if not isinstance(value, bool):
             raise TypeError(
@@ -187,7 +187,7 @@ class FunctionCtx(Node):
         Raises
         ------
         RuntimeError
-            Where a tensor was written in place since, and where a backward pass has freed them.
+            If a tensor was written in place since, and where a backward pass has freed them.
         """
         if self._released:
             raise RuntimeError(SECOND_TIME)
@@ -405,7 +405,7 @@ class FunctionMeta(type):
 
 
 class Function(metaclass=FunctionMeta):
-    """Base of functions with a gradient of their own.
+    """Base class of functions with a custom gradient.
 
     Subclasses define static methods ``forward(ctx, *args)``, or ``forward(*args)`` with
     ``setup_context(ctx, inputs, output)``, and ``backward(ctx, *grad_outputs)``; they are called
@@ -462,7 +462,7 @@ class Function(metaclass=FunctionMeta):
     def forward(*args: Any, **kwargs: Any) -> Any:
         """Compute the outputs; tensor arithmetic here is not recorded.
 
-        NotImplementedError where a subclass has none.
+        NotImplementedError if a subclass has none.
         """
         raise NotImplementedError(
             "You must implement the forward function for custom autograd.Function."
@@ -472,15 +472,15 @@ class Function(metaclass=FunctionMeta):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
         """Save what backward needs, where ``forward`` takes no ctx.
 
-        NotImplementedError where a subclass has none and its ``forward`` takes no ctx.
+        NotImplementedError if a subclass has none and its ``forward`` takes no ctx.
         """
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """From one gradient an output, compute one an argument of forward.
+        """Compute a gradient for each argument of forward, from one for each output.
 
-        NotImplementedError where a subclass has none.
+        NotImplementedError if a subclass has none.
         """
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom "
@@ -491,9 +491,9 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        """From one tangent an argument of forward, None for no tensor, compute one an output.
+        """Compute a tangent for each output, from one (or None) for each argument of forward.
 
-        NotImplementedError where a subclass has none.
+        NotImplementedError if a subclass has none.
         """
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with "
@@ -518,7 +518,7 @@ class Function(metaclass=FunctionMeta):
         Raises
         ------
         NotImplementedError
-            Where a subclass has none and does not set ``generate_vmap_rule``.
+            If a subclass has none and does not set ``generate_vmap_rule``.
         """
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
@@ -547,7 +547,7 @@ class Function(metaclass=FunctionMeta):
         Raises
         ------
         TypeError
-            Where forward-mode or vmap cannot pass on what forward takes by keyword only.
+            If forward-mode or vmap cannot pass on what forward takes by keyword only.
         """
         methods: Any = cls.__dict__["_methods"]
         if methods is None:

@@ -57,7 +57,7 @@ def vjp(
         For a ``v`` of another shape than the outputs; under ``strict``, where an output does not
         depend on an input.
     TypeError
-        For inputs and outputs that are no tensors.
+        For inputs and outputs that are not tensors.
     """
     with enable_grad():
         point, many_inputs = _isolated(inputs, "inputs", "vjp", create_graph)
@@ -81,7 +81,7 @@ def jvp(
     Parameters
     ----------
     func, inputs, create_graph, strict
-        As for `vjp`.
+        See `vjp`.
     v : Tensor or tuple of Tensor, optional
         Of the inputs' shapes; may be left out for one input of one element.
 
@@ -96,7 +96,7 @@ def jvp(
         For a ``v`` of another shape than the inputs; under ``strict``, where an output does not
         depend on an input.
     TypeError
-        For inputs and outputs that are no tensors.
+        For inputs and outputs that are not tensors.
     """
     with enable_grad():
         point, many_inputs = _isolated(inputs, "inputs", "jvp", create_graph)
@@ -124,7 +124,7 @@ def jacobian(
     Parameters
     ----------
     func, inputs, create_graph, strict
-        As for `vjp`.
+        See `vjp`.
     vectorize : bool
         Run the backward pass once, on a batch of cotangents, instead of once an output element.
     strategy : {"reverse-mode", "forward-mode"}
@@ -144,7 +144,7 @@ def jacobian(
     NotImplementedError
         For the strategy "forward-mode" with ``create_graph``, or without ``vectorize``.
     TypeError
-        For inputs and outputs that are no tensors.
+        For inputs and outputs that are not tensors.
     """
     assert strategy in ("reverse-mode", "forward-mode"), (
         'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function '
@@ -180,7 +180,7 @@ def hessian(
     Parameters
     ----------
     func, inputs, create_graph, strict, vectorize
-        As for `jacobian`.
+        See `jacobian`.
     outer_jacobian_strategy : {"reverse-mode", "forward-mode"}
         How the Jacobian of the gradient is computed.
 
@@ -194,7 +194,7 @@ def hessian(
     RuntimeError
         Under ``strict``, where the output or its gradient does not depend on an input.
     TypeError
-        For inputs and outputs that are no tensors.
+        For inputs and outputs that are not tensors.
     """
     assert outer_jacobian_strategy in ("reverse-mode", "forward-mode"), (
         'Expected strategy to be either "forward-mode" or "reverse-mode". Got '
@@ -226,7 +226,7 @@ def vhp(
     Parameters
     ----------
     func, inputs, create_graph, strict
-        As for `vjp`; ``func`` returns a single tensor of one element.
+        See `vjp`; ``func`` returns a single tensor of one element.
     v : Tensor or tuple of Tensor, optional
         Of the inputs' shapes; may be left out for one input of one element.
 
@@ -236,7 +236,7 @@ def vhp(
         For a ``v`` of another shape than the inputs; under ``strict``, where the output does not
         depend on an input.
     TypeError
-        For inputs and outputs that are no tensors.
+        For inputs and outputs that are not tensors.
     """
     with enable_grad():
         point, many, vector, result, slope = _slope(func, inputs, v, "vhp", create_graph, strict)
@@ -253,12 +253,12 @@ def hvp(
     create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:
-    """The product of the Hessian with a vector, ``H v``; arguments and results as for `vhp`.
+    """The product of the Hessian with a vector, ``H v``; arguments and results as in `vhp`.
 
     The Hessian is symmetric, so `vhp` gives the same numbers with one backward pass less.
 
     RuntimeError for a ``v`` of another shape than the inputs; under ``strict``, where the output
-    does not depend on an input; TypeError for inputs and outputs that are no tensors.
+    does not depend on an input; TypeError for inputs and outputs that are not tensors.
     """
     with enable_grad():
         point, many, vector, result, slope = _slope(func, inputs, v, "hvp", create_graph, strict)

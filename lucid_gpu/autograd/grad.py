@@ -57,18 +57,17 @@ def grad(
     Returns
     -------
     tuple of Tensor or None, or dict of them
-        One an input, of its shape; None for unused inputs where ``allow_unused``.
+        One for each input, of its shape; None for unused inputs with ``allow_unused``.
 
     Raises
     ------
     RuntimeError
-        For an input that was not used, unless ``allow_unused`` or ``materialize_grads`` says that
-        it may; for inputs that are none or no tensors; where tensors and gradients differ in
-        number.
+        For an unused input without ``allow_unused`` or ``materialize_grads``; for an empty list of
+        inputs, or inputs that are not tensors; for tensors and gradients of different numbers.
     TypeError
-        For inputs that are a mapping and no dict, and for what is no sequence of tensors.
+        For inputs that are a mapping other than a dict, or anything but a sequence of tensors.
     ValueError
-        Where ``materialize_grads`` is asked for and ``allow_unused`` is False.
+        If ``materialize_grads`` is True and ``allow_unused`` is False.
     """
     if materialize_grads and allow_unused is False:
         raise ValueError(

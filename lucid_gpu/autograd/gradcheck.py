@@ -473,7 +473,7 @@ def gradcheck(
     check_undefined_grad : bool
         Also that undefined output gradients (and tangents) are accepted and count as zeros.
     check_grad_dtypes : bool
-        Taken for PyTorch's sake: gradients of another type than their input never pass here.
+        Accepted for compatibility: gradients of another type than their input never pass here.
     check_batched_grad, check_batched_forward_grad : bool
         Also that batched passes agree with single ones.
     check_forward_ad, check_backward_ad : bool
@@ -490,9 +490,9 @@ def gradcheck(
     Raises
     ------
     GradcheckError
-        Where a check fails.
+        If a check fails.
     ValueError
-        Where no input requires grad, and for sparse inputs and outputs.
+        If no input requires grad, and for sparse inputs and outputs.
     AssertionError
         For arguments that contradict each other, and for a function whose results change their
         shape or type.
@@ -576,7 +576,7 @@ def gradgradcheck(
 ) -> bool:
     """Check second derivatives: `gradcheck` of the gradient, by inputs and output gradients.
 
-    What is not listed is as for `gradcheck`.
+    The other parameters are those of `gradcheck`.
 
     Parameters
     ----------

@@ -68,19 +68,19 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
-    """Say that a tensor's memory, of any shape, was written by means that lucid_gpu cannot see.
+    """Declare that the memory of a tensor, of any shape, was written by other code.
 
-    A backward pass that would read what was there before then raises, as after an in-place op.
+    A backward pass that needs the values before the write then raises, as after an in-place op.
 
     Parameters
     ----------
     tensor : Tensor or iterable of Tensor
-        What a kernel of your own has written.
+        The tensors that were written, for example by a kernel of your own.
 
     Raises
     ------
     RuntimeError
-        For what is no tensor, or holds something else.
+        For anything but a tensor or an iterable of tensors.
     """
     tensors = (tensor,) if isinstance(tensor, Tensor) else tensor
     if not isinstance(tensors, Iterable):

@@ -202,7 +202,7 @@ class CUDAGraph:
     Parameters
     ----------
     keep_graph : bool
-        Taken for the sake of scripts.
+        Accepted for compatibility.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
@@ -226,7 +226,7 @@ class CUDAGraph:
         Raises
         ------
         RuntimeError
-            Where this graph holds a step already, or another capture is under way.
+            If this graph holds a step already, or another capture is under way.
         """
         if capture_error_mode not in _MODES:
             raise RuntimeError(
@@ -247,7 +247,7 @@ class CUDAGraph:
         Raises
         ------
         RuntimeError
-            Where no capture is under way, and for what a graph can not hold. Then all is as it was.
+            If no capture is under way, and for what a graph can not hold. Then all is as it was.
         """
         capture, self._capture = self._capture, None
         if capture is None:
@@ -277,7 +277,7 @@ class CUDAGraph:
         Raises
         ------
         RuntimeError
-            Where nothing was captured, and inside of a capture.
+            If nothing was captured, and inside of a capture.
         """
         if self._recorder is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
@@ -319,7 +319,7 @@ class CUDAGraph:
     def debug_dump(self, debug_path: str) -> None:
         """Write the calls of the graph, in their order, to a file of Graphviz's language.
 
-        RuntimeError where nothing was captured.
+        RuntimeError if nothing was captured.
         """
         if self._recorder is None:
             raise RuntimeError("debug_dump() of a graph that holds nothing: capture a step first")
@@ -351,7 +351,7 @@ def _lend(tensor: Tensor) -> tuple[Any, int]:
 
 
 class graph:
-    """Captures what is computed inside of its ``with`` block into a graph.
+    """Capture the work inside a ``with`` block into a graph.
 
     Parameters
     ----------
@@ -359,7 +359,7 @@ class graph:
     pool : tuple, optional
         See `CUDAGraph.capture_begin`.
     stream : Stream, optional
-        Taken for the sake of scripts: each capture has a stream of its own.
+        Accepted for compatibility: each capture has a stream of its own.
     capture_error_mode : str
     """
 
@@ -410,9 +410,9 @@ def make_graphed_callables(
     Raises
     ------
     TypeError
-        For samples that are no tensors.
+        For samples that are not tensors.
     RuntimeError
-        For what a graph can not hold, and for tensors without a gradient.
+        For operations that a graph cannot hold, and for tensors without a gradient.
     """
     several = isinstance(callables, (tuple, list))
     some = tuple(callables) if several else (callables,)

@@ -84,7 +84,7 @@ def kernel(
 
 
 class UserKernel:
-    """What `kernel` makes; call it with the arguments of its signature.
+    """A kernel made by `kernel`; call it with the arguments of its signature.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class UserKernel:
     Raises
     ------
     TypeError
-        For a source or a signature that is no str, and a ``cpu`` that cannot be called.
+        For a source or a signature that is not a str, and a ``cpu`` that cannot be called.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def range_push(msg: str) -> int:
     Raises
     ------
     RuntimeError
-        Where there is no GPU.
+        If there is no GPU.
     """
     _nvtx().RangePush(msg)
     _depth.now += 1

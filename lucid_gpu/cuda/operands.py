@@ -23,9 +23,9 @@ def device_of(name: str, parameters: Sequence[Parameter], operands: Sequence[Any
     Raises
     ------
     RuntimeError
-        Where they are on several.
+        If they are on several.
     TypeError
-        Where there is none, or an argument for a pointer is neither tensor nor array.
+        If there is none, or an argument for a pointer is neither tensor nor array.
     """
     first: tuple[str, device] | None = None
     for parameter, argument in zip(parameters, operands, strict=True):

@@ -47,7 +47,7 @@ _lock = threading.Lock()
 
 
 class Stream:
-    """A sequence of work on one GPU, beside other streams.
+    """A queue of work on one GPU, concurrent with other streams.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Stream:
     Raises
     ------
     RuntimeError
-        Where there is no GPU.
+        If there is no GPU.
     """
 
     device: _device
@@ -115,7 +115,7 @@ class Stream:
         Raises
         ------
         AcceleratorError
-            Where a kernel failed.
+            If a kernel failed.
         """
         self._flush()
         _wait_for(self._cupy)
@@ -205,7 +205,7 @@ def _wait_for(waited: Any) -> None:
 
 
 class Event:
-    """A mark in a stream: to wait for, to ask about, to measure time from and to.
+    """A mark in a stream, to wait for, to query, and to measure times between.
 
     Parameters
     ----------
@@ -287,9 +287,9 @@ class Event:
         Raises
         ------
         ValueError
-            Where one of them keeps no time, or was not recorded.
+            If one of them keeps no time, or was not recorded.
         RuntimeError
-            Where one of them has not happened yet.
+            If one of them has not happened yet.
         """
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -310,14 +310,14 @@ class Event:
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream that work on a GPU goes to now, on the calling thread."""
+    """The stream that a GPU uses now, on the calling thread."""
     index = index_of(device)
     current: Stream = _wrapped(Stream, cupy().cuda.get_current_stream(index), index)
     return current
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The stream that work on a GPU goes to where none was chosen."""
+    """The stream that a GPU uses unless another one is chosen."""
     index = index_of(device)
     default: Stream = _wrapped(Stream, cupy().cuda.Stream.null, index)
     return default

@@ -46,7 +46,7 @@ def _restored(kind: type[Telling], text: str, held: dict[str, Any]) -> Telling:
 
 
 class OutOfMemoryError(Telling):
-    """A GPU had no memory left for a tensor. Everything is as it was; the process can go on."""
+    """A GPU has no memory left for a tensor. Tensors are unchanged; the process can continue."""
 
 
 class AcceleratorError(Telling):

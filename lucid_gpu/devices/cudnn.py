@@ -251,7 +251,7 @@ def described(
     Raises
     ------
     cudnn.cudnnGraphNotSupportedError
-        Where cuDNN lists none.
+        If cuDNN lists none.
     """
     data, single = getattr(cudnn.data_type, TYPES[kind]), cudnn.data_type.FLOAT
     graph = cudnn.pygraph(

@@ -139,7 +139,7 @@ class CupyBackend:
     Raises
     ------
     RuntimeError
-        Where CuPy, the driver or a GPU is missing; the message says which and what mends it.
+        If CuPy, the driver or a GPU is missing; the message says which and what mends it.
     """
 
     type = "cuda"

@@ -32,7 +32,7 @@ def call(name: str, where: device, *arrays: Any, **options: Any) -> Any:
     Raises
     ------
     numpy.linalg.LinAlgError
-        Where the library gave up, for one matrix of the batch or all.
+        If the library gave up, for one matrix of the batch or all.
     """
     if all(a.size for a in arrays):
         return backend(where).library("linalg", name, where, *arrays, **options)

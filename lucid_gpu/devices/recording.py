@@ -569,7 +569,7 @@ class _Calls:
         return view
 
     def _call(self, step: _Step, arrays: Sequence[Any]) -> None:
-        """A step as one call of NumPy, or one a row: where rows build on earlier ones."""
+        """A step as one call of NumPy, or one for each row: where rows build on earlier ones."""
         ufunc, arguments = step.ufunc, step.arguments
         mask: Any = True
         out = arguments[-1]

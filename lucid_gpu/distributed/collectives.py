@@ -213,22 +213,30 @@ def _begun(
 def all_reduce(
     tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Combine a tensor of all ranks, in place on each.
+    """Combine a tensor of all ranks, in place on each rank.
 
     Parameters
     ----------
-    tensor : Tensor
-        Of one shape and dtype on all ranks.
+    tensor : Tensor, any shape
+        Of the same shape and dtype on all ranks.
     op : ReduceOp
     group : ProcessGroup, optional
-        The default group by default.
+        By default the default group.
     async_op : bool
-        Return at once.
+        Return immediately; the result is complete after `Work.wait`.
 
     Returns
     -------
     Work or None
-        With ``async_op``, what `Work.wait` waits for.
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError, RuntimeError
+        For an ``op`` that is unknown or not defined for the dtype, and for a tensor whose elements
+        share memory, as those of an expanded one do.
     """
     pg = groups.resolved(group, "all_reduce")
     _check_tensor(tensor, "tensor")
@@ -246,7 +254,23 @@ def all_reduce(
 def all_reduce_coalesced(
     tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Any:
-    """Combine each of several tensors of one dtype in one operation; a future with ``async_op``."""
+    """Combine each of several tensors in one operation, in place on each rank.
+
+    Parameters
+    ----------
+    tensors : Tensor or list of Tensor, any shapes
+        Of one dtype; of the same shapes on all ranks.
+    op : ReduceOp
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return a future immediately.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        For tensors of different dtypes; see also `all_reduce`.
+    """
     pg = groups.resolved(group, "all_reduce_coalesced")
     tensors = [tensors] if isinstance(tensors, Tensor) else tensors
     _check_list(tensors, "tensors")
@@ -271,7 +295,33 @@ def broadcast(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
-    """Give all ranks the tensor of rank ``src``, or of rank ``group_src`` of the group."""
+    """Copy the tensor of one rank to all ranks, in place.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+        Read on rank ``src``, written on all others; of the same shape and dtype on all ranks.
+    src : int, optional
+        A rank of the default group.
+    group_src : int, optional
+        A rank of ``group``, instead of ``src``.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError
+        Unless exactly one of ``src`` and ``group_src`` is given, and names a rank of the group.
+    """
     pg = groups.resolved(group, "broadcast")
     _check_tensor(tensor, "tensor")
     if pg is None:
@@ -298,7 +348,34 @@ def reduce(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Combine a tensor of all ranks, in place on rank ``dst``; the others keep theirs."""
+    """Combine a tensor of all ranks, in place on one rank; the others keep theirs.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+        Of the same shape and dtype on all ranks.
+    dst : int, optional
+        A rank of the default group.
+    op : ReduceOp
+    group_dst : int, optional
+        A rank of ``group``, instead of ``dst``.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError, RuntimeError
+        For another number than one of ``dst`` and ``group_dst``, and see `all_reduce`.
+    """
     pg = groups.resolved(group, "reduce")
     _check_tensor(tensor, "tensor")
     if pg is None:
@@ -318,7 +395,30 @@ def reduce(
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Write the tensors of all ranks to a list of tensors, one for each."""
+    """Write the tensors of all ranks to a list of tensors, one for each rank.
+
+    Parameters
+    ----------
+    tensor_list : list of Tensor
+        Written; each with as many elements as ``tensor``, and of its dtype.
+    tensor : Tensor, any shape
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, or lists of tensors, and for sparse tensors.
+    ValueError
+        For another number of tensors than of ranks, or other dtypes or numbers of elements.
+    """
     pg = groups.resolved(group, "all_gather")
     _check_list(tensor_list, "tensor_list")
     _check_tensor(tensor, "tensor")
@@ -339,7 +439,30 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Write the tensors of all ranks to one tensor, one after the other."""
+    """Write the tensors of all ranks to one tensor, one after the other.
+
+    Parameters
+    ----------
+    output_tensor : Tensor
+        Written; with as many elements as the tensors of all ranks together.
+    input_tensor : Tensor, any shape
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError
+        For another number of elements, or another dtype.
+    """
     pg = groups.resolved(group, "all_gather_into_tensor")
     _check_tensor(input_tensor, "input_tensor")
     _check_tensor(output_tensor, "output_tensor")
@@ -374,7 +497,35 @@ def gather(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Write the tensors of all ranks to a list on rank ``dst`` (0); the others pass no list."""
+    """Write the tensors of all ranks to a list of tensors on one rank.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+    gather_list : list of Tensor, optional
+        Written; on rank ``dst`` one tensor for each rank, with as many elements as ``tensor``. Not
+        given on the others.
+    dst : int, optional
+        A rank of the default group; 0 by default.
+    group_dst : int, optional
+        A rank of ``group``, instead of ``dst``.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, or lists of tensors, and for sparse tensors.
+    ValueError
+        For a list on another rank, none on ``dst``, or tensors that do not match.
+    """
     pg = groups.resolved(group, "gather")
     _check_tensor(tensor, "tensor")
     parts = gather_list or []
@@ -408,7 +559,36 @@ def scatter(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
-    """Deal a list of tensors out that rank ``src`` (0) has; the others pass no list."""
+    """Send each rank one tensor of a list on one rank.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+        Written.
+    scatter_list : list of Tensor, optional
+        On rank ``src`` one tensor for each rank, with as many elements as ``tensor``. Not given on
+        the others.
+    src : int, optional
+        A rank of the default group; 0 by default.
+    group_src : int, optional
+        A rank of ``group``, instead of ``src``.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, or lists of tensors, and for sparse tensors.
+    ValueError
+        For a list on another rank, none on ``src``, or tensors that do not match.
+    """
     pg = groups.resolved(group, "scatter")
     _check_tensor(tensor, "tensor")
     parts = scatter_list or []
@@ -440,7 +620,32 @@ def reduce_scatter(
     group: Any = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Combine a list of tensors of all ranks; each rank gets the one of its number."""
+    """Combine the lists of all ranks; each rank receives the combined tensor of its own number.
+
+    Parameters
+    ----------
+    output : Tensor, any shape
+        Written.
+    input_list : list of Tensor
+        One tensor for each rank, with as many elements as ``output`` and of its dtype.
+    op : ReduceOp
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, or lists of tensors, and for sparse tensors.
+    ValueError, RuntimeError
+        For tensors that do not match, and see `all_reduce`.
+    """
     pg = groups.resolved(group, "reduce_scatter")
     _check_tensor(output, "output")
     _check_list(input_list, "input_list")
@@ -454,7 +659,32 @@ def reduce_scatter(
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Combine a tensor of all ranks; each rank gets its part."""
+    """Combine the tensors of all ranks; each rank receives one part of the result.
+
+    Parameters
+    ----------
+    output : Tensor, any shape
+        Written.
+    input : Tensor
+        With as many elements as the outputs of all ranks together, and of their dtype.
+    op : ReduceOp
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError, RuntimeError
+        For tensors that do not match, and see `all_reduce`.
+    """
     pg = groups.resolved(group, "reduce_scatter_tensor")
     _check_tensor(output, "output")
     _check_tensor(input, "input")
@@ -495,7 +725,32 @@ def all_to_all_single(
     group: Any = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Send each rank its part of ``input``; parts are rows, as many for each by default."""
+    """Send each rank some rows of a tensor, and receive rows from each.
+
+    Parameters
+    ----------
+    output : Tensor, shape (rows received, ...)
+        Written.
+    input : Tensor, shape (rows sent, ...)
+    output_split_sizes, input_split_sizes : sequence of int, optional
+        The number of rows for each rank; by default the same for all.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError, RuntimeError
+        For tensors of different dtypes, and numbers of rows that do not match the tensors.
+    """
     pg = groups.resolved(group, "all_to_all_single")
     _check_tensor(output, "output")
     _check_tensor(input, "input")
@@ -534,7 +789,31 @@ def all_to_all(
     group: Any = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Send each rank the tensor of its number, and collect what the ranks sent."""
+    """Send one tensor to each rank, and receive one from each.
+
+    Parameters
+    ----------
+    output_tensor_list : list of Tensor
+        Written; element ``i`` has as many elements as the tensor that rank ``i`` sends.
+    input_tensor_list : list of Tensor, any shapes
+        Element ``i`` is sent to rank ``i``.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, or lists of tensors, and for sparse tensors.
+    ValueError
+        For other numbers of tensors than of ranks, and tensors of different dtypes.
+    """
     pg = groups.resolved(group, "all_to_all")
     _check_list(output_tensor_list, "output_tensor_list")
     _check_list(input_tensor_list, "input_tensor_list")
@@ -564,9 +843,18 @@ def barrier(
     device_ids: Any = None,
     timeout: timedelta | None = None,
 ) -> Work | None:
-    """Wait until all ranks have called this, with NCCL until their GPUs come to it too.
+    """Wait until all ranks have called this; with NCCL also for the work queued on their GPUs.
 
-    ``device_ids`` lists the GPU for NCCL, the current one by default.
+    Parameters
+    ----------
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; all ranks have called it after `Work.wait`.
+    device_ids : list of int, optional
+        The GPU for NCCL; by default the current one.
+    timeout : timedelta, optional
+        By default that of the group.
     """
     pg = groups.resolved(group, "barrier")
     if pg is None:
@@ -668,7 +956,32 @@ def isend(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Begin to send a tensor to rank ``dst``; it must not be written until `Work.wait`."""
+    """Begin to send a tensor to a rank. Do not write to it before `Work.wait` returns.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+    dst : int, optional
+        A rank of the default group.
+    group : ProcessGroup, optional
+        By default the default group.
+    tag : int
+        Messages are matched by sender and tag.
+    group_dst : int, optional
+        A rank of ``group``, instead of ``dst``.
+
+    Returns
+    -------
+    Work or None
+        None if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For anything but a dense tensor.
+    ValueError
+        For this process's own rank, and a rank that is not in the group.
+    """
     pg = groups.resolved(group, "isend")
     _check_tensor(tensor, "tensor")
     if pg is None:
@@ -686,7 +999,33 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> Work | None:
-    """Begin to receive a tensor from rank ``src``, or from any; it is written by `Work.wait`."""
+    """Begin to receive a tensor from a rank. It holds the message after `Work.wait`.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+        Written; with the dtype and number of elements of the message.
+    src : int, optional
+        A rank of the default group; by default any rank.
+    group : ProcessGroup, optional
+        By default the default group.
+    tag : int
+        Messages are matched by sender and tag.
+    group_src : int, optional
+        A rank of ``group``, instead of ``src``.
+
+    Returns
+    -------
+    Work or None
+        None if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For anything but a dense tensor.
+    ValueError
+        For this process's own rank, and a rank that is not in the group.
+    """
     pg = groups.resolved(group, "irecv")
     _check_tensor(tensor, "tensor")
     if pg is None:
@@ -710,7 +1049,10 @@ def send(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> None:
-    """Send a tensor to rank ``dst``, or to rank ``group_dst`` of the group."""
+    """Send a tensor of any shape to a rank, and wait until it may be written again.
+
+    See `isend`.
+    """
     work = isend(tensor, dst, group, tag, group_dst)
     if work is not None:
         work.wait()
@@ -723,12 +1065,14 @@ def recv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> int:
-    """Receive a tensor from rank ``src``, or from any; the rank it came from.
+    """Receive a tensor of any shape, in place, and wait for it.
+
+    See `irecv`.
 
     Returns
     -------
     int
-        In the default group; -1 where this process is not in ``group``.
+        The rank of the sender in the default group; -1 if this process is not in ``group``.
     """
     work = irecv(tensor, src, group, tag, group_src)
     if work is None:
@@ -743,13 +1087,18 @@ class P2POp:
     Parameters
     ----------
     op : {isend, irecv}
-    tensor : Tensor
+    tensor : Tensor, any shape
     peer : int, optional
         A rank of the default group.
     group : ProcessGroup, optional
     tag : int
     group_peer : int, optional
         A rank of the group, instead of ``peer``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError, ValueError
+        For another ``op``, a tensor that is not dense, and a rank that is not in the group.
     """
 
     def __init__(
@@ -776,7 +1125,23 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
-    """Begin several messages; the work of each."""
+    """Begin several messages.
+
+    Parameters
+    ----------
+    p2p_op_list : list of P2POp
+        All of one group.
+
+    Returns
+    -------
+    list of Work
+        One for each message; with NCCL one for all.
+
+    Raises
+    ------
+    ValueError
+        For anything but a list of `P2POp` of one group.
+    """
     if not isinstance(p2p_op_list, list) or not all(isinstance(p, P2POp) for p in p2p_op_list):
         raise ValueError(
             "Invalid ``p2p_op_list``. Each op is expected to to be of type "

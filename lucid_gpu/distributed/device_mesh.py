@@ -15,7 +15,7 @@ __all__ = ["DeviceMesh", "init_device_mesh"]
 
 
 class DeviceMesh:
-    """Ranks in a grid; all ranks of the default group make it, in the same order.
+    """An array of ranks; all ranks of the default group must make it, in the same order.
 
     Parameters
     ----------
@@ -30,6 +30,11 @@ class DeviceMesh:
     device_type : str
     mesh : Tensor of int64
     mesh_dim_names : tuple of str or None
+
+    Raises
+    ------
+    RuntimeError
+        For ranks that occur twice, and another number of names than of dimensions.
     """
 
     def __init__(
@@ -91,7 +96,13 @@ class DeviceMesh:
         return dim % self.ndim
 
     def get_group(self, mesh_dim: int | str | None = None) -> Any:
-        """This rank's group along a dimension, which may be left out where there is one."""
+        """The group of this rank along a dimension, which a mesh of one dimension does not need.
+
+        Raises
+        ------
+        RuntimeError, KeyError, IndexError
+            For a missing dimension, an unknown name, and a number out of range.
+        """
         if mesh_dim is None:
             if self.ndim > 1:
                 raise RuntimeError(
@@ -164,7 +175,7 @@ def init_device_mesh(
     Raises
     ------
     RuntimeError
-        Where the shape has not as many places as there are ranks, or names are missing or twice.
+        If the shape has not as many places as there are ranks, or names are missing or twice.
     """
     if mesh_dim_names is not None and len(set(mesh_dim_names)) != len(mesh_dim_names):
         raise RuntimeError(f"Each mesh_dim_name must be unique, got {mesh_dim_names}")

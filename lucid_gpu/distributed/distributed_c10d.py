@@ -14,7 +14,7 @@ __all__ = list(distributed.__all__)
 
 
 def _get_default_group() -> groups.ProcessGroup:
-    """The group of all ranks; ValueError where there is none yet."""
+    """The group of all ranks; ValueError if there is none yet."""
     pg = groups.resolved(None)
     assert pg is not None
     return pg

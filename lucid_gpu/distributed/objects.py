@@ -53,9 +53,9 @@ def _sizes(what: str, group: ProcessGroup, array: Any) -> list[int]:
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """Write the objects of all ranks to a list of as many items.
+    """Write the objects of all ranks to a list with one item for each rank.
 
-    What the other ranks send is unpickled: it can run any code.
+    The objects are pickled, and unpickling runs code: use it only with ranks that you trust.
     """
     pg = groups.resolved(group, "all_gather_object")
     if pg is None:
@@ -77,9 +77,15 @@ def gather_object(
     group: Any = None,
     group_dst: int | None = None,
 ) -> None:
-    """Write the objects of all ranks to a list on rank ``dst`` (0); the others pass no list.
+    """Write the objects of all ranks to a list on rank ``dst``, by default 0.
 
-    What the other ranks send is unpickled: it can run any code.
+    The other ranks pass no list. The objects are pickled, and unpickling runs code: use it only
+    with ranks that you trust.
+
+    Raises
+    ------
+    ValueError
+        For a list on another rank, or none on ``dst``.
     """
     pg = groups.resolved(group, "gather_object")
     if pg is None:
@@ -107,9 +113,15 @@ def broadcast_object_list(
     device: Any = None,
     group_src: int | None = None,
 ) -> None:
-    """Give all ranks the items of rank ``src``'s list (0); ``device`` is taken and unused.
+    """Copy the items of a list on rank ``src``, by default 0, to the lists of all ranks.
 
-    What that rank sends is unpickled: it can run any code.
+    The objects are pickled, and unpickling runs code: use it only with ranks that you trust.
+    ``device`` is ignored.
+
+    Raises
+    ------
+    ValueError
+        For lists of different lengths.
     """
     pg = groups.resolved(group, "broadcast_object_list")
     if pg is None:
@@ -139,9 +151,15 @@ def scatter_object_list(
     group: Any = None,
     group_src: int | None = None,
 ) -> None:
-    """Deal the objects of rank ``src`` (0) out; each rank's is item 0 of its first list.
+    """Send each rank one object of a list on rank ``src``, by default 0.
 
-    What that rank sends is unpickled: it can run any code.
+    It becomes item 0 of ``scatter_object_output_list``.
+    The objects are pickled, and unpickling runs code: use it only with ranks that you trust.
+
+    Raises
+    ------
+    ValueError
+        For an empty output list, and unless the list on ``src`` has one item for each rank.
     """
     pg = groups.resolved(group, "scatter_object_list")
     if pg is None:
@@ -177,7 +195,7 @@ def send_object_list(
     group_dst: int | None = None,
     use_batch: bool = False,
 ) -> None:
-    """Send the items of a list to rank ``dst``; ``device`` and ``use_batch`` are unused."""
+    """Send the items of a list to rank ``dst``; ``device`` and ``use_batch`` are ignored."""
     pg = groups.resolved(group, "send_object_list")
     if pg is None:
         return
@@ -197,9 +215,19 @@ def recv_object_list(
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:
-    """Receive the items of a list from rank ``src``, or from any; the rank they came from.
+    """Receive the items of a list from rank ``src``, by default from any rank.
 
-    What that rank sends is unpickled: it can run any code.
+    The objects are pickled, and unpickling runs code: use it only with ranks that you trust.
+
+    Returns
+    -------
+    int
+        The rank of the sender.
+
+    Raises
+    ------
+    ValueError
+        For another number of items than were sent.
     """
     pg = groups.resolved(group, "recv_object_list")
     if pg is None:

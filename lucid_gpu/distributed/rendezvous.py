@@ -50,7 +50,7 @@ def find(
     Raises
     ------
     ValueError
-        Where something is missing.
+        If something is missing.
     RuntimeError
         For an ``init_method`` that is not known.
     """

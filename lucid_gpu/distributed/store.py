@@ -33,7 +33,7 @@ def as_bytes(value: str | bytes) -> bytes:
 
 
 class Store:
-    """Keys and values shared by ranks; a subclass says where they lie.
+    """Keys and values shared by ranks; the base class of the stores.
 
     Attributes
     ----------
@@ -63,7 +63,13 @@ class Store:
         return self.multi_get([key])[0]
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
-        """Store several values."""
+        """Store several values.
+
+        Raises
+        ------
+        ValueError
+            For different numbers of keys and values.
+        """
         if len(keys) != len(values):
             raise ValueError(f"multi_set: got {len(keys)} keys and {len(values)} values")
         pairs = [as_bytes(part) for pair in zip(keys, values) for part in pair]
@@ -229,12 +235,12 @@ class TCPStore(Store):
     timeout : timedelta
     wait_for_workers : bool
     multi_tenant, master_listen_fd, use_libuv
-        Taken and unused.
+        Accepted and ignored.
 
     Raises
     ------
     DistNetworkError
-        Where the port is taken, nobody listens there, or the secret differs.
+        If the port is taken, nobody listens there, or the secret differs.
     """
 
     def __init__(

@@ -104,7 +104,7 @@ class Agreement:
         Raises
         ------
         DistBackendError
-            Where a rank made another call.
+            If a rank made another call.
         """
         with self._lock:
             self._agreed = self._agreed or self._test()

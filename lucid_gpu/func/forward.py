@@ -60,8 +60,8 @@ def jvp(
     Raises
     ------
     RuntimeError
-        For primals or tangents that are no tuples of tensors of the same structure and shapes; for
-        outputs that are no tensors; under ``strict``, for an output that does not depend on the
+        For primals or tangents that are not tuples of tensors of the same structure and shapes; for
+        outputs that are not tensors; under ``strict``, for an output that does not depend on the
         primals.
     ValueError
         For integers and bool.
@@ -181,7 +181,7 @@ def jacfwd(
     Raises
     ------
     RuntimeError
-        Where ``func`` returns what is no tensor.
+        If ``func`` returns anything but tensors.
     """
 
     @functools.wraps(func)

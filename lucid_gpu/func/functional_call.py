@@ -47,7 +47,7 @@ def functional_call(
     Raises
     ------
     TypeError
-        For a value that is no tensor.
+        For a value that is not a tensor.
     ValueError
         For names that several dictionaries have, and for different values of tied names.
     RuntimeError

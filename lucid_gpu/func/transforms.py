@@ -47,7 +47,7 @@ def grad(
     ------
     RuntimeError
         When called, for a ``func`` that does not return a tensor of one element, and an ``argnums``
-        that there is not.
+        without an argument.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def grad(
 def grad_and_value(
     func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """As `grad`, for both: ``(gradient, value)``, or ``(gradient, (value, aux))``."""
+    """See `grad`; the result is ``(gradient, value)``, or ``(gradient, (value, aux))``."""
 
     @functools.wraps(func)
     def both(*args: Any, **kwargs: Any) -> Any:
@@ -81,7 +81,7 @@ def grad_and_value(
 def value_and_grad(
     func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """As `grad_and_value`, the other way round: ``(value, gradient)``."""
+    """See `grad`; the result is ``(value, gradient)``, or ``((value, aux), gradient)``."""
 
     @functools.wraps(func)
     def both(*args: Any, **kwargs: Any) -> Any:
@@ -112,7 +112,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
     Raises
     ------
     RuntimeError
-        Where ``func`` returns what is no tensor.
+        If ``func`` returns anything but tensors.
     """
     output, pull, aux = _pullback(func, primals, tuple(range(len(primals))), has_aux, {})
     return (output, pull, aux) if has_aux else (output, pull)
@@ -126,16 +126,16 @@ def jacrev(
     chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
 ) -> Callable[..., Any]:
-    """The function that computes the Jacobian of ``func``, a row an element of its output.
+    """The function that computes the Jacobian of ``func``, one row for each element of its output.
 
     Parameters
     ----------
     func, argnums, has_aux
-        As for `grad`; ``func`` returns a tensor or a tree of them.
+        See `grad`; ``func`` returns a tensor or a tree of them.
     chunk_size : int, optional
         How many rows to compute at once; all of them by default. Smaller takes less memory.
     _preallocate_and_copy : bool
-        Taken for PyTorch's sake; changes nothing.
+        Accepted for compatibility; changes nothing.
 
     Returns
     -------
@@ -148,7 +148,7 @@ def jacrev(
     ValueError
         For a ``chunk_size`` that is not above 0.
     RuntimeError
-        Where ``func`` returns what is no tensor.
+        If ``func`` returns anything but tensors.
     """
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
@@ -244,7 +244,7 @@ def _without_aux(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
 
 
 def check_outputs(name: str, call: str, outputs: list[Any]) -> None:
-    """Refuse what has no derivative: no output at all, and what is no tensor."""
+    """Refuse what has no derivative: no output at all, and anything but a tensor."""
     if not outputs or outputs == [None]:
         raise RuntimeError(
             f"{name}: Expected f to be a function that has non-empty output (got output = "

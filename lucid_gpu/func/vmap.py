@@ -48,7 +48,7 @@ def vmap(
     Raises
     ------
     RuntimeError
-        For what cannot be batched: data-dependent control flow (``if tensor``, ``.item()``),
+        For code that cannot be batched: data-dependent control flow (``if tensor``, ``.item()``),
         results of another shape for each example, in-place writes of batched values into tensors
         that all examples share.
     ValueError

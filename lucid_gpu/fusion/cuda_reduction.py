@@ -64,7 +64,7 @@ def reduction(work: Work, packed: bool = True, long_index: bool | None = None) -
     Parameters
     ----------
     packed, long_index
-        As for `lucid_gpu.fusion.cuda_elementwise.elementwise`.
+        See `lucid_gpu.fusion.cuda_elementwise.elementwise`.
     """
     assert work.fold is not None
     space = _Space(work, packed)
@@ -89,7 +89,7 @@ class Geometry(NamedTuple):
 
 
 def geometry(work: Work, packed: bool) -> Geometry:
-    """How a reduction walks; ``packed`` as for `reduction`."""
+    """How a reduction walks; ``packed`` as in `reduction`."""
     space = _Space(work, packed)
     return Geometry(space.order, space.rows, space.width, _share(space))
 

@@ -144,11 +144,11 @@ def explain(*tensors: Any) -> Explanation:
     Raises
     ------
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     for i, t in enumerate(tensors):
         if not hasattr(t, "_expr"):
-            raise TypeError(f"explain() takes tensors; argument {i} is a {type(t).__name__}")
+            raise TypeError(f"explain() takes tensors; argument {i} is of type {type(t).__name__}")
     names = {id(t): f"tensor {i}" for i, t in reversed(list(enumerate(tensors)))}
     kernels: list[Kernel] = []
     done: set[int] = set()

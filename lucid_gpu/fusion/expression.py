@@ -418,7 +418,7 @@ def build(
     Raises
     ------
     MustStore
-        Where an operand has to be an array first: store it and try again.
+        If an operand has to be an array first: store it and try again.
     """
     first = next((o for o in operands if type(o) is Expr), None)
     if first is None:

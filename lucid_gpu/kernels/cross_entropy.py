@@ -228,7 +228,7 @@ _largest: Any = np.maximum.reduce
 
 
 def out_of_bounds(target: int, classes: int, ignore: int) -> IndexError:
-    """The error of a target that is no class."""
+    """The error of a target that is not a class."""
     return IndexError(
         f"Target {target} is out of bounds: the input has {classes} classes, and ignore_index is "
         f"{ignore}"

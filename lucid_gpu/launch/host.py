@@ -136,7 +136,7 @@ def order() -> int:
     Raises
     ------
     RuntimeError
-        Where it is neither ``reversed`` nor a number, the seed of a mixture.
+        If it is neither ``reversed`` nor a number, the seed of a mixture.
     """
     text = os.environ.get("LUCID_HOST_ORDER", "")
     if not text or text == "reversed":
@@ -197,7 +197,7 @@ def build(name: str, source: str, cooperative: bool, contracted: bool = False) -
     RuntimeError
         Without a C++ compiler; where it shall be contracted and the processor cannot.
     CompileError
-        Where it refuses the source.
+        If it refuses the source.
     """
     command = [_compiler(), *FLAGS, f"-DLUCID_FIBER_STACK={STACK}", f"-DLUCID_SHARED={SHARED}"]
     if cooperative:

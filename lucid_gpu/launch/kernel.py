@@ -118,7 +118,7 @@ class Kernel:
         TypeError, OverflowError
             For an argument that is not what its parameter declares; nothing is launched.
         RuntimeError
-            Where the source does not compile or the launch fails.
+            If the source does not compile or the launch fails.
         """
         function = self._functions.get(tuple(template.items()))
         if function is None:

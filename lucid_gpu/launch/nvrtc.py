@@ -29,7 +29,7 @@ def load(cupy: Any, index: int, source: str, name: str, options: Sequence[str]) 
     Raises
     ------
     CompileError
-        Where NVRTC refuses the source.
+        If NVRTC refuses the source.
     """
     wanted = architecture_for(int(cupy.cuda.Device(index).compute_capability))
     if not in_memory():
@@ -99,7 +99,7 @@ def compiled(source: str, name: str, options: Sequence[str], architecture: int) 
     Raises
     ------
     CompileError
-        Where NVRTC refuses the source; the message shows the line.
+        If NVRTC refuses the source; the message shows the line.
     """
     here = library()
     program = here.createProgram(source, f"{name}.cu", (), ())

@@ -51,7 +51,7 @@ def parameters(declaration: str) -> list[Parameter]:
     Raises
     ------
     ValueError
-        Where a parameter has no name or no type, is a reference or a pointer to pointers, or two
+        If a parameter has no name or no type, is a reference or a pointer to pointers, or two
         have one name.
     """
     parsed = [_parameter(text, declaration) for text in _split(declaration)]

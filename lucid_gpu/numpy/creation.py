@@ -39,7 +39,7 @@ def array(
     Raises
     ------
     ValueError
-        Where ``copy`` is False and a copy is needed.
+        If ``copy`` is False and a copy is needed.
     TypeError
         For ``options`` where there are tensors.
 

@@ -28,7 +28,7 @@ def _promoted(tensors: Sequence[Any], dtype: Any, casting: Any) -> list[Tensor]:
     Raises
     ------
     TypeError
-        Where the rule ``casting`` does not allow it.
+        If the rule ``casting`` does not allow it.
     """
     operands = as_tensors(tensors)
     if dtype is None and len({t.dtype for t in operands}) < 2:

@@ -48,7 +48,7 @@ def write_into(out: Any, result: Tensor, name: str) -> Any:
     Raises
     ------
     RuntimeError
-        Where the result requires grad.
+        If the result requires grad.
     """
     if isinstance(out, tuple):
         (out,) = out

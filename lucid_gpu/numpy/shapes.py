@@ -48,7 +48,7 @@ def axis_of(axis: int, ndim: int) -> int:
     Raises
     ------
     numpy.exceptions.AxisError
-        Where there is no such axis.
+        If there is no such axis.
     """
     normalized: int = _normalize(axis, ndim)
     return normalized

@@ -371,7 +371,7 @@ def _loop_types(
     Raises
     ------
     TypeError
-        Where there is no such loop, or not for these types.
+        If there is no such loop, or not for these types.
     """
     if dt.bfloat16.numpy in types:  # which is not NumPy's
         return None if len(set(types)) > 1 else [dt.from_numpy_dtype(one) for one in types]

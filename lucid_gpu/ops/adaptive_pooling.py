@@ -36,7 +36,7 @@ _MEAN = """The means of as many windows of {what} as asked for.
     Parameters
     ----------
     input : Tensor, shape (n, c, {size}) or (c, {size})
-    output_size : int, or one an axis
+    output_size : int or tuple of int
         None keeps the input's.
 
     Returns
@@ -46,7 +46,7 @@ _MEAN = """The means of as many windows of {what} as asked for.
     Raises
     ------
     RuntimeError
-        For another rank, empty axes, or sizes that are none. One mean of an image or a volume is
+        For another rank, empty axes, or invalid sizes. One mean of an image or a volume is
         taken of any rank.
     TypeError
         For sizes that are not whole numbers.
@@ -59,7 +59,7 @@ _MAX = """The largest numbers of as many windows of {what} as asked for.
     Parameters
     ----------
     input : Tensor, shape (n, c, {size}) or (c, {size})
-    output_size : int, or one an axis
+    output_size : int or tuple of int
         None keeps the input's.
     return_indices : bool
         Also return where in its plane, counted row by row, each maximum is.
@@ -71,7 +71,7 @@ _MAX = """The largest numbers of as many windows of {what} as asked for.
     Raises
     ------
     RuntimeError
-        For another rank, empty axes, or sizes that are none.
+        For another rank, empty axes, or invalid sizes.
     TypeError
         For sizes that are not whole numbers.
     NotImplementedError

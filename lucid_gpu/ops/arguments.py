@@ -19,7 +19,7 @@ Op = TypeVar("Op", bound=Callable[..., Any])
 
 
 def require_tensor(op: str, role: str, position: int, given: Any) -> None:
-    """Refuse what is no tensor in PyTorch's words."""
+    """Refuse anything but a tensor in PyTorch's words."""
     if not isinstance(given, Tensor):
         raise TypeError(
             f"{op}(): argument '{role}' (position {position}) must be Tensor, not "
@@ -28,7 +28,7 @@ def require_tensor(op: str, role: str, position: int, given: Any) -> None:
 
 
 def require_tensors(op: str, **given: Any) -> None:
-    """Refuse what is no tensor among the first arguments, which are given in their order."""
+    """Refuse anything but a tensor among the first arguments, which are given in their order."""
     for index, (role, value) in enumerate(given.items()):
         require_tensor(op, role, index + 1, value)
 
@@ -41,7 +41,7 @@ def is_number(value: Any) -> bool:
 
 
 def require_float(op: str, input: Any) -> None:
-    """Refuse what is no tensor of real floating point numbers."""
+    """Refuse anything but a tensor of real floating point numbers."""
     require_tensor(op, "input", 1, input)
     if input._expr.program.dtype.category != 2:
         raise NotImplementedError(f'"{op}" not implemented for {input.dtype.name}')
@@ -88,7 +88,7 @@ def refusal_of(
 
 
 def no_tensor(place: int, element: Any, argument: int = 0) -> TypeError:
-    """PyTorch's refusal of what is no tensor in a sequence of tensors."""
+    """PyTorch's refusal of anything but a tensor in a sequence of tensors."""
     return TypeError(
         f"expected Tensor as element {place} in argument {argument}, but got "
         f"{type(element).__name__}"
@@ -119,7 +119,7 @@ def guarded(function: Op, method: bool = False) -> Op:
 
 
 def several(op: str, tensors: Any) -> list[Tensor]:
-    """A sequence of tensors as a list; one tensor, or what is no sequence, is refused."""
+    """A sequence of tensors as a list; one tensor, or anything but a sequence, is refused."""
     if isinstance(tensors, Tensor) or not isinstance(tensors, Iterable):
         raise TypeError(
             f"{op}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
@@ -283,7 +283,7 @@ def _other_type(result: Tensor, out: Tensor, name: str) -> str:
 def type_for(dtype: Any, out: Tensor | None) -> Any:
     """The type of what a function that makes numbers computes: that of ``out``, where there is one.
 
-    RuntimeError where both are given and differ.
+    RuntimeError if both are given and differ.
     """
     if out is None:
         return dtype

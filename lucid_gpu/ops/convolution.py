@@ -38,7 +38,7 @@ _DOC = """Cross-correlation of {what} with a bank of filters.
         ``padding`` may also be ``"valid"`` (none) or ``"same"`` (the output is as large as the
         input; stride 1).
     groups : int
-        Channels are split into so many groups that do not see one another.
+        The channels are split into this many independent groups.
 
     Returns
     -------

@@ -86,7 +86,7 @@ def tensor(
     ValueError
         For ragged sequences.
     TypeError
-        For what is not numeric.
+        For data that are not numeric.
     """
     if isinstance(data, Tensor):
         warn_user(
@@ -304,14 +304,14 @@ def full(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """A tensor of shape ``size``, of one number; ``options`` as of `zeros`.
+    """A tensor of shape ``size``, of one number; ``options`` as in `zeros`.
 
     Raises
     ------
     RuntimeError
-        For negative extents; MemoryError where the memory is not to be had.
+        For negative extents; MemoryError if the memory is not to be had.
     TypeError
-        For a ``size`` that is no integers.
+        For a ``size`` that is not a sequence of integers.
     """
     shape = _shape((size,))
     where = resolve(device, options.get("out"))
@@ -397,7 +397,7 @@ zeros.__doc__ = """A tensor of zeros, of shape ``size``: ints or a sequence.
 
 ``options`` are ``out=``, a tensor to write; ``pin_memory=True`` for page-locked memory;
 ``memory_format=``; and ``layout=``, which must be strided. RuntimeError for a negative extent,
-TypeError for one that is no integer.
+TypeError for one that is not an integer.
 """
 ones = _filled(1)
 ones.__name__, ones.__doc__ = "ones", "A tensor of ones, of shape ``size``; otherwise as `zeros`."
@@ -411,9 +411,9 @@ def empty(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """A tensor of shape ``size`` that holds what the memory held; ``options`` as of `zeros`.
+    """A tensor of shape ``size`` that holds what the memory held; ``options`` as in `zeros`.
 
-    TypeError for a ``size`` that is no integers; RuntimeError for negative ones.
+    TypeError for a ``size`` that is not a sequence of integers; RuntimeError for negative ones.
     """
     where = resolve(device, options.get("out"))
     dtype = type_for(dtype, options.get("out"))
@@ -663,7 +663,7 @@ def eye(
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
-    """A 0-d tensor; ``options`` as of `full`."""
+    """A 0-d tensor; ``options`` as in `full`."""
     d = get_default_dtype() if dtype is None else dtype
     return full((), s, dtype=d, device=device, **options)
 

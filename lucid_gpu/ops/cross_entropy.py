@@ -76,7 +76,7 @@ def nll_loss(
     Raises
     ------
     IndexError
-        Where a target is no class. On a GPU a kernel finds that out, and the error is raised where
+        If a target is no class. On a GPU a kernel finds that out, and the error is raised where
         the program next waits for the GPU (`item`, `cpu`, `cuda.synchronize`).
     """
     _check_target(input, target)
@@ -130,7 +130,7 @@ def cross_entropy(
     Raises
     ------
     IndexError
-        Where a target is no class. On a GPU a kernel finds that out: the loss is NaN, and the error
+        If a target is no class. On a GPU a kernel finds that out: the loss is NaN, and the error
         is raised where the program next waits for the GPU (`item`, `cpu`, `cuda.synchronize`).
     """
     if not 0.0 <= label_smoothing <= 1.0:

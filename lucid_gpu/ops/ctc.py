@@ -46,7 +46,7 @@ def ctc_loss(
     Raises
     ------
     RuntimeError
-        For shapes, dtypes or lengths that do not fit together, and a blank that is no label.
+        For shapes, dtypes or lengths that do not fit together, and a blank that is not a label.
     NotImplementedError
         For log-probabilities of integers.
     """

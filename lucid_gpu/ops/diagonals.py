@@ -39,9 +39,9 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     Raises
     ------
     RuntimeError
-        Where the two dimensions are one.
+        If the two dimensions are one.
     IndexError
-        For a dimension that is none.
+        For an invalid dimension.
     """
     a, b = _plane("diagonal", input.ndim, dim1, dim2)
     array = base_array(input)
@@ -114,7 +114,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     Raises
     ------
     IndexError
-        For 0-d tensors, and a dimension that is none.
+        For 0-d tensors, and an invalid dimension.
     RuntimeError
         For one dimension given twice.
     """
@@ -151,7 +151,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal.
 
-    RuntimeError for what is no matrix; NotImplementedError for bool.
+    RuntimeError for anything but a matrix; NotImplementedError for bool.
     """
     if input.ndim != 2:
         raise RuntimeError("trace: expected a matrix")
@@ -168,7 +168,7 @@ def diagonal_scatter(
     """A copy of the input with ``src`` on its diagonals: see `diagonal` for their shape.
 
     RuntimeError where ``src`` has another shape, and for one dimension given twice; IndexError for
-    a dimension that is none.
+    an invalid dimension.
     """
     require_tensor("diagonal_scatter", "src", 2, src)
     a, b = _plane("diagonal", input.ndim, dim1, dim2)

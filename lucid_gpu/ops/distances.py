@@ -200,7 +200,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     Raises
     ------
     RuntimeError
-        For what is no vector, and a negative ``N``.
+        For anything but a vector, and a negative ``N``.
     """
     if x.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")

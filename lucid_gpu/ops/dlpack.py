@@ -23,18 +23,18 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         An array of NumPy, CuPy, PyTorch, JAX ... On a GPU the current stream waits for the one its
         values are computed on.
     device : device or str, optional
-        Where the tensor shall be; that of ``ext_tensor`` by default.
+        The device of the result; by default that of ``ext_tensor``.
     copy : bool, optional
         True copies, False refuses to; None copies only from one device to another.
 
     Raises
     ------
     BufferError
-        Where the other library does not give its memory away: PyTorch's tensors that require grad.
+        If the other library does not share its memory, as PyTorch for tensors that require grad.
     TypeError
         For element types that no tensor has.
     ValueError
-        Where ``copy`` is False and a copy is needed.
+        If ``copy`` is False and a copy is needed.
     """
     if isinstance(ext_tensor, Tensor):
         _refuse_to_export(ext_tensor)
@@ -102,7 +102,7 @@ def __dlpack__(
     BufferError
         For tensors that require grad, that are sparse or have negative strides; for another GPU.
     ValueError
-        Where ``copy`` is False and a copy is needed.
+        If ``copy`` is False and a copy is needed.
     """
     _refuse_to_export(self)
     if stream is not None and type(stream) is not int:

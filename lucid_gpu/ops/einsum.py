@@ -55,7 +55,7 @@ def einsum(*args: Any) -> Tensor:
     RuntimeError
         For an equation that does not fit the operands.
     TypeError
-        For an equation that is no str, and operands that are no tensors.
+        For an equation that is not a str, and operands that are not tensors.
     ValueError
         Without operands.
     """
@@ -372,7 +372,7 @@ def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Products summed over the last dimensions, ``(*a, n)`` and ``(*b, n)`` to ``(*a, *b)``.
 
-    RuntimeError where the last dimensions differ.
+    RuntimeError if the last dimensions differ.
 
     With a number, all products.
     """

@@ -79,8 +79,8 @@ def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
 
 _GIVES = {"float": "; integers count as floats", **dict.fromkeys(_TESTS, ": bool")}
 _OF_TWO = (
-    "\n\nThe two broadcast: RuntimeError for shapes that do not, TypeError for what is neither a "
-    "tensor nor a number."
+    "\n\nThe two broadcast: RuntimeError for shapes that do not, TypeError for anything but "
+    "tensors and numbers."
 )
 
 
@@ -355,8 +355,8 @@ def where(
 ) -> Any:
     """Elements of ``input`` where the condition holds, else of ``other``; alone, its indices.
 
-    TypeError for a ``condition`` that is no tensor; RuntimeError for one that is neither bool nor
-    uint8, and shapes that do not broadcast.
+    TypeError for a ``condition`` that is not a tensor; RuntimeError for one that is neither bool
+    nor uint8, and shapes that do not broadcast.
     """
     if input is None and other is None and isinstance(condition, Tensor):
         return condition.nonzero(as_tuple=True)
@@ -499,7 +499,7 @@ def addcdiv(
 ) -> Tensor:
     """``input + value * tensor1 / tensor2``; the tensors broadcast.
 
-    RuntimeError where both of the quotient are integers; TypeError for operands beside the three.
+    RuntimeError if both of the quotient are integers; TypeError for operands beside the three.
     """
     if old:
         value, tensor1, tensor2 = _old_order("addcdiv", "value", tensor1, tensor2, *old)
@@ -736,7 +736,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
     Raises
     ------
     ValueError
-        Where ``min_val`` is above ``max_val``.
+        If ``min_val`` is above ``max_val``.
     RuntimeError, NotImplementedError
         For bool and complex, and for negative limits of uint8.
     """

@@ -37,7 +37,7 @@ def embedding_bag(
     offsets : Tensor of integers, shape (bags,)
         Where each bag of a 1-D input begins, in order; the first is 0.
     max_norm, norm_type, scale_grad_by_freq, sparse
-        As for `lucid_gpu.nn.functional.embedding`.
+        See `lucid_gpu.nn.functional.embedding`.
     mode : {"mean", "sum", "max"}
     per_sample_weights : Tensor of input's shape, optional
         Factors of the rows, for sums.

@@ -132,7 +132,7 @@ def _values_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather`, where other dimensions broadcast; without ``dim``, of the flattened tensor.
 
-    RuntimeError where ranks differ, and for indices of another type than int64; IndexError for a
+    RuntimeError if ranks differ, and for indices of another type than int64; IndexError for a
     ``dim`` that there is not, and a position out
     of bounds.
     """

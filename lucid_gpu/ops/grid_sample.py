@@ -64,7 +64,7 @@ def grid_sample(
     Raises
     ------
     ValueError
-        For modes that are none of these.
+        For other modes.
     RuntimeError
         For shapes and dtypes that do not fit together, and empty images.
     """
@@ -224,7 +224,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     size : sequence of int
         ``(n, c, h, w)`` or ``(n, c, d, h, w)`` of what `grid_sample` is to give.
     align_corners : bool, optional
-        As for `grid_sample`.
+        See `grid_sample`.
 
     Returns
     -------
@@ -233,7 +233,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     Raises
     ------
     ValueError, NotImplementedError, RuntimeError
-        For maps of integers or of another shape, and for sizes that are none or of another count.
+        For maps of integers or of another shape, and for invalid sizes or another number of them.
     """
     require_tensor("affine_grid", "theta", 1, theta)
     if not theta.is_floating_point():

@@ -76,7 +76,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All tuples of one element of each vector, as the rows of a matrix.
 
-    RuntimeError for what is no vector.
+    RuntimeError for anything but a vector.
     """
     for t in tensors:
         if t.ndim != 1:
@@ -90,7 +90,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of ``r`` elements of a vector, as the rows of a matrix.
 
-    RuntimeError for what is no vector, and a negative ``r``.
+    RuntimeError for anything but a vector, and a negative ``r``.
     """
     if input.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.shape)}")
@@ -165,7 +165,7 @@ def triu_indices(
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Positions in a flattened tensor as positions along its dimensions, ``shape``.
 
-    TypeError for positions that are no integers; ValueError for a negative extent.
+    TypeError for positions that are not integers; ValueError for a negative extent.
 
     One tensor for each, of the shape of ``indices``.
     """

@@ -29,7 +29,7 @@ def parse(
     Raises
     ------
     IndexError
-        For positions outside the tensor, too many indices, or what is no index.
+        For positions outside the tensor, too many indices, or anything but an index.
     ValueError
         For slices with a negative step, which no view of a tensor has.
     """

@@ -318,7 +318,7 @@ def index_put_(
 ) -> Tensor:
     """`index_put`, in place.
 
-    RuntimeError where several elements are one, as after `expand`, and the write is recorded.
+    RuntimeError if several elements are one, as after `expand`, and the write is recorded.
     """
     if self._base is None or self._wrapper is not None or not refers_to_itself(self.array):
         return _write_at(self, indices, values, accumulate)

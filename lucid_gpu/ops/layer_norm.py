@@ -55,7 +55,7 @@ def layer_norm(
     RuntimeError
         For shapes that do not fit together.
     TypeError, NotImplementedError
-        For a ``normalized_shape`` that is no sequence, and for integers.
+        For a ``normalized_shape`` that is not a sequence, and for integers.
     """
     shape = _checked("layer_norm", input, normalized_shape, weight, bias)
     return _normalised(input, shape, weight, bias, eps, False)
@@ -108,7 +108,7 @@ def rms_norm(
     RuntimeError
         For shapes that do not fit together.
     TypeError, NotImplementedError
-        For a ``normalized_shape`` that is no sequence, and for integers.
+        For a ``normalized_shape`` that is not a sequence, and for integers.
     """
     shape = _checked("rms_norm", input, normalized_shape, weight, None)
     if eps is None:

@@ -49,7 +49,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     RuntimeError
         For 0-d operands, unequal inner extents, dtypes or devices.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     if out is not None:
         return put_into(matmul(input, other), out, "matmul")
@@ -376,7 +376,7 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Inner product of two vectors.
 
-    RuntimeError for what is no vectors of one length.
+    RuntimeError for anything but vectors of one length.
     """
     require_tensor("dot", "tensor", 2, tensor)
     if input.ndim != 1 or tensor.ndim != 1:
@@ -395,7 +395,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """All products of two vectors' elements.
 
-    RuntimeError for what is no vector.
+    RuntimeError for anything but a vector.
     """
     for name, vector in (("self", input), ("vec2", vec2)):
         if vector.ndim != 1:

@@ -11,7 +11,7 @@ from lucid_gpu.tensor import Tensor
 
 
 def require_format(op: str, value: Any) -> None:
-    """Refuse what is no memory format."""
+    """Refuse anything but a memory format."""
     if not isinstance(value, memory_format):
         raise TypeError(
             f"{op}(): argument 'memory_format' must be lucid_gpu.memory_format, not "

@@ -295,7 +295,7 @@ def isin(
     Raises
     ------
     TypeError
-        Where neither is a tensor.
+        If neither is a tensor.
     RuntimeError
         For bool and complex.
     """

@@ -47,7 +47,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = 
     Raises
     ------
     RuntimeError
-        Where the numbers do not fit the tensor.
+        If the numbers do not fit the tensor.
     NotImplementedError
         For another mode, or a rank that the mode does not take.
     TypeError

@@ -28,10 +28,10 @@ _MAX = """The largest number of each window of {what}; the first one where sever
     Parameters
     ----------
     input : Tensor, shape (n, c, {size}) or (c, {size})
-    kernel_size, stride, padding, dilation : int or one an axis
+    kernel_size, stride, padding, dilation : int or tuple of int
         ``stride`` is ``kernel_size`` by default; padding counts as minus infinity.
     ceil_mode : bool
-        Also take windows that stand over the far edges.
+        Also use windows that extend past the end of the input.
     return_indices : bool
         Also return where in its plane, counted row by row, each maximum is.
 
@@ -52,10 +52,10 @@ _MEAN = """The mean of each window of {what}.
     Parameters
     ----------
     input : Tensor, shape (n, c, {size}) or (c, {size})
-    kernel_size, stride, padding : int or one an axis
+    kernel_size, stride, padding : int or tuple of int
         ``stride`` is ``kernel_size`` by default; padding is zeros.
     ceil_mode : bool
-        Also take windows that stand over the far edges.
+        Also use windows that extend past the end of the input.
     count_include_pad : bool
         Whether padding counts among the numbers of a window.
     divisor_override : int, optional

@@ -46,7 +46,7 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)`` of two vectors; ``input`` broadcasts to it.
 
-    RuntimeError for what is no vector, and for integers times a real ``beta`` or ``alpha``.
+    RuntimeError for anything but a vector, and for integers times a real ``beta`` or ``alpha``.
     """
     for name, vector in (("vec1", vec1), ("vec2", vec2)):
         if vector.ndim != 1:

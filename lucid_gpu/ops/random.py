@@ -85,7 +85,7 @@ def rand(
     RuntimeError
         For a negative size.
     TypeError
-        For sizes that are none or no integers.
+        For sizes that are invalid or not integers.
     """
     shape = _shape_of("rand", sizes if size is None else (size,))
     result = _uniform(shape, _default(type_for(dtype, out)), resolve(device, out), generator)
@@ -104,9 +104,9 @@ def randn(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor of shape ``sizes`` of standard normal random numbers; parameters as for `rand`.
+    """A tensor of shape ``sizes`` of standard normal random numbers; parameters as in `rand`.
 
-    RuntimeError for a negative size; TypeError for sizes that are none or no integers.
+    RuntimeError for a negative size; TypeError for sizes that are invalid or not integers.
     """
     shape = _shape_of("randn", sizes if size is None else (size,))
     result = _normal(shape, _default(type_for(dtype, out)), resolve(device, out), generator)
@@ -183,7 +183,7 @@ def randperm(
     """A vector of the integers below ``n`` in random order, int64 if no type is given.
 
     RuntimeError for a negative ``n``, and one that the type does not hold; TypeError for an ``n``
-    that is no integer; NotImplementedError for complex types.
+    that is not an integer; NotImplementedError for complex types.
     """
     (n,) = _shape_of("randperm", (n,))
     dtype = type_for(dtype, out)

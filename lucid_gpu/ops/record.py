@@ -78,7 +78,7 @@ def _version_of(tensor: Tensor) -> int:
 def watch(result: Tensor, *read: Tensor) -> None:
     """Have a recorded op refuse its gradient once tensors are written whose arrays it holds.
 
-    They are index tensors, read or returned, which are no tensors of ``saved_tensors``.
+    They are index tensors, read or returned, which are not tensors of ``saved_tensors``.
     """
     program = result._expr.program
     if not program.needs_grad or not program.is_load or result._wrapper is not None:

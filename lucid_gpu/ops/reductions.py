@@ -42,7 +42,7 @@ def normalise_dim(dim: int, rank: int) -> int:
     IndexError
         With PyTorch's sentence, where there is no such dimension.
     TypeError
-        Where it is no integer.
+        If it is no integer.
     """
     if type(dim) is not int:
         dim = _integer(dim)
@@ -645,7 +645,7 @@ def _refuse_nothing(
 
 @op
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Largest element over dimensions; ties share the gradient. Shapes as of `sum`.
+    """Largest element over dimensions; ties share the gradient. Shapes as in `sum`.
 
     NotImplementedError for complex tensors.
     """
@@ -654,7 +654,7 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
 @op
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Smallest element over dimensions; ties share the gradient. Shapes as of `sum`.
+    """Smallest element over dimensions; ties share the gradient. Shapes as in `sum`.
 
     NotImplementedError for complex tensors.
     """
@@ -876,13 +876,13 @@ def _shared_by_ties(name: str, flat: Tensor, value: Tensor) -> Tensor:
 
 @op
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements are true, or those over dimensions; shapes and errors as of `sum`."""
+    """Whether all elements are true, or those over dimensions; shapes and errors as in `sum`."""
     return _truth("all", input, dim, keepdim)
 
 
 @op
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether any element is true, or one over dimensions; shapes and errors as of `sum`."""
+    """Whether any element is true, or one over dimensions; shapes and errors as in `sum`."""
     return _truth("any", input, dim, keepdim)
 
 

@@ -39,7 +39,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     Raises
     ------
     RuntimeError
-        Where ``shifts`` and ``dims`` differ in number, or there are no shifts.
+        If ``shifts`` and ``dims`` differ in number, or there are no shifts.
     IndexError
         For a dimension that there is not.
     """

@@ -57,7 +57,7 @@ class SavedTensor:
     Raises
     ------
     RuntimeError
-        Where one is constructed, with whatever arguments.
+        If one is constructed, with whatever arguments.
     """
 
     _node: Node
@@ -105,9 +105,9 @@ class SavedTensor:
         Raises
         ------
         RuntimeError
-            Where nothing is saved, the graph was freed, or hooks are set already.
+            If nothing is saved, the graph was freed, or hooks are set already.
         TypeError
-            For what cannot be called.
+            For an argument that is not callable.
         """
         for hook in (pack_hook, unpack_hook):
             if not callable(hook):

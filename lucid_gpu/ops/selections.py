@@ -71,7 +71,7 @@ def slice_scatter(
     Raises
     ------
     RuntimeError
-        Where ``src`` has another shape than what it replaces, and for a ``step`` below 1.
+        If ``src`` has another shape than what it replaces, and for a ``step`` below 1.
     IndexError
         For a ``dim`` that there is not.
     """
@@ -231,7 +231,7 @@ def _refused_batched(level: Batch, f: Any, *args: Any, **kwargs: Any) -> None:
 
 @op
 def argwhere(input: Tensor) -> Tensor:
-    """The positions of the elements that are not zero, one a row."""
+    """The positions of the elements that are not zero, one for each row."""
     coordinates: Tensor = nonzero(input)
     return coordinates
 

@@ -222,7 +222,7 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     RuntimeError
         For another number of elements, and more than one -1.
     TypeError
-        For sizes that are no integers.
+        For sizes that are not integers.
     """
     own = input._expr.program.shape
     wanted = _infer(own, _sizes(sizes if shape is None else (shape,)))
@@ -251,9 +251,9 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
     Raises
     ------
     RuntimeError
-        Where the layout does not allow the shape.
+        If the layout does not allow the shape.
     TypeError
-        For sizes that are no integers.
+        For sizes that are not integers.
     """
     if size is not None or dtype is not None:
         shape = (dtype if size is None else size,)
@@ -357,7 +357,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """One dimension split into several, as a view: ``(a, b * c)`` to ``(a, b, c)``.
 
-    RuntimeError where the sizes' product is not the dimension's size; IndexError for a ``dim`` that
+    RuntimeError if the sizes' product is not the dimension's size; IndexError for a ``dim`` that
     there is not.
     """
     dim = normalise_dim(dim, input.ndim)
@@ -415,7 +415,7 @@ def _reshape_strided_batched(
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in another order, as a view: of shape ``(x.shape[d] for d in dims)``.
 
-    RuntimeError where ``dims`` does not name each dimension once; TypeError for what is no integer;
+    RuntimeError if ``dims`` does not name each dimension once; TypeError for non-integers;
     IndexError for a dimension that there is not.
     """
     order = _order(_sizes(order if dims is None else (dims,)), input.ndim)
@@ -688,7 +688,7 @@ def cat(
 ) -> Tensor:
     """Tensors joined along a dimension they may differ in.
 
-    RuntimeError for 0-d tensors, and shapes that differ elsewhere; TypeError for what is no tensor;
+    RuntimeError for 0-d tensors, and shapes that differ elsewhere; TypeError for non-tensors;
     ValueError without tensors; IndexError for a ``dim`` that there is not.
     """
     if axis is not None or out is not None:
@@ -801,7 +801,7 @@ def _stack_vjp(node: Any, g: Tensor) -> Any:
 def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     """The tensor laid side by side ``sizes`` times: of shape ``(sizes[d] * x.shape[d] for d)``.
 
-    RuntimeError for fewer sizes than dimensions; TypeError for sizes that are no integers.
+    RuntimeError for fewer sizes than dimensions; TypeError for sizes that are not integers.
     """
     times = _sizes(sizes if repeats is None else (repeats,))
     own = tuple(input.shape)
@@ -822,7 +822,7 @@ def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
 def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
     """As `repeat`, of the same shape, with missing leading counts taken as 1.
 
-    TypeError for sizes that are no integers.
+    TypeError for sizes that are not integers.
     """
     times = _sizes(counts if dims is None else (dims,))
     return repeat(input, (1,) * max(input.ndim - len(times), 0) + times)
@@ -832,7 +832,7 @@ def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
 def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in reverse order, as a copy of the same shape.
 
-    RuntimeError for a dimension given twice; TypeError for what is no integer.
+    RuntimeError for a dimension given twice; TypeError for anything but an integer.
     """
     if dims is None and not order:
         raise TypeError('flip() missing 1 required positional arguments: "dims"')

@@ -139,7 +139,7 @@ def check_channels(intro: str, input: Tensor, channels: int) -> None:
 
 
 def check_bias(intro: str, bias: Tensor | None, channels: int) -> None:
-    """Refuse a bias that is no number for each channel."""
+    """Refuse a bias that is not a number for each channel."""
     if bias is not None and tuple(bias.shape) != (channels,):
         raise RuntimeError(
             f"{intro}, expected bias to be 1-dimensional with {channels} elements, but got bias of "

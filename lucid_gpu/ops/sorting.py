@@ -107,7 +107,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     Raises
     ------
     TypeError
-        For a ``k`` that is no integer.
+        For a ``k`` that is not an integer.
     RuntimeError
         For one that is negative or above the dimension's size, and for bool.
     IndexError

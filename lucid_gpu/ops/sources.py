@@ -28,12 +28,12 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of anything, of its shape: shared where it can be, copied where ``copy`` says so.
+    """Convert an object to a tensor of its shape, without a copy if that is possible.
 
     Parameters
     ----------
-    obj : Tensor, array, what has ``__dlpack__``, sequence or number
-        Of a buffer (bytes, bytearray, memoryview, array.array) the bytes are the elements'.
+    obj : Tensor, array, object with ``__dlpack__``, sequence or number
+        The bytes of a buffer (bytes, bytearray, memoryview, array.array) are its elements.
     copy : bool, optional
         True copies, False refuses to; None does what is needed.
     requires_grad : bool
@@ -42,7 +42,7 @@ def asarray(
     Raises
     ------
     ValueError
-        Where ``copy`` is False and the result cannot share the memory.
+        If ``copy`` is False and the result cannot share the memory.
     """
     source = None if isinstance(obj, np.generic) else shared(obj)
     if isinstance(obj, (bytes, bytearray, memoryview, array)):
@@ -81,7 +81,7 @@ def frombuffer(
     Raises
     ------
     ValueError
-        Where the buffer has no such elements, and for what is no buffer.
+        If the buffer has no such elements, and for anything but a buffer.
     """
     try:
         size = memoryview(buffer).nbytes

@@ -162,7 +162,7 @@ def istft(
     Raises
     ------
     RuntimeError
-        Where the windows leave a part of the signal at zero.
+        If the windows leave a part of the signal at zero.
     """
     if not input.dtype.is_complex:
         raise RuntimeError(

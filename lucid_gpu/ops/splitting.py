@@ -257,7 +257,7 @@ def tensor_split(
         For 0-d tensors, a number of parts that is not above 0, and a tensor of another type than
         int64.
     TypeError
-        For what is no number and no sequence.
+        For anything but a number or a sequence.
     IndexError
         For a ``dim`` that there is not.
     """

@@ -202,7 +202,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
 def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of these shapes broadcast to; a number is a shape of one dimension.
 
-    RuntimeError where there is none, and for negative extents.
+    RuntimeError if there is none, and for negative extents.
     """
     extents = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     for one in extents:

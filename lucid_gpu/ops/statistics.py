@@ -149,7 +149,7 @@ def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Ten
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """The sum of the elements that are not NaN; parameters and shapes as of `sum`.
+    """The sum of the elements that are not NaN; parameters and shapes as in `sum`.
 
     RuntimeError for complex tensors.
     """
@@ -165,7 +165,7 @@ def nansum(
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """The mean of the elements that are not NaN; parameters and shapes as of `mean`.
+    """The mean of the elements that are not NaN; parameters and shapes as in `mean`.
 
     RuntimeError for integers and bool.
     """
@@ -227,7 +227,7 @@ def cov(
     ----------
     input : Tensor, shape (variables, observations) or (observations,)
     correction : int
-        The sum of weights is lessened by so much.
+        Subtracted from the sum of weights.
     fweights : Tensor of integers, shape (observations,)
         How often each was observed.
     aweights : Tensor, shape (observations,)
@@ -358,7 +358,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     RuntimeError
         For another rank, negative numbers, weights of another length, and a negative ``minlength``.
     NotImplementedError
-        For types that are no integers.
+        For types that are not integers.
     """
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")

@@ -127,7 +127,7 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     Raises
     ------
     TypeError
-        For what is no type.
+        For anything but a type.
     """
     if dtype is None:
         where = "" if self.device.type == "cpu" else f"{self.device.type}."
@@ -156,7 +156,7 @@ def of_name(name: str) -> TensorType:
 def set_default_tensor_type(t: Any) -> None:
     """Set the default floating point type, and the default device, by a type of tensors.
 
-    TypeError for what is no floating point type.
+    TypeError for anything but a floating point type.
     """
     from lucid_gpu.device import set_default_device
 

@@ -111,7 +111,7 @@ def record_stream(self: Tensor, stream: Any) -> None:
     NotImplementedError
         For tensors on the CPU.
     TypeError
-        For what is no stream.
+        For anything but a stream.
     """
     if self.device.type != "cuda":
         raise NotImplementedError(

@@ -44,7 +44,7 @@ _DOC = """Filters put onto each place of {what}, and added up: the adjoint of `c
     output_padding : int or {rank} of them
         Makes the output larger on one side; less than stride or dilation.
     groups : int
-        Channels are split into so many groups that do not see one another.
+        The channels are split into this many independent groups.
 
     Returns
     -------

@@ -15,7 +15,7 @@ _warned_once: set[str] = set()  # messages of `warn_user_once`
 def set_warn_always(b: bool) -> None:
     """Let warnings of this package come each time, not once a line, where filters let them.
 
-    TypeError for what is no bool.
+    TypeError for anything but a bool.
     """
     global _always
     if not isinstance(b, bool):

@@ -47,8 +47,8 @@ def scipy_minimize(
     method : str
         SciPy's name of the method; constrained ones work within their bounds.
     bounds : optional
-        ``(low, high)`` for all elements; or a list of such, one a parameter, of numbers or arrays
-        of its shape (None is no bound); or what SciPy takes for the whole vector.
+        ``(low, high)`` for all elements; or a list with such a pair for each parameter, of numbers
+        or arrays of its shape (None is no bound); or SciPy's bounds of the whole vector.
     tol : float, optional
     callback : callable, optional
         ``callback(result)`` after each iteration, with SciPy's intermediate result (``x``,
@@ -64,7 +64,7 @@ def scipy_minimize(
     Raises
     ------
     TypeError, ValueError
-        For params that cannot be varied, and losses that are no real number. Whatever is raised,
+        For params that cannot be varied, and losses that are not real numbers. Whatever is raised,
         here, in ``fn`` or in SciPy, params are left as they were.
 
     Examples

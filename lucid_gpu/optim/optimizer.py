@@ -54,7 +54,7 @@ Member = tuple[Tensor, Tensor, dict[str, Any]]  # a parameter, its gradient, its
 
 
 class Optimizer(Hooked):
-    """Changes parameters by their gradients.
+    """Base class of optimizers, which change parameters by their gradients.
 
     A subclass gives `defaults` to ``__init__`` and defines `_update`, which says for the members of
     one group, each a parameter with its gradient and state, what the new values are; or it defines
@@ -71,12 +71,12 @@ class Optimizer(Hooked):
     ----------
     param_groups : list of dict
     state : dict of Tensor to dict
-        What is remembered of each parameter.
+        The state of each parameter.
 
     Raises
     ------
     TypeError, ValueError
-        For parameters that are none, or no leaves; what else `add_param_group` refuses.
+        For parameters that are not tensors or not leaves; see also `add_param_group`.
     """
 
     _numbers: ClassVar[tuple[str, ...]] = ()  # states that are numbers here, tensors when saved
@@ -111,9 +111,9 @@ class Optimizer(Hooked):
         Raises
         ------
         TypeError
-            For what is no tensor.
+            For anything but a tensor.
         ValueError
-            For tensors that are no leaves or in another group, and for missing settings.
+            For tensors that are not leaves or in another group, and for missing settings.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
@@ -336,7 +336,7 @@ class Optimizer(Hooked):
         Raises
         ------
         ValueError
-            Where the groups differ in number or size. Nothing has been loaded then.
+            If the groups differ in number or size. Nothing has been loaded then.
         """
         state_dict = changed_by(self._loading, self, dict(state_dict))
         groups = state_dict["param_groups"]

@@ -28,7 +28,7 @@ class SparseAdam(Optimizer):
     Raises
     ------
     ValueError
-        For settings that cannot be, and parameters that are sparse.
+        For invalid settings, and parameters that are sparse.
     """
 
     _takes_sparse = True

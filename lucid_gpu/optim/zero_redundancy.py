@@ -30,7 +30,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         The optimizer of each rank's share, such as `optim.Adam`.
     process_group : ProcessGroup, optional
     parameters_as_bucket_view : bool
-        Taken and unused.
+        Accepted and ignored.
     overlap_with_ddp : bool
         False.
     **defaults
@@ -182,7 +182,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         Raises
         ------
         RuntimeError
-            Where that was not called, or for another rank.
+            If that was not called, or for another rank.
         """
         if self._whole is None:
             raise RuntimeError(
@@ -198,7 +198,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         Raises
         ------
         ValueError
-            Where the groups differ in number or size.
+            If the groups differ in number or size.
         """
         groups = state_dict["param_groups"]
         sizes = [len(group["params"]) for group in groups]

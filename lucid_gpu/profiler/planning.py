@@ -43,7 +43,7 @@ class Planned(NamedTuple):
 
 
 class PlanningLog:
-    """What a `planning` block made.
+    """The programs, plans and kernels that a `planning` block made.
 
     Attributes
     ----------

@@ -101,7 +101,7 @@ def emit_nvtx(enabled: bool = True, record_shapes: bool = False) -> Iterator[Non
     Raises
     ------
     RuntimeError
-        Where there is no GPU.
+        If there is no GPU.
     """
     if not enabled:
         yield

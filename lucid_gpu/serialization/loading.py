@@ -39,7 +39,7 @@ def load(
         Map the file instead of reading it: pages are read when touched, and the checksum is not
         looked at. For paths only.
     pickle_module, **pickle_load_args
-        Taken for the sake of scripts.
+        Accepted for compatibility.
 
     Returns
     -------
@@ -52,11 +52,11 @@ def load(
         For a damaged file, one of another kind, and one that would run code. The message is one
         sentence.
     OSError
-        Where the file cannot be read.
+        If the file cannot be read.
     ValueError
         For ``mmap`` of what is no path.
     AttributeError
-        For what is neither a path nor a file open for reading bytes.
+        For anything but a path or a file open for reading bytes.
     """
     restore_location = placing(map_location)
     trusted = weights_only is False

@@ -166,12 +166,12 @@ def load(
         optimizers load their part.
     checkpoint_id : path
     process_group : ProcessGroup, optional
-        Taken and unused: each rank reads what it needs.
+        Accepted and ignored: each rank reads what it needs.
 
     Raises
     ------
     CheckpointError
-        Where there is no whole checkpoint, or tensors differ in shape.
+        If there is no whole checkpoint, or tensors differ in shape.
     RuntimeError
         For a name that the checkpoint does not have. Nothing has been written then.
     """

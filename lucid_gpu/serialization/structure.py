@@ -52,7 +52,7 @@ def packed(obj: Any) -> tuple[dict[str, str], dict[str, Any]]:
     Raises
     ------
     TypeError
-        For what cannot be pickled, with where in the object it is.
+        For a value that cannot be pickled; the message names its place in the object.
     """
     packer = _Packer()
     try:
@@ -129,8 +129,9 @@ class _Packer:
         try:
             data = pickle.dumps(value, 5, buffer_callback=outside.append)
         except Exception as error:
+            where = f" at {path!r}" if path else ""
             raise TypeError(
-                f"save cannot store the {type(value).__name__} at {path or 'the top'!r}: it is no "
+                f"save cannot store the {type(value).__name__}{where}: it is no "
                 "tensor, NumPy array, number, string, bytes, None, dict, list, tuple or set, and "
                 f"cannot be pickled ({error}); for a module or an optimizer save its state_dict()"
             ) from error

@@ -70,7 +70,7 @@ def rebuild(
     Raises
     ------
     Damage
-        Where it would reach beyond the storage.
+        If it would reach beyond the storage.
     """
     if not isinstance(storage, TypedStorage) or not isinstance(storage.kind, dtype):
         raise Damage("a tensor in it lies in no storage")

@@ -242,7 +242,7 @@ def set_model_state_dict(
 ) -> Any:
     """Load what `get_model_state_dict` gives, whole or rows; what `load_state_dict` returns.
 
-    RuntimeError where entries are missing or too many, unless ``strict`` is False.
+    RuntimeError if entries are missing or too many, unless ``strict`` is False.
     """
     options = options or StateDictOptions()
     loaded = {}
@@ -354,7 +354,7 @@ def set_optimizer_state_dict(
 ) -> None:
     """Load what `get_optimizer_state_dict` gives, whole tensors or rows.
 
-    RuntimeError where a parameter that requires grad has no states, unless ``strict`` is False, or
+    RuntimeError if a parameter that requires grad has no states, unless ``strict`` is False, or
     the optimizers have none at all. An optimizer's own ``state_dict()`` is taken too.
     """
     options = options or StateDictOptions()

@@ -57,7 +57,7 @@ def sparse_coo_tensor(
     Raises
     ------
     RuntimeError
-        Where indices, values and size do not fit together.
+        If indices, values and size do not fit together.
     TypeError
         For other arguments.
     IndexError

@@ -62,7 +62,7 @@ class Pass:
     waiting : dict
         Every node it comes to, and how many gradients each waits for.
     buffers : dict
-        The gradients that came to a node which waits for more: one an output, or None.
+        The gradients that came to a node which waits for more: one for each output, or None.
     ready : list
         A heap of nodes that wait for their turn, the latest first, as (-sequence, order, node,
         cotangents); ``order`` is that in which nodes became ready.
@@ -104,7 +104,7 @@ class Pass:
 def queue_callback(callback: Callable[[], Any]) -> None:
     """Call ``callback()`` at the end of the pass that runs on this thread.
 
-    RuntimeError where none runs.
+    RuntimeError if none runs.
     """
     if state.task is None:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
@@ -224,7 +224,7 @@ def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
     Parameters
     ----------
     cotangents : list
-        One an output, or None.
+        One for each output, or None.
 
     Returns
     -------

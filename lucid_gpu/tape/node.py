@@ -87,7 +87,7 @@ class Node:
     def __call__(self, *gradients: Any) -> Any:
         """The gradients of its operands, given those of its outputs.
 
-        TypeError for another number of them, and for what is no tensor.
+        TypeError for another number of them, and for anything but a tensor.
         """
         if len(gradients) != self._output_count:
             raise TypeError(
@@ -119,7 +119,7 @@ class Node:
 
     @property
     def _input_metadata(self) -> Sequence[Any]:
-        """What has the shape, dtype and device of the gradients that arrive: one an output."""
+        """What has the shape, dtype and device of the gradients that arrive, for each output."""
         return ()
 
     def _sequence_nr(self) -> int:

@@ -80,7 +80,7 @@ def check_function(
         What to call it with. Tensors that require grad are differentiated by; all floating point
         ones if none does. They are copied and stay as they are.
     eps, atol, rtol : float
-        As for `gradcheck`.
+        See `gradcheck`.
     dtype : dtype or None
         The type to check in; None keeps the inputs' own, for kernels that take one type only (give
         a larger ``eps`` and tolerances with it).
@@ -95,7 +95,7 @@ def check_function(
     Raises
     ------
     CheckFunctionError
-        Where a check failed, with that table.
+        If a check failed, with that table.
     ValueError
         For a check in ``skip`` that there is not.
 

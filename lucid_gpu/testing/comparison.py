@@ -54,11 +54,11 @@ def assert_close(
     Raises
     ------
     AssertionError
-        Where something differs; it says what, by how much and where.
+        If something differs; it says what, by how much and where.
     ValueError
-        Where only one of ``rtol`` and ``atol`` is given.
+        If only one of ``rtol`` and ``atol`` is given.
     TypeError
-        For what cannot be compared.
+        For values that cannot be compared.
     """
     if (rtol is None) != (atol is None):
         raise ValueError(

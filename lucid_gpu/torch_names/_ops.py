@@ -13,7 +13,7 @@ __all__ = ["OpOverload", "OpOverloadPacket", "aten"]
 class OpOverload:
     """One form of an op, such as ``torch.ops.aten.add.Tensor``: calls the function of that name.
 
-    NotImplementedError where there is none.
+    NotImplementedError if there is none.
     """
 
     def __init__(self, packet: OpOverloadPacket, name: str) -> None:

@@ -139,7 +139,7 @@ def install_as_torch() -> None:
     Raises
     ------
     RuntimeError
-        Where another ``torch`` has been imported: its tensors would meet ours.
+        If another ``torch`` has been imported: its tensors would meet ours.
     """
     there = sys.modules.get("torch")
     if isinstance(there, _Torch):

@@ -100,7 +100,7 @@ def graph(
     Raises
     ------
     TypeError, ValueError
-        For what is no tensor, and for tensors that no gradient leads from.
+        For anything but a tensor, and for tensors that no gradient leads from.
     """
     outputs = [output] if isinstance(output, Tensor) else list(output)
     for one in outputs:

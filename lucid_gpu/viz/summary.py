@@ -153,7 +153,8 @@ def summary(
     Raises
     ------
     TypeError, ValueError
-        For what is no module, and unless exactly one of ``input_size`` and ``input_data`` is given.
+        For anything but a module, and unless exactly one of ``input_size`` and ``input_data`` is
+        given.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"summary() takes an nn.Module, not {type(model).__name__}")

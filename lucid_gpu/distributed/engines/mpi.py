@@ -83,7 +83,7 @@ def _gather(rank: int, size: int, store: TCPStore, timeout: timedelta) -> None:
     Raises
     ------
     ValueError
-        Where processes have been given one rank, or different sizes.
+        If processes have been given one rank, or different sizes.
     DistStoreError
         After the time-out.
     """

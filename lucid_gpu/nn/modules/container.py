@@ -77,7 +77,7 @@ class _Numbered(Module):
         return self
 
     def extend(self, modules: Iterable[Module]) -> Any:
-        """Add modules at the end, all or none; returns self. TypeError for what is no iterable."""
+        """Append all modules of an iterable, or none; returns self. TypeError for anything else."""
         if not isinstance(modules, Iterable):
             raise TypeError(
                 f"{type(self).__name__}.extend should be called with an iterable, but got "
@@ -89,7 +89,7 @@ class _Numbered(Module):
         return self
 
     def insert(self, index: int, module: Module) -> Any:
-        """Put a module before position ``index``; returns self. IndexError where there is none."""
+        """Put a module before position ``index``; returns self. IndexError if there is none."""
         size = len(self)
         if not -size <= index <= size:
             raise IndexError(f"Index out of range: {index}")
@@ -100,7 +100,7 @@ class _Numbered(Module):
         return self
 
     def pop(self, key: int | slice = -1) -> Any:
-        """Remove and return a module; IndexError where there is none."""
+        """Remove and return a module; IndexError if there is none."""
         module = self[key]
         del self[key]
         return module
@@ -244,7 +244,7 @@ class ModuleDict(Module):
         self._modules.clear()
 
     def pop(self, key: str) -> Any:
-        """Remove and return a module; KeyError where there is none."""
+        """Remove and return a module; KeyError if there is none."""
         return self._modules.pop(key)
 
     def update(self, modules: Any) -> None:
@@ -253,7 +253,7 @@ class ModuleDict(Module):
         Raises
         ------
         TypeError, ValueError
-            For what is neither, or not of pairs.
+            For anything but a mapping or an iterable of pairs.
         """
         if not isinstance(modules, Iterable):
             raise TypeError(

@@ -38,7 +38,7 @@ class Unflatten(Module):
     Raises
     ------
     TypeError
-        For sizes that are no integers.
+        For sizes that are not integers.
     """
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:

@@ -167,7 +167,7 @@ def _lazy(kind: type[_OfInput], layer: type[Module]) -> type[Module]:
     asked = inspect.signature(layer)
     first, *rest = asked.parameters.values()
     rest = [p.replace(default=kind._defaults.get(p.name, p.default)) for p in rest]
-    about = f"`{layer.__name__}` whose ``{first.name}`` is that of its first input."
+    about = f"`{layer.__name__}` that takes ``{first.name}`` from its first input."
     space = {
         "cls_to_become": layer,
         "__doc__": about,

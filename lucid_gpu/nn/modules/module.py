@@ -158,7 +158,7 @@ class Module:
         """Call ``hook(module, grad_input, grad_output)`` when a gradient has passed the module.
 
         What it returns replaces ``grad_input``, a tuple with one gradient for each positional
-        argument (None for what is no tensor).
+        argument (None for anything but a tensor).
         """
         return register(self._backward_hooks, hook, prepend)
 
@@ -214,7 +214,7 @@ class Module:
         Raises
         ------
         TypeError, ValueError
-            For what is no `Parameter`, and one that was computed from others.
+            For anything but a `Parameter`, and for a parameter that was computed from others.
         KeyError
             For a name that is empty, taken, or has a dot.
         """
@@ -247,7 +247,7 @@ class Module:
         Raises
         ------
         TypeError
-            For what is no tensor.
+            For anything but a tensor.
         KeyError
             For a name that is empty, taken, or has a dot.
         """
@@ -267,7 +267,7 @@ class Module:
         Raises
         ------
         TypeError
-            For what is no module.
+            For anything but a module.
         KeyError
             For a name that is empty, taken, or has a dot.
         """
@@ -439,7 +439,7 @@ class Module:
         return module
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter with a dotted name; AttributeError where there is none."""
+        """The parameter with a dotted name; AttributeError if there is none."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
         parameter = owner._parameters.get(name)
@@ -450,7 +450,7 @@ class Module:
         return parameter
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer with a dotted name, of any shape; AttributeError where there is none."""
+        """The buffer with a dotted name, of any shape; AttributeError if there is none."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
         buffer = owner._buffers.get(name)
@@ -466,9 +466,9 @@ class Module:
         Raises
         ------
         ValueError
-            For an empty name, and what is no module.
+            For an empty name, and anything but a module.
         AttributeError
-            Where there is nothing to put it in, something else stands, or with ``strict`` nothing.
+            If there is nothing to put it in, something else stands, or with ``strict`` nothing.
         """
         if not target:
             raise ValueError("Cannot set the submodule without a target name!")
@@ -492,7 +492,7 @@ class Module:
         return self
 
     def train(self: _M, mode: bool = True) -> _M:
-        """Set `training` here and below; ValueError for what is no bool."""
+        """Set `training` here and below; ValueError for anything but a bool."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         for module in self.modules():
@@ -541,7 +541,7 @@ class Module:
         Raises
         ------
         TypeError
-            For a dtype of integers, and keyword arguments that are none.
+            For a dtype of integers, and unknown keyword arguments.
         """
         device, dtype = _read_to(args, kwargs)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
@@ -592,7 +592,7 @@ class Module:
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Taken for the sake of scripts: what is elementwise is fused without."""
+        """Accepted for compatibility: what is elementwise is fused without."""
 
     # -- state ------------------------------------------------------------------------------
 
@@ -618,7 +618,7 @@ class Module:
         Raises
         ------
         RuntimeError
-            Where a hook that is to change the dictionary returns another.
+            If a hook that is to change the dictionary returns another.
         """
         if args:
             warnings.warn(

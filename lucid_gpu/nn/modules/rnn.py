@@ -44,7 +44,7 @@ class RNNBase(Module):
     Raises
     ------
     ValueError, TypeError
-        For settings that cannot be.
+        For invalid settings.
     """
 
     def __init__(
@@ -318,13 +318,13 @@ class LSTM(RNNBase):
     Parameters
     ----------
     input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size
-        As for `RNNBase`.
+        See `RNNBase`.
     device, dtype : optional
 
     Attributes
     ----------
     weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0, weight_ih_l0_reverse, ...
-        Of layer 0 and its backward direction; uniform in ``+-1 / sqrt(hidden_size)`` at first.
+        Of layer 0 and its backward direction; initially uniform in ``+-1 / sqrt(hidden_size)``.
 
     Notes
     -----
@@ -382,7 +382,7 @@ class GRU(_OneState):
     Parameters
     ----------
     input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        As for `RNNBase`; called like `LSTM`, with one state.
+        See `RNNBase`; called like `LSTM`, with one state.
     device, dtype : optional
     """
 
@@ -410,11 +410,11 @@ class RNN(_OneState):
     Parameters
     ----------
     input_size, hidden_size, num_layers
-        As for `RNNBase`; called like `LSTM`, with one state.
+        See `RNNBase`; called like `LSTM`, with one state.
     nonlinearity : {"tanh", "relu"}
         ValueError for another.
     bias, batch_first, dropout, bidirectional
-        As for `RNNBase`.
+        See `RNNBase`.
     device, dtype : optional
     """
 

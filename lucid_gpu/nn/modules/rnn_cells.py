@@ -134,7 +134,7 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """One step of a `GRU`: ``h = cell(input, h)``; all else, and shapes, as of `LSTMCell`.
+    """One step of a `GRU`: ``h = cell(input, h)``; all else, and shapes, as in `LSTMCell`.
 
     Its weights have rows for 3 gates.
     """
@@ -154,7 +154,7 @@ class GRUCell(RNNCellBase):
 
 
 class RNNCell(RNNCellBase):
-    """One step of an `RNN`: ``h = cell(input, h)``; shapes as of `LSTMCell`.
+    """One step of an `RNN`: ``h = cell(input, h)``; shapes as in `LSTMCell`.
 
     Parameters
     ----------

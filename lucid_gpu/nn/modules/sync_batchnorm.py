@@ -33,9 +33,9 @@ class SyncBatchNorm(_BatchNorm):
     r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias`` over the batches of all ranks.
 
     In training, mean and variance are those of all ranks' batches together, which may differ in
-    size; so are the gradients. With one rank and in evaluation it is `BatchNorm1d` and its
-    relatives. Gradients of weight and bias are this rank's: `DistributedDataParallel` averages
-    them.
+    size; so are the gradients. With one rank, and in evaluation, it acts like
+    `BatchNorm1d`, `BatchNorm2d` and `BatchNorm3d`. Gradients of weight and bias are those of this
+    rank; `DistributedDataParallel` averages them.
 
     Parameters
     ----------

@@ -169,7 +169,7 @@ class TransformerDecoderLayer(_Layer):
     ----------
     d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first,
     bias, device, dtype
-        As for `TransformerEncoderLayer`.
+        See `TransformerEncoderLayer`.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class Transformer(Module):
     layer_norm_eps : float
     batch_first, norm_first, bias : bool
     device, dtype : optional
-        All as for `TransformerEncoderLayer`.
+        All as in `TransformerEncoderLayer`.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class DistributedDataParallel(Module, Joinable):
     device_ids : sequence, optional
         None or one device; where ``module`` is.
     output_device, dim, check_reduction
-        Taken and unused.
+        Accepted and ignored.
     broadcast_buffers : bool, optional
         Give all ranks rank 0's buffers before each forward in training, and the first after it;
         True by default.
@@ -53,7 +53,7 @@ class DistributedDataParallel(Module, Joinable):
     gradient_as_bucket_view : bool
         Let ``.grad`` be a view of the memory that travels: gradients take no memory beside it, and
         what backward adds to a gradient that is there is not copied. Zero gradients with
-        ``set_to_none=False`` for that. `detach_` of such a gradient raises, as of any view.
+        ``set_to_none=False`` for that. `detach_` of such a gradient raises, as for any view.
     static_graph : bool
         Each backward writes the same gradients, as often as the first did: parameters may be
         unused, and used by several checkpoints. The first backward's buckets travel at its end.
@@ -61,7 +61,7 @@ class DistributedDataParallel(Module, Joinable):
     Raises
     ------
     RuntimeError
-        Where nothing requires grad, or ranks have other parameters.
+        If nothing requires grad, or ranks have other parameters.
     """
 
     def __init__(
@@ -436,9 +436,9 @@ class DistributedDataParallel(Module, Joinable):
         Raises
         ------
         RuntimeError
-            Where there is a hook already.
+            If there is a hook already.
         TypeError
-            For what cannot be called.
+            For an argument that is not callable.
         """
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")

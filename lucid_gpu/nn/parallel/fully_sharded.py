@@ -389,7 +389,7 @@ class _Gathered(Function):
 
 
 class UnshardHandle:
-    """What `FSDPModule.unshard` gives with ``async_op``: parameters are whole after `wait`."""
+    """The handle of `FSDPModule.unshard` with ``async_op``; parameters are whole after `wait`."""
 
     def __init__(self, group: _Group | None) -> None:
         self._group = group
@@ -402,7 +402,7 @@ class UnshardHandle:
 
 
 class FSDPModule(Module):
-    """What a module's class is derived from, too, once `fully_shard` was applied to it."""
+    """The additional base class of a module to which `fully_shard` was applied."""
 
     _fsdp_group: _Group
     _fsdp_policy: MixedPrecisionPolicy
@@ -449,10 +449,16 @@ class FSDPModule(Module):
             group.syncs = requires_gradient_sync
 
     def set_is_last_backward(self, is_last_backward: bool) -> None:
-        """Taken for the sake of scripts: what a backward has begun is done when it ends."""
+        """Accepted for compatibility: what a backward has begun is done when it ends."""
 
     def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
-        """Whether whole parameters are let go of after forward, and gathered again in backward."""
+        """Set whether whole parameters are freed after forward and gathered again in backward.
+
+        Raises
+        ------
+        ValueError
+            For anything but a bool.
+        """
         if not isinstance(reshard_after_forward, bool):
             raise ValueError(
                 f"reshard_after_forward should be a bool, got {type(reshard_after_forward)}"
@@ -552,25 +558,26 @@ def fully_shard(
     """Keep only some rows of a module's parameters on each rank; in place.
 
     Zhao and others, PyTorch FSDP: experiences on scaling fully sharded data parallel (2023).
-    Parameters of modules below that are sharded already stay apart: shard layers first, then the
-    whole. Parameters become `ShardedParameter`, the same objects; all ranks must have the same
-    values. The module's class becomes one derived from `FSDPModule`.
+    Parameters of submodules that are already sharded stay separate: shard layers first, then the
+    whole model. Parameters become `ShardedParameter`, the same objects; all ranks must have the
+    same values. The module's class becomes one derived from `FSDPModule`.
 
     Parameters
     ----------
     module : Module or list of Module
         Several are gathered together.
     mesh : DeviceMesh, optional
-        Of one dimension, all ranks by default; of two: copies, and ranks that share the rows.
+        By default one dimension of all ranks. In a mesh of two dimensions, the first holds copies,
+        and ranks along the second share the rows.
     reshard_after_forward : bool, optional
-        Let go of whole parameters after forward. By default all do but the outermost module, whose
-        backward comes at once.
+        Free whole parameters after forward. The default is True except for the outermost module,
+        whose backward follows at once.
     shard_placement_fn, dp_mesh_dims
         None.
     mp_policy : MixedPrecisionPolicy, optional
     offload_policy : OffloadPolicy, optional
     ignored_params : set of Parameter, optional
-        Left as they are, whole on each rank; their gradients are not averaged.
+        They stay whole on each rank; their gradients are not averaged.
 
     Returns
     -------
@@ -579,14 +586,16 @@ def fully_shard(
     Raises
     ------
     AssertionError
-        Where it was applied to the module before.
+        If it was applied to the module before.
     ValueError
         For containers without forward, meshes of more dimensions, parameters without dimensions,
         and those that another call has sharded.
     NotImplementedError
         For parameters that are not row-major, lists of modules of different classes apart.
     RuntimeError
-        Where a parameter has a gradient already.
+        If a parameter already has a gradient.
+    TypeError
+        For anything but a module or a list of modules.
     """
     modules = list(module) if isinstance(module, (list, tuple)) else [module]
     if shard_placement_fn is not None or dp_mesh_dims is not None:
@@ -748,7 +757,7 @@ def register_fsdp_forward_method(module: Module, method_name: str) -> None:
     Raises
     ------
     ValueError
-        Where the module has no such method. Modules that are not sharded are left as they are.
+        If the module has no such method. Modules that are not sharded are left as they are.
     """
     if not isinstance(module, FSDPModule):
         return

@@ -45,7 +45,7 @@ _PREFIX = "_fsdp_wrapped_module."
 
 
 class ShardingStrategy(enum.Enum):
-    """When parameters are in rows: always but in use, but from forward to backward, never."""
+    """When parameters are sharded: except in use, except from forward to backward, or never."""
 
     FULL_SHARD = 1
     SHARD_GRAD_OP = 2
@@ -122,7 +122,7 @@ class MixedPrecision:
 
 
 class FullyShardedDataParallel(Module):
-    """Calls ``module``, of whose parameters each rank keeps some rows; see `fully_shard`.
+    """Call a module of whose parameters each rank keeps some rows; see `fully_shard`.
 
     Parameters keep their names and are objects of their own, as with ``use_orig_params=True``.
 
@@ -138,7 +138,7 @@ class FullyShardedDataParallel(Module):
     auto_wrap_policy : callable, optional
         Which layers are gathered apart, see `distributed.fsdp.wrap`; by default none.
     backward_prefetch, forward_prefetch, limit_all_gathers, use_orig_params
-        Taken for the sake of scripts: they change neither results nor what is kept.
+        Accepted for compatibility; they change neither results nor memory.
     mixed_precision : MixedPrecision, optional
     ignored_modules, ignored_states : iterable, optional
         Modules and parameters that stay whole.
@@ -151,7 +151,7 @@ class FullyShardedDataParallel(Module):
     Raises
     ------
     NotImplementedError
-        For strategies and settings that there are not.
+        For strategies and settings that are not implemented.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class FullyShardedDataParallel(Module):
             yield name.replace(_PREFIX, ""), buffer
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """As of ``module``, whole tensors by default; all ranks call it then.
+        """The state dict of ``module``, by default of whole tensors; all ranks must call it then.
 
         See `state_dict_type`.
         """
@@ -329,7 +329,7 @@ class FullyShardedDataParallel(Module):
         state_dict_type : StateDictType
         state_dict_config : FullStateDictConfig or ShardedStateDictConfig, optional
         optim_state_dict_config : optional
-            Taken and unused: optimizers have a ``state_dict`` of rows.
+            Accepted and ignored: optimizers have a ``state_dict`` of rows.
         """
         modules = FullyShardedDataParallel.fsdp_modules(module)
         before = [one._kind for one in modules]
@@ -350,17 +350,22 @@ class FullyShardedDataParallel(Module):
         offload_to_cpu: bool = False,
         with_grads: bool = False,
     ) -> Iterator[None]:
-        """A context in which modules have whole parameters; all ranks enter it.
+        """A context in which modules have whole parameters; all ranks must enter it.
 
         Parameters
         ----------
         module : Module
         recurse : bool
-            Also those below that are gathered apart.
+            Also the submodules that are gathered separately.
         writeback : bool
-            Keep what is written to them; the same on all ranks.
+            Keep values that are written in the context; they must be the same on all ranks.
         rank0_only, offload_to_cpu, with_grads
             False.
+
+        Raises
+        ------
+        NotImplementedError
+            If one of these is True.
         """
         if rank0_only or offload_to_cpu or with_grads:
             _refuse("summon_full_params with rank0_only, offload_to_cpu or with_grads", "leave out")
@@ -432,7 +437,7 @@ class ShardedGradScaler(GradScaler):
     device, init_scale, backoff_factor, growth_factor, growth_interval, enabled
         See `GradScaler`.
     process_group : ProcessGroup, optional
-        Taken and unused: the parameters know who shares their rows.
+        Accepted and ignored: the parameters know who shares their rows.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ def clip_grad_norm_(
     error_if_nonfinite : bool
         Raise where the norm is infinite or NaN, which on a GPU waits for it.
     foreach : bool, optional
-        Taken for the sake of scripts; all gradients are one kernel.
+        Accepted for compatibility; all gradients are one kernel.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def clip_grads_with_norm_(
     total_norm : Tensor without dimensions
         The result of `get_total_norm`.
     foreach : bool, optional
-        Taken for the sake of scripts.
+        Accepted for compatibility.
     """
     _clip(_gradients(parameters), max_norm, total_norm)
 
@@ -111,7 +111,7 @@ def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | Non
     parameters : Tensor or iterable of Tensor
     clip_value : float
     foreach : bool, optional
-        Taken for the sake of scripts; all gradients are one kernel.
+        Accepted for compatibility; all gradients are one kernel.
     """
     with no_grad():
         limit = float(clip_value)
@@ -139,7 +139,7 @@ def get_total_norm(
         of them: all ranks call it then.
     error_if_nonfinite : bool
     foreach : bool, optional
-        Taken for the sake of scripts; all tensors are one kernel.
+        Accepted for compatibility; all tensors are one kernel.
 
     Returns
     -------

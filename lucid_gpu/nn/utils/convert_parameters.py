@@ -36,7 +36,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     Raises
     ------
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     RuntimeError
         For one of too few elements.
     """

@@ -156,7 +156,7 @@ def orthogonal(
     Raises
     ------
     ValueError
-        Where there is no such tensor, for one of fewer than two dimensions, and another map.
+        If there is no such tensor, for one of fewer than two dimensions, and another map.
     """
     weight: Any = getattr(module, name, None)
     if not isinstance(weight, Tensor):

@@ -51,7 +51,7 @@ class ParametrizationList(ModuleList):
     Raises
     ------
     ValueError
-        For no functions, and an inverse that is no tensor of the same type or several tensors.
+        For no functions, and an inverse that is not a tensor of the same type or several tensors.
     """
 
     def __init__(self, modules: Any, original: Tensor, unsafe: bool = False) -> None:
@@ -90,7 +90,7 @@ class ParametrizationList(ModuleList):
         RuntimeError
             For a function without ``right_inverse``.
         ValueError
-            Where the inverse is not as many tensors, of the types, as there are originals.
+            If the inverse is not as many tensors, of the types, as there are originals.
         """
         originals: Any = value
         with no_grad():
@@ -204,7 +204,7 @@ def register_parametrization(
     Raises
     ------
     ValueError
-        Where there is no such tensor, or not ``unsafe`` its shape or dtype would change.
+        If there is no such tensor, or not ``unsafe`` its shape or dtype would change.
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -320,7 +320,7 @@ def remove_parametrizations(
     Raises
     ------
     ValueError
-        Where the tensor is not computed, and for one original of several.
+        If the tensor is not computed, and for one original of several.
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")

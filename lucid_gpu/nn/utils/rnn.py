@@ -53,7 +53,7 @@ class PackedSequence(_Packed):
     ValueError
         For ``batch_sizes`` on a GPU.
     AssertionError
-        For one argument that is no pair.
+        For one argument that is not a pair.
     """
 
     def __new__(
@@ -287,7 +287,7 @@ def pad_sequence(
     RuntimeError
         For no sequences, shapes that differ beyond the length, and another side.
     TypeError
-        For sequences that are no tensors.
+        For sequences that are not tensors.
     """
     if not isinstance(sequences, Iterable):
         raise RuntimeError(

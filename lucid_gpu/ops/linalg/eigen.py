@@ -52,7 +52,7 @@ def eigh(input: Tensor, UPLO: str = "L") -> Eigen:
     Raises
     ------
     RuntimeError
-        For another ``UPLO``, and for what is no square matrices.
+        For another ``UPLO``, and for anything but square matrices.
     """
     _check(input, "linalg.eigh", UPLO)
     values, vectors = linalg.call("eigh", input.device, input.array, UPLO=UPLO.upper())
@@ -90,7 +90,7 @@ def _from_vectors(V: Any, L: Any, g_L: Any, g_V: Any) -> Any:
 def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues, ascending, of Hermitian matrices, shape (..., n).
 
-    RuntimeError for another ``UPLO``, and for what is no square matrices.
+    RuntimeError for another ``UPLO``, and for anything but square matrices.
     """
     if input.requires_grad or input._wrapper is not None:
         return eigh(input, UPLO).eigenvalues
@@ -121,7 +121,7 @@ def eig(input: Tensor) -> Eigen:
     LinAlgError
         For matrices with elements that are not finite.
     RuntimeError
-        For what is no square matrices; of its kind, LinAlgError, for infinite elements and NaN.
+        For anything but square matrices; of its kind, LinAlgError, for infinite elements and NaN.
     """
     require_square("linalg.eig", input)
     if not input.isfinite().all():

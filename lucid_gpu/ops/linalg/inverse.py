@@ -128,7 +128,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     RuntimeError
         For shapes or types that do not fit each other.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     return _solve(A, B, left, "linalg.solve", True).result
 
@@ -196,7 +196,7 @@ def solve_triangular(
     RuntimeError
         For shapes or types that do not fit each other.
     TypeError
-        For a ``B`` that is no tensor.
+        For a ``B`` that is not a tensor.
     """
     name = "linalg.solve_triangular"
     require_square(name, input)
@@ -296,7 +296,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     RuntimeError
         For fewer than two dimensions, and shapes or types that do not fit each other.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     if input.ndim < 2 or L.ndim < 2:
         role, operand = ("b", input) if input.ndim < 2 else ("u", L)
@@ -319,7 +319,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is ``L``, shape (..., n, n).
 
-    RuntimeError for what is no square matrices; NotImplementedError for 16-bit floats.
+    RuntimeError for anything but square matrices; NotImplementedError for 16-bit floats.
     """
     require_matrices("cholesky_inverse", L)
     require_square("cholesky_inverse", L)

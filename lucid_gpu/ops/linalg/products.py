@@ -31,9 +31,9 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     Raises
     ------
     TypeError
-        For an ``n`` that is no integer.
+        For an ``n`` that is not an integer.
     RuntimeError
-        For what is no square matrices.
+        For anything but square matrices.
     """
     try:
         n = operator.index(n)
@@ -75,7 +75,7 @@ def matrix_exp(input: Tensor) -> Tensor:
     Raises
     ------
     RuntimeError
-        For what is no square matrices.
+        For anything but square matrices.
     """
     require_square("linalg.matrix_exp", input, low_precision=True)
     n = input.shape[-1]
@@ -197,7 +197,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     Raises
     ------
     RuntimeError
-        Where that dimension has another size, or there is none of size three.
+        If that dimension has another size, or there is none of size three.
     """
     if dim is None:
         dim = next((d for d, n in enumerate(input.shape) if n == 3), None)
@@ -233,7 +233,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Inner products along a dimension, ``sum(conj(x) * y)``; the two broadcast.
 
-    RuntimeError where sizes along ``dim`` differ.
+    RuntimeError if sizes along ``dim`` differ.
     """
     require_inexact("linalg.vecdot", x)
     if x.shape[dim] != y.shape[dim]:

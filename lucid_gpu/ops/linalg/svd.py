@@ -54,7 +54,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     full_matrices : bool
         Whether ``U`` and ``Vh`` are square, or have ``min(m, n)`` columns and rows.
     driver : str, optional
-        Taken for PyTorch's sake; the libraries choose their algorithm themselves.
+        Accepted for compatibility; the libraries choose their algorithm themselves.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def pinv(
     Raises
     ------
     RuntimeError
-        For what is no matrices of float32, float64 or complex numbers.
+        For anything but matrices of float32, float64 or complex numbers.
     """
     if input.ndim < 2 or input.dtype not in EPSILON:
         raise RuntimeError(

@@ -184,7 +184,7 @@ class OneCycleLR(_WithMomentum):
     Raises
     ------
     ValueError
-        For no number of steps, settings that cannot be, and an optimizer without momentum to cycle.
+        For no number of steps, invalid settings, and an optimizer without momentum to cycle.
     """
 
     @restores_on_error
@@ -296,7 +296,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     Raises
     ------
     ValueError
-        For periods that are not positive whole numbers, and an ``eta_min`` that is no number.
+        For periods that are not positive whole numbers, and an ``eta_min`` that is not a number.
     """
 
     def __init__(

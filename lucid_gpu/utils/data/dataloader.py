@@ -62,7 +62,7 @@ class DataLoader:
     persistent_workers : bool
         Keep the processes from one pass to the next.
     pin_memory_device : str
-        Taken for the sake of scripts: page-locked memory serves every GPU.
+        Accepted for compatibility: page-locked memory serves every GPU.
     in_order : bool
         Batches in the order of the sampler; False gives them as workers finish.
 

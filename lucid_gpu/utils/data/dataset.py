@@ -248,7 +248,7 @@ def random_split(
     Raises
     ------
     ValueError
-        Where the lengths do not add up.
+        If the lengths do not add up.
     """
     total = _size(dataset)
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 + 1e-9:

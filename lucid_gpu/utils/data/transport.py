@@ -57,7 +57,7 @@ def receive(connection: Connection) -> tuple[Any, Callable[[], Any]]:
     Raises
     ------
     EOFError, OSError
-        Where the sender is gone.
+        If the sender is gone.
     """
     head, sizes, in_file = connection.recv()
     data = connection.recv_bytes()
