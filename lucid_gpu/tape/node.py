@@ -15,13 +15,13 @@ from lucid_gpu.tape.hooks import Hooks, RemovableHandle, add_hook, run_after, ru
 _sequence = itertools.count()
 
 
-_told_of_leaves: Callable[[Any], None] | None = None
+_leaf_observer: Callable[[Any], None] | None = None
 
 
-def tell_of_leaves(told: Callable[[Any], None] | None) -> None:
-    """Call ``told`` with each `AccumulateGrad` before its first gradient; None ends that."""
-    global _told_of_leaves
-    _told_of_leaves = told
+def tell_of_leaves(observer: Callable[[Any], None] | None) -> None:
+    """Call ``observer`` with each `AccumulateGrad` before its first gradient; None ends that."""
+    global _leaf_observer
+    _leaf_observer = observer
 
 
 _accumulating = threading.RLock()  # several threads may go backward to one leaf
@@ -87,17 +87,17 @@ class Node:
     def __call__(self, *gradients: Any) -> Any:
         """The gradients of its operands, given those of its outputs.
 
-        TypeError for another number of them, and for what is no tensor.
+        TypeError for another number of them, and for anything but a tensor.
         """
         if len(gradients) != self._output_count:
             raise TypeError(
                 f"expected {self._output_count} arguments, got {len(gradients)} instead"
             )
-        for place, gradient in enumerate(gradients):
+        for index, gradient in enumerate(gradients):
             if gradient is not None and not hasattr(gradient, "_expr"):
-                raise TypeError(f"argument {place} is not a Variable")
-        found = tuple(self.vjp_alone(gradients))
-        return found[0] if len(found) == 1 else found
+                raise TypeError(f"argument {index} is not a Variable")
+        input_gradients = tuple(self.vjp_alone(gradients))
+        return input_gradients[0] if len(input_gradients) == 1 else input_gradients
 
     def vjp_alone(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """The vjp of the op that the node is named after."""
@@ -114,12 +114,12 @@ class Node:
     @property
     def metadata(self) -> dict[str, Any]:
         """A dictionary for the user's own notes on this node."""
-        found: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
-        return found
+        notes: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
+        return notes
 
     @property
     def _input_metadata(self) -> Sequence[Any]:
-        """What has the shape, dtype and device of the gradients that arrive: one an output."""
+        """What has the shape, dtype and device of the gradients that arrive, for each output."""
         return ()
 
     def _sequence_nr(self) -> int:
@@ -230,8 +230,8 @@ class AccumulateGrad(Node):
         """Add a gradient to the leaf's: in place, unless the addition is itself recorded."""
         with _accumulating:
             if self.grad is None:
-                if _told_of_leaves is not None:
-                    _told_of_leaves(self)
+                if _leaf_observer is not None:
+                    _leaf_observer(self)
                 self.grad = cotangent.as_gradient(self.order)  # no copy, if it can be helped
             elif create_graph or self.grad.is_sparse:  # and it may become dense
                 self.grad = self.grad + cotangent
