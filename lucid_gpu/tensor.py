@@ -41,6 +41,7 @@ from lucid_gpu.fusion.program import (
     marked,
 )
 from lucid_gpu.fusion.realise import realise
+from lucid_gpu.fusion.saving import noted
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, strided
 from lucid_gpu.storage import layout as Layout
@@ -243,9 +244,9 @@ class Tensor:
             cell = Cell(array, node)
             node.keep_output(expr, cell)
         cell.stands_for(expr)
-        noted = getattr(expr, "noted", None)
-        if noted is not None:
-            cell.stands_for(noted)
+        note = noted(expr) if not needs else getattr(expr, "noted", None)
+        if note is not None:
+            cell.stands_for(note)
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
@@ -474,6 +475,8 @@ class Tensor:
             other = _tensor(Expr(expr.program, (*expr.leaves,), expr.made_by))
         else:
             other = _tensor(expression.without_grad(expr))
+        if not realised:
+            other._expr.noted = noted(expr)  # a write through either is one to both
         if _streams is not None:
             other._stream = self._stream
         if self._siblings is not None:
@@ -595,8 +598,14 @@ class Tensor:
         other = self.detach()
         other._siblings = None
         other._storage = SameMemory(self._memory())
-        if other._expr.program.is_load:
-            other._expr.leaves[0].uncounted = True
+        expr = other._expr
+        if expr.program.is_load:  # a leaf of its own, which the tensor's writes leave good
+            cell = expr.leaves[0].twin()
+            cell.uncounted = True
+            other._expr = Expr(expr.program, (cell,), None)
+            other._storage.add_cell(cell)
+        else:
+            del expr.noted
         return other
 
     @data.setter
