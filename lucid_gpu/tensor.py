@@ -420,7 +420,7 @@ class Tensor:
             _check_grad(self, value)
         node = self._edge()[0]
         if type(node) is AccumulateGrad:
-            node.grad = value
+            node.replace_gradient(value)
         else:
             self._grad = value
 
@@ -587,6 +587,8 @@ class Tensor:
                 root.dtype, root.shape, root.value[1], root.needs_grad, program.device
             )
             if storage is None or storage.is_lent():  # others write it without telling us
+                if capturing.recorder is not None:
+                    see(cell)
                 return Expr(program, (Cell(duplicate(cell.array), cell.node, cell.output),), None)
             fresh = cell.twin(cell.node, cell.output)
         fresh.borrowed = True
