@@ -243,8 +243,11 @@ class Tensor:
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
-        cell.stands_for(expr)
-        note = noted(expr) if not needs else getattr(expr, "noted", None)
+        if needs:
+            cell.stands_for(expr)
+            note = getattr(expr, "noted", None)
+        else:
+            note = noted(expr)  # the value itself may be gone before who saved it
         if note is not None:
             cell.stands_for(note)
         plain = program.stored
