@@ -23,7 +23,7 @@ TEST_EXTRAS := test-notebook$(if $(filter-out 0,$(ORACLE)),-oracle)
 .PHONY: help train test test-all test-python-loops test-processors test-host-arithmetic test-cuda-standin test-cuda-driver lint lines files index snapshots names docs pictures bench bench-loops bench-check gpu gpus clean release-check wheels fuzz-checkpoints soak fuzz
 
 help:  ## this list
-	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-17s%s\n", $$1, $$2}'
+	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-23s%s\n", $$1, $$2}'
 
 train: $(STAMPS)/train$(if $(findstring --processes,$(ARGS)),-mpi)  ## train on scanned digits (ARGS="--model cnn"), or EXAMPLE=char_gpt, diffusion, fourier ... (docs/examples.md)
 	@test -f examples/$(EXAMPLE).py \

@@ -194,14 +194,14 @@ _FROM = {
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_foreach_"):
-        found = importlib.import_module("lucid_gpu._foreach").FUNCTIONS.get(name)
-        if found is not None:
-            return found
+        value = importlib.import_module("lucid_gpu._foreach").FUNCTIONS.get(name)
+        if value is not None:
+            return value
     if name in _registry.FUNCTIONS:
-        found = _registry.load(_registry.FUNCTIONS[name], name)
-        found = globals()[name] = _published(found)
-        _registry.findable({name: found}, __name__)
-        return found
+        value = _registry.load(_registry.FUNCTIONS[name], name)
+        value = globals()[name] = _published(value)
+        _registry.findable({name: value}, __name__)
+        return value
     return _imported(globals(), name, _FROM, _MODULES)
 
 

@@ -42,7 +42,7 @@ def compile(
     Raises
     ------
     RuntimeError
-        For what cannot be called.
+        For an argument that is not callable.
     """
     if model is None:
         return lambda model: model

@@ -28,7 +28,7 @@ class device:
     RuntimeError
         For any other name, and a negative index.
     TypeError
-        For an index that is no whole number.
+        For an index that is not a whole number.
     """
 
     __slots__ = ("index", "type")
@@ -53,13 +53,13 @@ class device:
         if number:
             index = int(number)
         key = (name, index)
-        found = _interned.get(key)
-        if found is None:
+        instance = _interned.get(key)
+        if instance is None:
             if index is not None:
                 _check_index(index)
-            found = _interned[key] = object.__new__(cls)
-            found.type, found.index = name, index
-        return found
+            instance = _interned[key] = object.__new__(cls)
+            instance.type, instance.index = name, index
+        return instance
 
     def __repr__(self) -> str:
         index = "" if self.index is None else f", index={self.index}"

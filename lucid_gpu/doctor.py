@@ -53,9 +53,9 @@ class Line(NamedTuple):
 class Ill(Exception):
     """A check that failed: what it found, and what mends it."""
 
-    def __init__(self, found: str, mend: str) -> None:
-        super().__init__(found)
-        self.found, self.mend = found, mend
+    def __init__(self, finding: str, mend: str) -> None:
+        super().__init__(finding)
+        self.finding, self.mend = finding, mend
 
 
 class _Absent(Exception):
@@ -65,10 +65,10 @@ class _Absent(Exception):
 def versions() -> str:
     """lucid_gpu, Python, NumPy and the system."""
     for name, least in NEEDS.items():
-        found = metadata.version(name)
-        if _numbers(found) < _numbers(least):
+        installed = metadata.version(name)
+        if _numbers(installed) < _numbers(least):
             raise Ill(
-                f"{name} {found} is installed, and lucid_gpu wants {least} or newer",
+                f"{name} {installed} is installed, and lucid_gpu wants {least} or newer",
                 f"python -m pip install --upgrade '{name}>={least}'",
             )
     named = [f"{name} {metadata.version(name)}" for name in NEEDS]
@@ -86,8 +86,8 @@ def matrix_products() -> str:
     if library is None:
         raise _Absent("NumPy has no OpenBLAS of its own: its threads are not lucid_gpu's to steer")
     threads = lucid_gpu.get_num_threads()
-    told = os.environ.get("OPENBLAS_CORETYPE")
-    chosen = f", told by OPENBLAS_CORETYPE={told}" if told else ""
+    wanted = os.environ.get("OPENBLAS_CORETYPE")
+    chosen = f", told by OPENBLAS_CORETYPE={wanted}" if wanted else ""
     return (
         f"{Path(library._name).name} for {blas.core}{chosen}, on {blas.count()} threads; "
         f"elementwise kernels on {threads} of {_cores()} cores"
@@ -138,39 +138,39 @@ def _source() -> str:
 def compiler() -> str:
     """The C++ compiler that executes CUDA C on the host, for tests without a GPU."""
     wanted = os.environ.get("CXX") or "g++"
-    found = shutil.which(wanted)
-    if found is None and os.environ.get("LUCID_EXECUTOR") == "host-cuda":
+    path = shutil.which(wanted)
+    if path is None and os.environ.get("LUCID_EXECUTOR") == "host-cuda":
         mend = "unset LUCID_EXECUTOR  # or install a compiler: apt-get install g++"
         raise Ill(f"no {wanted}, and LUCID_EXECUTOR=host-cuda asks for one", mend)
-    if found is None:
+    if path is None:
         raise _Absent(f"no {wanted}; only LUCID_EXECUTOR=host-cuda needs one")
-    return found
+    return path
 
 
 def cupy_package() -> str:
     """One cupy package, not two."""
-    found = sorted(
+    packages = sorted(
         f"{d.name} {d.version}"
         for d in metadata.distributions()
         if d.name and (d.name == "cupy" or d.name.startswith("cupy-cuda"))
     )
-    if not found:
+    if not packages:
         raise _Absent(
             f"CuPy is not installed; on a machine with an NVIDIA GPU: {cupy_backend.INSTALL}"
         )
-    if len(found) > 1:
-        names = " ".join(f.split()[0] for f in found)
+    if len(packages) > 1:
+        names = " ".join(f.split()[0] for f in packages)
         raise Ill(
-            f"{' and '.join(found)} are installed, and each breaks the others",
+            f"{' and '.join(packages)} are installed, and each breaks the others",
             f"python -m pip uninstall -y {names} && {cupy_backend.INSTALL}",
         )
-    name, version = found[0].split()
+    name, version = packages[0].split()
     if cupy_backend.too_old(version) is not None:
         raise Ill(
             f"{name} {version} is installed, and lucid_gpu needs 14 or newer",
             f"python -m pip uninstall -y {name} && {cupy_backend.INSTALL}",
         )
-    return found[0]
+    return packages[0]
 
 
 def nvrtc() -> str:
@@ -362,10 +362,10 @@ def examine(device: str | None = None) -> Iterator[Line]:
 
 
 def _line(name: str, check: Callable[[], str], needed: bool) -> Line:
-    found = _found(name, check, needed)
-    return found._replace(
-        found=found.found.replace("python -m", f"{_python()} -m"),
-        mend=found.mend.replace("python -m", f"{_python()} -m"),
+    line = _checked(name, check, needed)
+    return line._replace(
+        found=line.found.replace("python -m", f"{_python()} -m"),
+        mend=line.mend.replace("python -m", f"{_python()} -m"),
     )
 
 
@@ -374,17 +374,17 @@ def _python() -> str:
     return "python" if shutil.which("python") == sys.executable else shlex.quote(sys.executable)
 
 
-def _found(name: str, check: Callable[[], str], needed: bool) -> Line:
+def _checked(name: str, check: Callable[[], str], needed: bool) -> Line:
     try:
         return Line(name, "ok", check())
     except _Absent as absent:
-        found, _, mend = str(absent).partition("; ")
-        return Line(name, "failed", found, mend) if needed else Line(name, "none", str(absent))
+        finding, _, mend = str(absent).partition("; ")
+        return Line(name, "failed", finding, mend) if needed else Line(name, "none", str(absent))
     except Ill as ill:
-        return Line(name, "failed", ill.found, ill.mend)
+        return Line(name, "failed", ill.finding, ill.mend)
     except Exception as error:  # what no check foresaw is a finding, too
-        found, _, mend = _first(error).partition("; ")  # the package's errors say what mends them
-        return Line(name, "failed", f"{type(error).__name__}: {found}", mend or _REPORT)
+        finding, _, mend = _first(error).partition("; ")  # the package's errors say what mends them
+        return Line(name, "failed", f"{type(error).__name__}: {finding}", mend or _REPORT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -162,17 +162,17 @@ def from_numpy_dtype(storage: Any) -> dtype:
     TypeError
         For element types that have no tensor type (objects, strings, structures, uint16...).
     """
-    found = _FROM_NUMPY.get(storage)
-    if found is None:
+    element_type = _FROM_NUMPY.get(storage)
+    if element_type is None:
         native = np.dtype(storage).newbyteorder("=")
-        found = _FROM_NUMPY.get(native)
-    if found is None:
+        element_type = _FROM_NUMPY.get(native)
+    if element_type is None:
         raise TypeError(
             f"can't convert an array of type {storage}; the supported types are: "
             + ", ".join(BY_NAME)
             + instead_of(np.dtype(storage))
         )
-    return found
+    return element_type
 
 
 def instead_of(storage: Any) -> str:

@@ -86,8 +86,8 @@ class ProcessContext:
     processes : list of Process
     """
 
-    def __init__(self, processes: list[Any], told: list[Any]) -> None:
-        self.processes, self._told = processes, told
+    def __init__(self, processes: list[Any], pipes: list[Any]) -> None:
+        self.processes, self._pipes = processes, pipes
 
     def pids(self) -> list[int]:
         """Their numbers."""
@@ -107,7 +107,7 @@ class ProcessContext:
         Raises
         ------
         ProcessRaisedException
-            Where one raised or died; the others are ended.
+            If one raised or died; the others are ended.
         """
         running = [p.sentinel for p in self.processes if p.is_alive()]
         if running and not self._failed():  # one may have failed before anybody waited
@@ -125,8 +125,8 @@ class ProcessContext:
             p.join()
         i, process = failed[0]
         what = f"Process {i} terminated with exit code {process.exitcode}"
-        if self._told[i].poll():
-            what = f"Process {i} terminated with the following error:\n{self._told[i].recv()}"
+        if self._pipes[i].poll():
+            what = f"Process {i} terminated with the following error:\n{self._pipes[i].recv()}"
         raise ProcessRaisedException(f"\n\n-- {what}", i, process.pid)
 
     def _failed(self) -> list[tuple[int, Any]]:
@@ -171,10 +171,10 @@ def start_processes(
     Raises
     ------
     ProcessRaisedException
-        Where one raised or died.
+        If one raised or died.
     """
     here = multiprocessing.get_context(start_method)
-    processes, told = [], []
+    processes, pipes = [], []
     for i in range(nprocs):
         ours, theirs = here.Pipe(False)
         process = here.Process(  # type: ignore[attr-defined]
@@ -183,8 +183,8 @@ def start_processes(
         process.start()
         theirs.close()
         processes.append(process)
-        told.append(ours)
-    context = ProcessContext(processes, told)
+        pipes.append(ours)
+    context = ProcessContext(processes, pipes)
     if not join:
         return context
     while not context.join():

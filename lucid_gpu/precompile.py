@@ -90,7 +90,7 @@ def compile_for(architecture: int, source: Source) -> None:
     Raises
     ------
     RuntimeError
-        Where NVRTC refuses the source; the sentence shows the line.
+        If NVRTC refuses the source; the sentence shows the line.
     """
     nvrtc.kept(source.text, source.name, source.options, architecture)
 
@@ -134,12 +134,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         print((_missing if options.missing else _precompile)(options.arch))
     except ImportError as error:
-        told = f"{error}; NVRTC comes with {cupy_backend.INSTALL}"
+        message = f"{error}; NVRTC comes with {cupy_backend.INSTALL}"
     except (OSError, ValueError, RuntimeError) as error:
-        told = str(error)
+        message = str(error)
     else:
         return 0
-    print(f"precompile: {told}", file=sys.stderr)
+    print(f"precompile: {message}", file=sys.stderr)
     return 1
 
 
@@ -157,15 +157,15 @@ def _missing(arch: str) -> str:
     ]
     there = sum(path.exists() for path in places)
     here = ".".join(map(str, nvrtc.library().getVersion()))
-    told = (
+    summary = (
         f"{there} of {len(places)} kernels for {', '.join(f'sm_{a}' for a in architectures)} "
         f"by this NVRTC ({here}) are in {folder}"
     )
     others = len(list(folder.glob("*.cubin"))) if folder.exists() else 0
     if others and not there:
-        told += f": nothing of the {others} files there fits, they were made by another NVRTC, "
-        told += "CuPy or for another architecture"
-    return told
+        summary += f": nothing of the {others} files there fits, they were made by another NVRTC, "
+        summary += "CuPy or for another architecture"
+    return summary
 
 
 def _precompile(arch: str) -> str:

@@ -192,8 +192,8 @@ class Mirror(Storage):
     @property
     def read_only(self) -> bool:
         """The memory's."""
-        found: bool = self.raw._storage.read_only
-        return found
+        flag: bool = self.raw._storage.read_only
+        return flag
 
     @read_only.setter
     def read_only(self, value: bool) -> None:

@@ -311,7 +311,7 @@ class Tensor:
         Raises
         ------
         RuntimeError
-            For types that have no gradients, for unmarking a tensor that is no leaf, and inside
+            For types that have no gradients, for unmarking a tensor that is not a leaf, and inside
             of a function that is being transformed.
         """
         if state.transforms and requires_grad:
@@ -402,8 +402,8 @@ class Tensor:
         """The gradient that backward passes added up, of this tensor's shape; None before."""
         node = self._edge()[0]
         if type(node) is AccumulateGrad:
-            found: Tensor | None = node.grad
-            return found
+            gradient: Tensor | None = node.grad
+            return gradient
         kept: Tensor | None = self.__dict__.get("_grad")
         if kept is None and node is not None and "_retains_grad" not in self.__dict__:
             import warnings
@@ -662,7 +662,7 @@ class Tensor:
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after a gradient was added to this leaf's ``.grad``, of its shape.
 
-        RuntimeError for tensors that are no leaves or do not require grad.
+        RuntimeError for tensors that are not leaves or do not require grad.
         """
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
@@ -797,7 +797,7 @@ class Tensor:
         RuntimeError
             For tensors that require grad, as `numpy`.
         ValueError
-            Where ``copy`` is False and a copy is needed.
+            If ``copy`` is False and a copy is needed.
         """
         if state.of_arrays and self.requires_grad and state.grad:
             raise RuntimeError(
@@ -909,10 +909,10 @@ class Tensor:
             cell.borrowed = False
 
     def __dir__(self) -> list[str]:
-        found = {*super().__dir__()}
+        names = {*super().__dir__()}
         if self.device.type == "cpu":  # as in PyTorch: asked for, it raises
-            found.discard("__cuda_array_interface__")
-        return sorted(found)
+            names.discard("__cuda_array_interface__")
+        return sorted(names)
 
     def __copy__(self) -> Tensor:
         """Another leaf on the same memory, with the same attributes."""
@@ -965,12 +965,12 @@ class Tensor:
         )
 
 
-def _extent(n: Any, place: int) -> int:
+def _extent(n: Any, position: int) -> int:
     if isinstance(n, int) and not isinstance(n, bool):
         return n
     if hasattr(n, "__index__") and getattr(n, "ndim", 0) == 0:
         return n.__index__()
-    raise TypeError(f"Size() takes an iterable of 'int' (item {place} is '{type(n).__name__}')")
+    raise TypeError(f"Size() takes an iterable of 'int' (item {position} is '{type(n).__name__}')")
 
 
 class Size(tuple[int, ...]):
@@ -1119,9 +1119,9 @@ def _unmark_shared(tensor: Tensor) -> bool:
 
 def see(leaf: Cell) -> None:
     """Tell who captures that a leaf is read."""
-    found = capturing.recording()
-    if found is not None:
-        found.see(leaf)
+    recorder = capturing.recording()
+    if recorder is not None:
+        recorder.see(leaf)
 
 
 def keep_outside(*values: Any) -> bool:
@@ -1129,29 +1129,29 @@ def keep_outside(*values: Any) -> bool:
 
     Returns whether there was any among these values.
     """
-    found = capturing.recording()
-    if found is None:
+    recorder = capturing.recording()
+    if recorder is None:
         return False
     older = [
         t
         for t in values
-        if isinstance(t, Tensor) and not t._expr.program.is_load and not found.knows(t)
+        if isinstance(t, Tensor) and not t._expr.program.is_load and not recorder.knows(t)
     ]
-    found.pause()
+    recorder.pause()
     try:
         for tensor in older:
             if tensor._wrapper is None and not tensor.is_sparse:
                 tensor._realise()
     finally:
-        found.go_on()
+        recorder.go_on()
     return bool(older)
 
 
 def refuse_capture(what: str) -> None:
     """Refuse to read on the host what a graph computes: a replay would not read it again."""
-    found = capturing.capturing()
-    if found is not None and not found.off:
-        found.refuse(what, "the host reads a value there, which a replay would not do again")
+    recorder = capturing.capturing()
+    if recorder is not None and not recorder.off:
+        recorder.refuse(what, "the host reads a value there, which a replay would not do again")
 
 
 # --- computing pending values ----------------------------------------------------------------
@@ -1273,8 +1273,8 @@ def apply(
             if not o._expr.program.barred:
                 continue
             if o._expr.program.wrapped:
-                found: Tensor = innermost(operands).apply(op, operands, to, shape)
-                return found
+                wrapped: Tensor = innermost(operands).apply(op, operands, to, shape)
+                return wrapped
             if o._expr.program.marks & SPARSE:
                 computed: Tensor = o._elementwise(op, operands)
                 return computed
@@ -1308,9 +1308,9 @@ def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
     theirs = backend_of_array(value)
     if theirs is not None:
         copied = theirs.xp.array(value)  # of a subclass too
-        found = from_array(copied, None, theirs.device_of(value))
-        like = next((t for t in beside if isinstance(t, Tensor)), found)
-        return found if theirs.type == "cuda" else found.to(like.device)
+        tensor = from_array(copied, None, theirs.device_of(value))
+        like = next((t for t in beside if isinstance(t, Tensor)), tensor)
+        return tensor if theirs.type == "cuda" else tensor.to(like.device)
     raise TypeError(f"{op.name}(): argument must be Tensor or a number, not {type(value).__name__}")
 
 
@@ -1381,7 +1381,7 @@ def _remember(a: Expr, key: Any, result: Tensor) -> None:
 
 
 def is_foreign(name: str, other: Any) -> bool:
-    """Whether an operator leaves an operand, which is no tensor, to the methods of its class.
+    """Whether an operator leaves an operand, which is not a tensor, to the methods of its class.
 
     TypeError for PyTorch's tensors.
     """

@@ -179,14 +179,16 @@ def pytest_report_header(config: pytest.Config) -> str:
     )
 
 
-def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str:
+def pytest_report_collectionfinish(
+    config: pytest.Config, items: list[pytest.Item]
+) -> str | list[str]:
     count = sum("device" in getattr(item, "fixturenames", ()) for item in items)
     if config.getoption("--standin") or config.getoption("--driver"):
         return f"{count} tests over the stand-in; no test runs on a GPU"
     if "cuda" in devices(config):
         return f"no GPU test is left out: {count} tests name their device"
     why = config.stash[PROBLEM] or "--device cpu"
-    return f"GPU tests left out: {count} ({why})"
+    return f"GPU tests left out: {count} ({why})" if count else []
 
 
 @pytest.fixture

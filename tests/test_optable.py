@@ -423,6 +423,45 @@ def test_special_pairs_are_treated_as_in_torch(name: str, device: str) -> None:
         assert not wrong.any(), f"{what}: {wrong.sum()} differ, {shown}"
 
 
+MODERATE = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, -3.0, 4.5, -4.5]
+
+
+def _second(module: Any, name: str, arrays: list[Any], cotangent: float, device: str) -> list[Any]:
+    """The derivatives of a gradient by the operands and by its cotangent."""
+    leaves = [module.tensor(a, dtype=module.float64).to(device) for a in arrays]
+    leaves = [t.requires_grad_() for t in leaves]
+    out = function_of(module, name)(*leaves)
+    g = module.full_like(out, cotangent).requires_grad_()
+    firsts = module.autograd.grad(out, leaves, g, create_graph=True, allow_unused=True)
+    firsts = [f for f in firsts if f is not None and f.requires_grad]
+    if not firsts:
+        return []
+    ones = [module.ones_like(f) for f in firsts]
+    return list(module.autograd.grad(firsts, (*leaves, g), ones, allow_unused=True))
+
+
+UNLIKE = ("cast", "identity", "where", "digamma", "lgamma")  # no functions of floats; poles
+
+
+@pytest.mark.parametrize("cotangent", [1.0, float("nan")])
+@pytest.mark.parametrize("name", [n for n in SMOOTH if n not in (*POLES, *OURS, *UNLIKE)])
+def test_second_gradients_are_finite_where_those_of_torch_are(
+    name: str, cotangent: float, device: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    arrays: list[Any] = [MODERATE]
+    if TABLE[name].arity > 1:
+        arrays = [m.reshape(-1) for m in np.meshgrid(*[MODERATE] * TABLE[name].arity)]
+    got = _second(lucid_gpu, name, arrays, cotangent, device)
+    expected = _second(torch, name, arrays, cotangent, "cpu")
+    for which, (ours, theirs) in enumerate(zip(got, expected)):
+        wanted = np.zeros(len(arrays[0])) if theirs is None else np.array((theirs + 0).tolist())
+        found = np.zeros(len(arrays[0])) if ours is None else np.array(ours.tolist())
+        wrong = np.isfinite(wanted) & ~np.isclose(found, wanted, rtol=1e-7, atol=1e-12)
+        shown = [([a[i] for a in arrays], found[i], wanted[i]) for i in np.flatnonzero(wrong)[:8]]
+        assert not wrong.any(), f"{which}: {wrong.sum()} differ, {shown}"
+
+
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_the_inverse_of_a_complex_zero_is_infinite(dtype: str, device: str) -> None:
     zeros = lucid_gpu.tensor([0j, -0.0 + 0j], dtype=getattr(lucid_gpu, dtype), device=device)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import multiprocessing
 import os
 import re
@@ -101,9 +102,17 @@ def zero(array: Any) -> bool:
 def unlike_bits(mine: Results, theirs: Results) -> tuple[str, str] | None:
     """The first result with other bits, and how far it is off."""
     for (name, a), (_, b) in zip(mine, theirs):
-        if (a is None) != (b is None) or (a is not None and a.tobytes() != b.tobytes()):
+        if (a is None) != (b is None) or (a is not None and _bits(a) != _bits(b)):
             return name, f"other bits, {apart(a, b):.1e} of the largest entry apart"
     return None
+
+
+def _bits(array: Any) -> bytes:
+    """An array's bytes, each NaN the same: its sign is a matter of the instruction chosen."""
+    nan = np.isnan(array)
+    return (
+        np.where(nan, array.dtype.type(np.nan), array).tobytes() if nan.any() else array.tobytes()
+    )
 
 
 def apart(a: Any, b: Any) -> float:
@@ -159,7 +168,9 @@ def settled(asked: Network, ask: Ask, judge: str, mine: Results) -> tuple[str, s
         return "judge", "it refuses the network in double precision"
     truth, *others = runs
     pairs = [[difference(a, b) for (_, a), (_, b) in zip(r, truth)] for r in others]
-    return off(mine, truth, [sum(column) for column in zip(*pairs)])
+    totals = [sum(column) for column in zip(*pairs)]
+    # Where roundings turn the judge's own numbers into NaN, any finite number may stand.
+    return off(mine, truth, [math.inf if math.isnan(total) else total for total in totals])
 
 
 def faults(asked: Network, ask: Ask, modes: Sequence[str]) -> list[Fault] | Refusal:

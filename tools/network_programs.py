@@ -564,8 +564,9 @@ LOSSES = table("""
     F.mse_loss({a}, K(_, *{a}.shape)); F.smooth_l1_loss({a}, K(_, *{a}.shape), beta=0.5);
     F.l1_loss({a}, K(_, *{a}.shape)); F.huber_loss({a}, {b}); {a}.square().sum().sqrt();
     F.cross_entropy({a}, I(_, {c}, {a}.shape[0], *{a}.shape[2:])); {a}.sum() * 0.01;
-    F.binary_cross_entropy_with_logits({a}, (K(_, *{a}.shape) + 1) / 2); {a}.abs().mean();
-    F.binary_cross_entropy(torch.sigmoid({a}), (K(_, *{a}.shape) + 1) / 2); {a}.std();
+    F.binary_cross_entropy_with_logits({a}, ((K(_, *{a}.shape) + 1) / 2).clamp(0, 1));
+    F.binary_cross_entropy(torch.sigmoid({a}), ((K(_, *{a}.shape) + 1) / 2).clamp(0, 1));
+    {a}.abs().mean(); {a}.std();
     F.kl_div(F.log_softmax({a}, 1), K(_, *{a}.shape).softmax(1), reduction='batchmean');
     {a}.norm();
     F.cross_entropy({a}, I(_, {c}, {a}.shape[0], *{a}.shape[2:]), label_smoothing=0.1);

@@ -37,6 +37,7 @@ NAMESPACES = (
     "lucid_gpu.numpy", "lucid_gpu.array_api", "lucid_gpu.linalg", "lucid_gpu.random",
     "lucid_gpu.fft", "lucid_gpu.special", "lucid_gpu.sparse", "lucid_gpu.cuda",
     "lucid_gpu.profiler", "lucid_gpu.fusion", "lucid_gpu.viz", "lucid_gpu.testing",
+    "lucid_gpu.distributed", "lucid_gpu.distributed.checkpoint", "lucid_gpu.distributed.fsdp",
 )  # fmt: skip
 
 

@@ -98,8 +98,12 @@ def messages() -> list[str]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call):
                 kind = ast.unparse(node.func).rpartition(".")[2]
-                if kind.endswith(("Error", "Exit", "Exception")) or kind in ("warn", "warn_user"):
-                    word = "warn" if kind == "warn_user" else kind
+                if kind.endswith(("Error", "Exit", "Exception")) or kind in (
+                    "warn",
+                    "warn_user",
+                    "warn_user_once",
+                ):
+                    word = "warn" if kind.startswith("warn_user") else kind
                     found |= {f"{word}: {t}" for t in map(_template, node.args[:1]) if t}
     return sorted(found)
 

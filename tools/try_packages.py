@@ -29,13 +29,13 @@ CLOSE = 1e-4  # relative, after a few steps in float32
 
 HEAD = """# Packages built on PyTorch
 
-Packages that import torch, run unmodified through `lucid_gpu.install_as_torch()`
-([Coming from PyTorch](from_pytorch.md)). "Works" means that all losses,
-gradients and weights of a few steps agree with PyTorch's, from equal weights and
-inputs; the number is the largest relative difference. For others the error is
-shown. Only what the row describes was tried.
+The packages below import torch. Each was run unmodified through `lucid_gpu.install_as_torch()`
+([Coming from PyTorch](from_pytorch.md)). "Works" means that all losses, gradients and weights of a
+few steps agree with PyTorch's, from equal weights and inputs; the number is the largest relative
+difference. For packages that stop, the error is shown. Parts of a package that the row does not
+describe were not tried.
 
-`python tools/try_packages.py` writes the table, from the functions of `tests/packages/uses.py`;
+`python tools/try_packages.py` writes this page from the functions of `tests/packages/uses.py`;
 last on {date} with lucid_gpu {version} and PyTorch {torch}.
 
 | package | version | what was run | result |

@@ -60,7 +60,7 @@ class autocast:
     Raises
     ------
     ValueError
-        Where ``device_type`` is no str.
+        If ``device_type`` is no str.
     RuntimeError
         For a kind of device without autocast.
 
@@ -159,7 +159,7 @@ def custom_fwd(
     Raises
     ------
     ValueError
-        Where ``device_type`` is no str.
+        If ``device_type`` is no str.
     """
     _checked(device_type)
     if fwd is None:
@@ -174,8 +174,8 @@ def custom_fwd(
         if cast_inputs is None or not on:
             return forward(ctx, *args, **kwargs)
         with autocast(device_type, enabled=False):
-            given, named = _cast_all((args, kwargs), cast_inputs, device_type)
-            return forward(ctx, *given, **named)
+            cast_args, named = _cast_all((args, kwargs), cast_inputs, device_type)
+            return forward(ctx, *cast_args, **named)
 
     return decorated
 
@@ -192,7 +192,7 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Ca
     Raises
     ------
     ValueError
-        Where ``device_type`` is no str.
+        If ``device_type`` is no str.
     """
     _checked(device_type)
     if bwd is None:

@@ -56,7 +56,7 @@ class GradScaler:
     Raises
     ------
     AssertionError
-        Where ``growth_factor`` is not above 1 or ``backoff_factor`` not below it.
+        If ``growth_factor`` is not above 1 or ``backoff_factor`` not below it.
 
     Examples
     --------
@@ -113,7 +113,7 @@ class GradScaler:
         Raises
         ------
         ValueError
-            For what is neither a tensor nor an iterable of tensors.
+            For anything but a tensor or an iterable of tensors.
         """
         if not self._enabled:
             return outputs
@@ -166,7 +166,7 @@ class GradScaler:
         RuntimeError
             For a ``closure``, and for a second call before `update`.
         AssertionError
-            Where the optimizer has no gradients.
+            If the optimizer has no gradients.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
@@ -181,7 +181,7 @@ class GradScaler:
         if not one.found_inf:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         result = None
-        if not sum([found.item() for found in one.found_inf]):
+        if not sum([flag.item() for flag in one.found_inf]):
             result = optimizer.step(*args, **kwargs)
         one.stage = OptState.STEPPED
         return result
@@ -220,12 +220,12 @@ class GradScaler:
         some = [t.to(scale.device) for one in self._optimizers.values() for t in one.found_inf]
         if not some:
             raise AssertionError("No inf checks were recorded prior to update.")
-        found = sum(some[1:], some[0]) > 0
+        overflowed = sum(some[1:], some[0]) > 0
         grown = scale * self._growth_factor
         full_interval = tracker + 1 == self._growth_interval
         larger = where(full_interval.logical_and(grown.isfinite()), grown, scale)
-        scale.copy_(where(found, scale * self._backoff_factor, larger))
-        tracker.copy_((tracker + 1).masked_fill(found.logical_or(full_interval), 0))
+        scale.copy_(where(overflowed, scale * self._backoff_factor, larger))
+        tracker.copy_((tracker + 1).masked_fill(overflowed.logical_or(full_interval), 0))
 
     def _ready(self, name: str) -> tuple[Tensor, Tensor]:
         if self._scale is None or self._growth_tracker is None:
@@ -330,16 +330,16 @@ def _gradients(optimizer: Any) -> Iterator[Tensor]:
                 yield p.grad.values() if p.grad.is_sparse else p.grad
 
 
-def _on_all_ranks(found: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+def _on_all_ranks(flags: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
     """What was found in gradients of which ranks have rows each: the same on all."""
     groups = dict.fromkeys(g.sharding.group for g in gradients if hasattr(g, "sharding"))
     if groups:
         from lucid_gpu.distributed.tensor import largest_of_ranks
 
-        found = [sum(found[1:], found[0])]
+        flags = [sum(flags[1:], flags[0])]
         for group in groups:
-            largest_of_ranks(found[0], group)
-    return found
+            largest_of_ranks(flags[0], group)
+    return flags
 
 
 def _unscaled(gradients: Iterable[Tensor], inverse: Tensor) -> Iterator[Tensor]:
@@ -348,11 +348,11 @@ def _unscaled(gradients: Iterable[Tensor], inverse: Tensor) -> Iterator[Tensor]:
     for g in gradients:
         groups.setdefault(g.device, []).append(g)
     for where_, some in groups.items():
-        found = full((), 0.0, dtype=float32, device=where_)
-        scale = functools.partial(_unscale, inverse.to(where_).array, found.array, where_)
+        flag = full((), 0.0, dtype=float32, device=where_)
+        scale = functools.partial(_unscale, inverse.to(where_).array, flag.array, where_)
         write_together(some, "unscale_", where_, scale)
-        yield found
+        yield flag
 
 
-def _unscale(factor: Any, found: Any, where_: Device, arrays: list[Any]) -> None:
-    unscale(arrays, factor, found, where_)
+def _unscale(factor: Any, flag: Any, where_: Device, arrays: list[Any]) -> None:
+    unscale(arrays, factor, flag, where_)

@@ -108,10 +108,10 @@ def cast(value: Any, to: dtype, device_type: str) -> Any:
     ):
         return value.to(to)
     key = (id(value), to, modes.grad)
-    found = state.cached.get(key)
-    if found is None or found[1] != value._version:
-        found = state.cached[key] = (value, value._version, value.to(to))
-    return found[2]
+    entry = state.cached.get(key)
+    if entry is None or entry[1] != value._version:
+        entry = state.cached[key] = (value, value._version, value.to(to))
+    return entry[2]
 
 
 def eligible(value: Any, device_type: str) -> bool:

@@ -36,14 +36,18 @@ def asarray(
     Raises
     ------
     ValueError
-        Where ``copy`` is False and a copy is needed.
+        If ``copy`` is False and a copy is needed.
     """
-    found = _taken(obj, dtype, device)
+    converted = _taken(obj, dtype, device)
     if dtype is not None or device is not None:
-        found = found.to(device=resolve(device or found.device), dtype=dtype or found.dtype)
-    if copy is False and not (found is obj or _shares(found, obj)):
+        converted = converted.to(
+            device=resolve(device or converted.device), dtype=dtype or converted.dtype
+        )
+    if copy is False and not (converted is obj or _shares(converted, obj)):
         raise ValueError(f"asarray(copy=False) of a {type(obj).__name__} needs a copy")
-    return found.clone() if copy and (found is obj or _shares(found, obj)) else found
+    return (
+        converted.clone() if copy and (converted is obj or _shares(converted, obj)) else converted
+    )
 
 
 def _taken(obj: Any, dtype: Any, device: Any) -> Tensor:
@@ -58,13 +62,13 @@ def _is_array(obj: Any) -> builtins.bool:
     return isinstance(obj, Tensor) or backend_of_array(obj) is not None
 
 
-def _shares(found: Tensor, obj: Any) -> builtins.bool:
+def _shares(tensor: Tensor, obj: Any) -> builtins.bool:
     """Whether a tensor lies in an array's memory."""
     if isinstance(obj, (memoryview, bytearray)):
         obj = np.asarray(obj)
     if isinstance(obj, (Tensor, np.generic)) or backend_of_array(obj) is None:
         return False
-    array = found.detach().array
+    array = tensor.detach().array
     return type(array) is type(obj) and _same(array, obj)
 
 
@@ -82,8 +86,8 @@ def _of_shape(name: str) -> Callable[..., Tensor]:
     make = getattr(ops, name)
 
     def function(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-        found: Tensor = make(_sizes(shape), dtype=dtype, device=device)
-        return found
+        created: Tensor = make(_sizes(shape), dtype=dtype, device=device)
+        return created
 
     return named(function, name, DOC)
 
@@ -92,8 +96,8 @@ def _like(name: str) -> Callable[..., Tensor]:
     make = getattr(ops, name)
 
     def function(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-        found: Tensor = make(tuple(x.shape), dtype=dtype or x.dtype, device=device or x.device)
-        return found
+        created: Tensor = make(tuple(x.shape), dtype=dtype or x.dtype, device=device or x.device)
+        return created
 
     return named(function, f"{name}_like", DOC)
 
@@ -144,8 +148,8 @@ def linspace(
     Between tensors without dimensions it has their gradients.
     """
     if first_tensor((start, stop)) is not None:
-        found: Tensor = sequences.linspace(start, stop, num, endpoint, dtype=dtype)
-        return found if device is None else found.to(resolve(device))
+        samples: Tensor = sequences.linspace(start, stop, num, endpoint, dtype=dtype)
+        return samples if device is None else samples.to(resolve(device))
     count = num if endpoint else num + 1
     complex_ends = isinstance(start, complex) or isinstance(stop, complex)
     if not complex_ends:

@@ -57,8 +57,8 @@ def _unary(name: str, op: Callable[[Any], Any]) -> Callable[..., Tensor]:
 
 def _binary(name: str, op: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
     def function(x1: Any, x2: Any, /) -> Tensor:
-        found = op(*promoted(x1, x2))
-        return writable(found) if name in SAVED else found
+        result = op(*promoted(x1, x2))
+        return writable(result) if name in SAVED else result
 
     return named(function, name, DOC_OF_TWO)
 
@@ -108,16 +108,16 @@ def _sign(x: Tensor) -> Tensor:
     """NaN where PyTorch has 0."""
     if x.dtype.category == 3:
         return apply(TABLE["sgn"], x)
-    found = apply(TABLE["sign"], x)
-    return found if x.dtype.category < 2 else found.where(~apply(TABLE["isnan"], x), math.nan)
+    signs = apply(TABLE["sign"], x)
+    return signs if x.dtype.category < 2 else signs.where(~apply(TABLE["isnan"], x), math.nan)
 
 
 def _expm1(x: Tensor) -> Tensor:
     """That of complex infinities and NaN is ``exp(x) - 1``, where PyTorch's is NaN."""
-    found = apply(TABLE["expm1"], x)
+    values = apply(TABLE["expm1"], x)
     if x.dtype.category < 3:
-        return found
-    return found.where(apply(TABLE["isfinite"], x), apply(TABLE["exp"], x) - 1)
+        return values
+    return values.where(apply(TABLE["isfinite"], x), apply(TABLE["exp"], x) - 1)
 
 
 def _remainder(x1: Any, x2: Any) -> Any:
@@ -139,12 +139,12 @@ def _nextafter(x1: Any, x2: Any) -> Any:
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
     """Elements no less than ``min`` and no more than ``max``, broadcast, in the type of ``x``."""
-    found = x
+    clipped = x
     for name, bound in (("maximum", min), ("minimum", max)):
         if bound is not None:
             bound = bound.to(x.dtype) if isinstance(bound, Tensor) else bound
-            found = apply(TABLE[name], found, bound)
-    return found.to(x.dtype) if found is not x else x.clone()
+            clipped = apply(TABLE[name], clipped, bound)
+    return clipped.to(x.dtype) if clipped is not x else x.clone()
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

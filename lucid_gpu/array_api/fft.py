@@ -21,8 +21,8 @@ def _along_an_axis(name: str) -> Callable[..., Tensor]:
     def function(
         x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
     ) -> Tensor:
-        found: Tensor = transform(x, n, axis, norm)
-        return found
+        transformed: Tensor = transform(x, n, axis, norm)
+        return transformed
 
     return named(function, name, DOC)
 
@@ -33,8 +33,8 @@ def _along_axes(name: str) -> Callable[..., Tensor]:
     def function(
         x: Tensor, /, *, s: Any = None, axes: Any = None, norm: str = "backward"
     ) -> Tensor:
-        found: Tensor = transform(x, s, axes, norm)
-        return found
+        transformed: Tensor = transform(x, s, axes, norm)
+        return transformed
 
     return named(function, name, DOC)
 
@@ -43,8 +43,8 @@ def _shifted(name: str) -> Callable[..., Tensor]:
     shift = getattr(ours, name)
 
     def function(x: Tensor, /, *, axes: Any = None) -> Tensor:
-        found: Tensor = x.clone() if axes == () else shift(x, axes)
-        return found
+        shifted: Tensor = x.clone() if axes == () else shift(x, axes)
+        return shifted
 
     return named(function, name, DOC)
 
@@ -53,8 +53,8 @@ def _frequencies(name: str) -> Callable[..., Tensor]:
     make = getattr(ours, name)
 
     def function(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
-        found: Tensor = make(n, d, dtype=dtype, device=device)
-        return found
+        frequencies: Tensor = make(n, d, dtype=dtype, device=device)
+        return frequencies
 
     return named(function, name, DOC)
 

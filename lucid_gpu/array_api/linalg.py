@@ -64,8 +64,8 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """All products of the elements of two vectors."""
-    found: Tensor = ours.outer(*promoted(x1, x2))
-    return found
+    product: Tensor = ours.outer(*promoted(x1, x2))
+    return product
 
 
 def det(x: Tensor, /) -> Tensor:

@@ -25,8 +25,8 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     """One after the other along an axis, in their common type; other axes are of one shape."""
-    found: Tensor = joining.concatenate(promoted(*arrays), axis)
-    return found
+    joined: Tensor = joining.concatenate(promoted(*arrays), axis)
+    return joined
 
 
 def expand_dims(x: Tensor, /, axis: int = 0) -> Tensor:
@@ -61,7 +61,7 @@ def reshape(x: Tensor, /, shape: Sequence[int], *, copy: bool | None = None) -> 
     Raises
     ------
     ValueError
-        Where ``copy`` is False and a copy is needed.
+        If ``copy`` is False and a copy is needed.
     """
     if copy is False:
         try:
@@ -83,8 +83,8 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     """Arrays of one shape along a new axis, in their common type."""
-    found: Tensor = joining.stack(promoted(*arrays), axis)
-    return found
+    stacked: Tensor = joining.stack(promoted(*arrays), axis)
+    return stacked
 
 
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:

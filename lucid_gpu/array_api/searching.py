@@ -24,18 +24,18 @@ __all__ += ["unique_values", "where"]
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Where the first of the largest elements is."""
-    return _place(x, "argmax", axis, keepdims)
+    return _arg_extremum(x, "argmax", axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Where the first of the smallest elements is."""
-    return _place(x, "argmin", axis, keepdims)
+    return _arg_extremum(x, "argmin", axis, keepdims)
 
 
-def _place(x: Tensor, name: str, axis: int | None, keepdims: bool) -> Tensor:
+def _arg_extremum(x: Tensor, name: str, axis: int | None, keepdims: bool) -> Tensor:
     if axis is None:
-        found: Tensor = getattr(x.reshape(-1), name)(0)
-        return found.reshape((1,) * x.ndim) if keepdims else found
+        index: Tensor = getattr(x.reshape(-1), name)(0)
+        return index.reshape((1,) * x.ndim) if keepdims else index
     along: Tensor = getattr(x, name)(axis_of(axis, x.ndim), keepdims)
     return along
 
@@ -47,8 +47,8 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """
     if x.ndim == 0:
         raise ValueError("nonzero takes an array of at least one dimension, got a number")
-    found: tuple[Tensor, ...] = selections.nonzero(x, as_tuple=True)
-    return found
+    indices: tuple[Tensor, ...] = selections.nonzero(x, as_tuple=True)
+    return indices
 
 
 def where(condition: Tensor, x1: Any = None, x2: Any = None, /) -> Any:
@@ -59,8 +59,8 @@ def where(condition: Tensor, x1: Any = None, x2: Any = None, /) -> Any:
     if x1 is None and x2 is None:
         return nonzero(condition)
     x1, x2 = promoted(x1, x2)
-    found: Tensor = selection.where(condition, x1, x2)
-    return found
+    selected: Tensor = selection.where(condition, x1, x2)
+    return selected
 
 
 def searchsorted(
@@ -77,8 +77,8 @@ def searchsorted(
         x1, x2 = x1.to(dt.uint8), x2.to(dt.uint8)
     ordered = x1 if sorter is None else x1[sorter]
     find = registry.load("order", "searchsorted")
-    found: Tensor = find(ordered.detach(), x2.detach(), right=side == "right")
-    return found
+    positions: Tensor = find(ordered.detach(), x2.detach(), right=side == "right")
+    return positions
 
 
 # --- by position ---------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """
     if axis is None and x.ndim != 1:
         raise ValueError(f"take of an array of {x.ndim} dimensions needs axis=")
-    found: Tensor = selection.take(x, indices, axis)
-    return found
+    taken: Tensor = selection.take(x, indices, axis)
+    return taken
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -105,8 +105,8 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """In order along an axis; of the same shape."""
-    found: Tensor = sorting.sort(x, axis, descending)[0]
-    return found
+    ordered: Tensor = sorting.sort(x, axis, descending)[0]
+    return ordered
 
 
 def argsort(
@@ -170,14 +170,14 @@ def _order(flat: Tensor) -> Tensor:
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
     """The different elements in order, and how many there are of each."""
-    found = unique_all(x)
-    return UniqueCounts(found.values, found.counts)
+    uniques = unique_all(x)
+    return UniqueCounts(uniques.values, uniques.counts)
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """The different elements in order, and where among them each element is."""
-    found = unique_all(x)
-    return UniqueInverse(found.values, found.inverse_indices)
+    uniques = unique_all(x)
+    return UniqueInverse(uniques.values, uniques.inverse_indices)
 
 
 def unique_values(x: Tensor, /) -> Tensor:

@@ -25,13 +25,13 @@ def __getattr__(name: str) -> Callable[..., Tensor]:
     operation = OPERATIONS.get(name) or (getattr(ours, name) if name in NAMES.split() else None)
     if operation is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = on_promoted(name, operation)
-    return found
+    function = globals()[name] = on_promoted(name, operation)
+    return function
 
 
 def _betaln(a: Any, b: Any) -> Tensor:
-    found: Tensor = ours.gammaln(a) + ours.gammaln(b) - ours.gammaln(a + b)
-    return found
+    log_beta: Tensor = ours.gammaln(a) + ours.gammaln(b) - ours.gammaln(a + b)
+    return log_beta
 
 
 def _fdtrc(dfn: Any, dfd: Any, x: Any) -> Any:

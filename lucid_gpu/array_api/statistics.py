@@ -20,8 +20,8 @@ Axis = int | tuple[int, ...] | None
 
 def _over_axes(reduce: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
     def function(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-        found: Tensor = reduce(x, axis, keepdims=keepdims)
-        return found
+        reduced: Tensor = reduce(x, axis, keepdims=keepdims)
+        return reduced
 
     return named(function, reduce.__name__, doc)
 
@@ -30,8 +30,8 @@ def _in_a_type(reduce: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
     def function(
         x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
     ) -> Tensor:
-        found: Tensor = reduce(x, axis, dtype, keepdims=keepdims)
-        return found
+        reduced: Tensor = reduce(x, axis, dtype, keepdims=keepdims)
+        return reduced
 
     return named(function, reduce.__name__, doc)
 
@@ -45,8 +45,8 @@ def _running(run: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
         dtype: Any = None,
         include_initial: builtins.bool = False,
     ) -> Tensor:
-        found: Tensor = run(x, axis=axis, dtype=dtype, include_initial=include_initial)
-        return found
+        accumulated: Tensor = run(x, axis=axis, dtype=dtype, include_initial=include_initial)
+        return accumulated
 
     return named(function, run.__name__, doc)
 
@@ -71,8 +71,8 @@ def var(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: builtins.bool = False
 ) -> Tensor:
     """The variance, divided by the number of elements less ``correction``."""
-    found: Tensor = reductions.var(x, axis, ddof=correction, keepdims=keepdims)
-    return found
+    variance: Tensor = reductions.var(x, axis, ddof=correction, keepdims=keepdims)
+    return variance
 
 
 def std(
@@ -80,8 +80,8 @@ def std(
 ) -> Tensor:
     """The root of `var`."""
     spread = var(x, axis=axis, correction=correction, keepdims=keepdims)
-    found: Tensor = writable(spread.sqrt())
-    return found
+    deviation: Tensor = writable(spread.sqrt())
+    return deviation
 
 
 def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:

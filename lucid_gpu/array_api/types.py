@@ -49,14 +49,14 @@ def result_type(*arrays_and_dtypes: Any) -> dt.dtype:
     Raises
     ------
     ValueError
-        Where there are only Python's numbers.
+        If there are only Python's numbers.
     """
     numbers = [v for v in arrays_and_dtypes if isinstance(v, Scalar)]
-    given = [_type_of(v) for v in arrays_and_dtypes if not isinstance(v, Scalar)]
-    if not given:
+    dtypes = [_type_of(v) for v in arrays_and_dtypes if not isinstance(v, Scalar)]
+    if not dtypes:
         raise ValueError("result_type takes at least one array or dtype")
-    found = functools.reduce(dt.promote_types, given)
-    return dt.result_type([(found, 1)], [dt.scalar_type(v) for v in numbers])
+    common = functools.reduce(dt.promote_types, dtypes)
+    return dt.result_type([(common, 1)], [dt.scalar_type(v) for v in numbers])
 
 
 def _type_of(value: Any) -> dt.dtype:
@@ -66,14 +66,14 @@ def _type_of(value: Any) -> dt.dtype:
 def promoted(*operands: Any) -> list[Any]:
     """Tensors in their common type; Python's numbers stay, for they are weak."""
     like = first_tensor(operands)
-    found = [v if isinstance(v, Scalar) else as_tensor(v, like) for v in operands]
-    types = {v.dtype for v in found if isinstance(v, Tensor)}
+    converted = [v if isinstance(v, Scalar) else as_tensor(v, like) for v in operands]
+    types = {v.dtype for v in converted if isinstance(v, Tensor)}
     if len(types) > 1:
         d = functools.reduce(dt.promote_types, types)
-        found = [v.to(d) if isinstance(v, Tensor) else v for v in found]
+        converted = [v.to(d) if isinstance(v, Tensor) else v for v in converted]
     elif not types:
         raise TypeError("at least one of the operands must be an array")
-    return found
+    return converted
 
 
 def can_cast(from_: Any, to: dt.dtype, /) -> builtins.bool:
@@ -93,8 +93,8 @@ def astype(
     """
     if x.dtype.category == 3 and dtype.category in (1, 2):
         raise TypeError(f"astype from {x.dtype} to {dtype}: write astype(real(x), {dtype})")
-    found = x.to(dtype) if device is None else x.to(resolve(device), dtype)
-    return found.clone() if copy and found is x else found
+    converted = x.to(dtype) if device is None else x.to(resolve(device), dtype)
+    return converted.clone() if copy and converted is x else converted
 
 
 @dataclass(frozen=True)

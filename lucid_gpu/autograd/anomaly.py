@@ -100,9 +100,9 @@ def _operand(node: Node, i: int) -> int:
         return i
     program = node.program
     leaf = gradient_leaves(program)[i]
-    for place, argument in enumerate(program.root.args):
+    for position, argument in enumerate(program.root.args):
         if leaf in _leaves_under(program, argument):
-            return place
+            return position
     return i
 
 

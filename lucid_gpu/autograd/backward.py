@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
 from lucid_gpu.fusion.scheduler import begin_pass, end_pass
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.ops.user_warnings import is_warn_always_enabled, warn_user
+from lucid_gpu.ops.user_warnings import warn_user_once
 from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import BACKWARD_INSIDE, innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -56,15 +55,15 @@ def backward(
     grad_variables
         The old name of ``grad_tensors``.
     inputs : Tensor or GradientEdge, sequence of them, or dict of Tensor, optional
-        Accumulate into these only; those that are no leaves keep their gradient as by
+        Accumulate into these only; those that are not leaves keep their gradient as by
         `Tensor.retain_grad`.
 
     Raises
     ------
     RuntimeError
-        Where nothing requires grad, a cotangent does not fit, or the graph was freed.
+        If nothing requires grad, a cotangent does not fit, or the graph was freed.
     TypeError
-        For ``inputs`` that are a mapping and no dict, and for what is no sequence of tensors.
+        For ``inputs`` that are a mapping and no dict, and for anything but a sequence of tensors.
     """
     if state.transforms:
         raise RuntimeError(BACKWARD_INSIDE)
@@ -78,7 +77,7 @@ def backward(
     roots = _roots(outputs)
     keep = create_graph if retain_graph is None else retain_graph
     if create_graph:
-        (_warn_of_cycle.__wrapped__ if is_warn_always_enabled() else _warn_of_cycle)()
+        _warn_of_cycle()
     if targets is None:
         _run(roots, cotangents, keep, create_graph)
         return
@@ -89,10 +88,9 @@ def backward(
     _run_observed(roots, cotangents, keep, create_graph, edges, accumulate=True)
 
 
-@functools.cache
 def _warn_of_cycle() -> None:
-    """Warn once, as PyTorch does; here the cycle is collected."""
-    warn_user(
+    """Warn as PyTorch does; here the cycle is collected."""
+    warn_user_once(
         "Using backward() with create_graph=True will create a reference cycle between the "
         "parameter and its gradient which can cause a memory leak. We recommend using "
         "autograd.grad when creating the graph to avoid this. If you have to use this function, "
@@ -138,8 +136,8 @@ def gradients(
     if open_levels:
         level = innermost([*outputs, *inputs, *cotangents])
         if level is not None:
-            found: list[Any] = level.grad(outputs, inputs, cotangents, keep, create_graph)
-            return found
+            grads: list[Any] = level.grad(outputs, inputs, cotangents, keep, create_graph)
+            return grads
     return run_pass(outputs, inputs, cotangents, keep, create_graph)
 
 
@@ -178,24 +176,24 @@ def _run_observed(
             unobserve(node)
 
 
-def targets_of(given: Any, caller: str) -> Sequence[Any]:
+def targets_of(inputs: Any, caller: str) -> Sequence[Any]:
     """The inputs that ``caller`` is asked for gradients of, checked."""
-    if type(given) is dict:
-        given = tuple(given.values())
-    elif isinstance(given, Mapping):
+    if type(inputs) is dict:
+        inputs = tuple(inputs.values())
+    elif isinstance(inputs, Mapping):
         raise TypeError(
-            f"`inputs` argument to `{caller}()` must be a dict, not {type(given).__name__}. Other "
+            f"`inputs` argument to `{caller}()` must be a dict, not {type(inputs).__name__}. Other "
             "Mapping types are not supported."
         )
-    found = sequence_of(given)
-    if not found:
+    targets = sequence_of(inputs)
+    if not targets:
         raise RuntimeError(f"`inputs` argument to `{caller}()` cannot be empty.")
-    for one in found:
+    for one in targets:
         if not isinstance(one, (Tensor, GradientEdge)):
             raise RuntimeError(
                 f"all inputs have to be Tensors or GradientEdges, but got {type(one).__name__}"
             )
-    return found
+    return targets
 
 
 def edge_of(tensor: Any) -> tuple[Any, int]:
@@ -260,49 +258,49 @@ def _renamed(grad_tensors: Any, grad_variables: Any) -> Any:
     return grad_variables
 
 
-def one_each(given: Any, count: int) -> Sequence[Any]:
+def one_each(grad_outputs: Any, count: int) -> Sequence[Any]:
     """One cotangent an output, or None."""
-    if given is None:
+    if grad_outputs is None:
         return (None,) * count
-    if isinstance(given, (Tensor, int, float, complex)):
-        given = (given,)
-    found = tuple(given)
-    if len(found) != count:
-        raise RuntimeError(f"got {count} tensors and {len(found)} gradients")
-    return found
+    if isinstance(grad_outputs, (Tensor, int, float, complex)):
+        grad_outputs = (grad_outputs,)
+    cotangents = tuple(grad_outputs)
+    if len(cotangents) != count:
+        raise RuntimeError(f"got {count} tensors and {len(cotangents)} gradients")
+    return cotangents
 
 
-def cotangents_of(outputs: Sequence[Any], given: Any) -> list[Tensor]:
+def cotangents_of(outputs: Sequence[Any], grad_outputs: Any) -> list[Tensor]:
     """One cotangent an output: of those given, or one where there is none."""
-    chosen = one_each(given, len(outputs))
+    chosen = one_each(grad_outputs, len(outputs))
     return [cotangent_of(i, outputs[i], one) for i, one in enumerate(chosen)]
 
 
-def cotangent_of(i: int, output: Any, given: Any) -> Tensor:
+def cotangent_of(i: int, output: Any, cotangent: Any) -> Tensor:
     """The cotangent of output ``i``, checked and of its type."""
     like = output._expr.program if isinstance(output, Tensor) else described(output)
-    if given is None:
+    if cotangent is None:
         if isinstance(output, GradientEdge) or output.requires_grad:
             _check_implicit(like)
         return _ones(like)
-    if not isinstance(given, Tensor):
+    if not isinstance(cotangent, Tensor):
         raise TypeError(
-            f"gradients can be either Tensors or None, but got {type(given).__name__} "
+            f"gradients can be either Tensors or None, but got {type(cotangent).__name__} "
             f"for grad_output[{i}]"
         )
-    if given.shape != like.shape:
+    if cotangent.shape != like.shape:
         raise RuntimeError(
-            f"Mismatch in shape: grad_output[{i}] has a shape of {given.shape} and output[{i}] has "
-            f"a shape of {_shape(output, like)}."
+            f"Mismatch in shape: grad_output[{i}] has a shape of {cotangent.shape} and output[{i}] "
+            f"has a shape of {_shape(output, like)}."
         )
-    if given.device is not like.device:
-        if given.ndim:
+    if cotangent.device is not like.device:
+        if cotangent.ndim:
             raise RuntimeError(
                 f"invalid gradient at index {i} - expected device {like.device} but got "
-                f"{given.device}"
+                f"{cotangent.device}"
             )
-        given = given.to(like.device)  # a number, as PyTorch takes it
-    return _typed(i, given, like)
+        cotangent = cotangent.to(like.device)  # a number, as PyTorch takes it
+    return _typed(i, cotangent, like)
 
 
 def _ones(like: Any) -> Tensor:
@@ -320,29 +318,29 @@ def _shape(output: Any, like: Any) -> Any:
     return output.shape if isinstance(output, Tensor) else list(like.shape)
 
 
-def _typed(i: int, given: Tensor, like: Any) -> Tensor:
+def _typed(i: int, cotangent: Tensor, like: Any) -> Tensor:
     """A cotangent in the type of the output."""
-    if given.dtype is like.dtype:
-        return given
-    if given.dtype.is_complex != like.dtype.is_complex:
+    if cotangent.dtype is like.dtype:
+        return cotangent
+    if cotangent.dtype.is_complex != like.dtype.is_complex:
         raise RuntimeError(
             "For complex Tensors, both grad_output and output are required to have the same dtype. "
-            f"Mismatch in dtype: grad_output[{i}] has a dtype of {given.dtype} and output[{i}] has "
-            f"a dtype of {like.dtype}."
+            f"Mismatch in dtype: grad_output[{i}] has a dtype of {cotangent.dtype} and output[{i}] "
+            f"has a dtype of {like.dtype}."
         )
-    return given.to(like.dtype)
+    return cotangent.to(like.dtype)
 
 
 def described(edge: GradientEdge) -> Any:
     """What has the shape, type and device of the tensor an edge stands for."""
     known = edge.node._input_metadata
-    found = known[edge.output_nr] if edge.output_nr < len(known) else None
-    if found is None:
+    metadata = known[edge.output_nr] if edge.output_nr < len(known) else None
+    if metadata is None:
         raise RuntimeError(
             f"{edge.node.name()} does not know what its output {edge.output_nr} looks like; pass "
             "the tensor instead of a GradientEdge"
         )
-    return found
+    return metadata
 
 
 def _check_implicit(like: Any) -> None:

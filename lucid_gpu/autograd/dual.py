@@ -205,8 +205,8 @@ class DualLevel(Level):
         roots = [(y, u) for y, u in roots if u is not None]
         roots += [(self.tangent(y), u) for y, u in zip(outputs, us, strict=True)]
         roots = [(y, u) for y, u in roots if y is not None and y.requires_grad]
-        found = gradients(ys, xs, us, keep or bool(roots), create_graph)
-        primals = [self.primal(g) for g in found]
+        grads = gradients(ys, xs, us, keep or bool(roots), create_graph)
+        primals = [self.primal(g) for g in grads]
         if not roots:
             return primals
         moved = gradients([y for y, _ in roots], xs, [u for _, u in roots], keep, create_graph)
@@ -239,7 +239,7 @@ def from_vjp(call: Call) -> Sequence[Tensor | None]:
     assert directions
     if not pairs:
         return [constant(0.0, u) if u.requires_grad else None for u in cotangents]
-    found = iter(
+    derivatives = iter(
         grad(
             [g for g, _ in pairs],
             probes,
@@ -248,7 +248,7 @@ def from_vjp(call: Call) -> Sequence[Tensor | None]:
             materialize_grads=True,
         )
     )
-    return [next(found) if u.requires_grad else None for u in cotangents]
+    return [next(derivatives) if u.requires_grad else None for u in cotangents]
 
 
 def _probe(result: Tensor) -> Tensor:
@@ -284,8 +284,8 @@ class Value(Symbol):
         return self.tensor.dtype
 
     def apply(self, name: str, *operands: Any, to: Any = None) -> Value:
-        given = [o.tensor if isinstance(o, Value) else o for o in operands]
-        return Value(apply(TABLE[name], *given, to=to))
+        tensors = [o.tensor if isinstance(o, Value) else o for o in operands]
+        return Value(apply(TABLE[name], *tensors, to=to))
 
     def number(self) -> Any:
         return self.constant

@@ -83,10 +83,10 @@ def call_on_duals(level: Any, cls: Any, args: Sequence[Any]) -> Called:
             f"{len(called.results)} but got {len(moved)}): {cls.__name__}.jvp must return one "
             "tangent for each output of forward, None for those without."
         )
-    for place, tangent in enumerate(moved):
+    for index, tangent in enumerate(moved):
         if tangent is not None:
-            _check(called, place, tangent)
-            _give(level, cls, called, place, tangent, args, tangents)
+            _check(called, index, tangent)
+            _give(level, cls, called, index, tangent, args, tangents)
     return called
 
 
@@ -95,12 +95,12 @@ def _run_jvp(
 ) -> Sequence[Any]:
     ctx = called.ctx
     kept = [_differentiable(called, args, t) for t in ctx._for_forward]
-    given = [_materialised(a, t, ctx) for a, t in zip(args, tangents, strict=True)]
+    filled = [_materialised(a, t, ctx) for a, t in zip(args, tangents, strict=True)]
     before = ctx._saved, ctx._saved_output
     ctx._saved = tuple([None if t is None else (t, t._version) for t in kept])
     ctx._saved_output = False
     try:
-        moved = cls.jvp(ctx, *given)
+        moved = cls.jvp(ctx, *filled)
     finally:
         ctx._saved, ctx._saved_output = before
     return moved if isinstance(moved, tuple) else (moved,)
@@ -147,23 +147,23 @@ class Refusal(Node):
 
 
 def _materialised(argument: Any, tangent: Tensor | None, ctx: FunctionCtx) -> Tensor | None:
-    """None for what is no tensor; zeros where a tensor has no tangent."""
+    """None for anything but a tensor; zeros where a tensor has no tangent."""
     if tangent is not None or not isinstance(argument, Tensor) or not ctx._materialize:
         return tangent
     return constant(0.0, argument) if argument.dtype.category >= 2 else None
 
 
-def _check(called: Called, place: int, tangent: Any) -> None:
+def _check(called: Called, index: int, tangent: Any) -> None:
     """Refuse a tangent that does not fit its output."""
     if not isinstance(tangent, Tensor):
         raise RuntimeError(
-            f"expected Variable or None (got {type(tangent).__name__}) for grad output {place}."
+            f"expected Variable or None (got {type(tangent).__name__}) for grad output {index}."
         )
-    result = called.results[place]
-    constant_output = any(called.outputs[place] is c for c in called.constant)
+    result = called.results[index]
+    constant_output = any(called.outputs[index] is c for c in called.constant)
     if not isinstance(result, Tensor) or result.dtype.category < 2 or constant_output:
         raise RuntimeError(
-            f"Function's jvp returned a gradient at position {place}, but the corresponding "
+            f"Function's jvp returned a gradient at position {index}, but the corresponding "
             "forward output is not a differentiable Tensor. You should return None at that "
             "position instead."
         )
@@ -179,14 +179,14 @@ def _give(
     level: Any,
     cls: Any,
     called: Called,
-    place: int,
+    index: int,
     tangent: Tensor,
     args: Sequence[Any],
     tangents: Sequence[Tensor | None],
 ) -> None:
     """Set an output's tangent, which must mirror a view or an in-place write of forward."""
-    result, output = called.results[place], called.outputs[place]
-    given = any(tangent is t for t in tangents)
+    result, output = called.results[index], called.outputs[index]
+    passed_through = any(tangent is t for t in tangents)
     if any(output is d for d in called.dirty):
         own = next((t for a, t in zip(args, tangents, strict=True) if a is output), None)
         if own is None:
@@ -208,7 +208,7 @@ def _give(
             )
         level.make(result, tangent)
     else:
-        level.make(result, tangent.alias() if given else tangent)
+        level.make(result, tangent.alias() if passed_through else tangent)
 
 
 def _check_dirty(

@@ -51,7 +51,7 @@ def enter_dual_level() -> int:
     Raises
     ------
     RuntimeError
-        Where one is open: this does not nest, `lucid_gpu.func.jvp` does.
+        If one is open: this does not nest, `lucid_gpu.func.jvp` does.
     """
     if _levels:
         raise RuntimeError(
@@ -66,7 +66,7 @@ def enter_dual_level() -> int:
 def exit_dual_level(*, level: int | None = None) -> None:
     """Close the level: every tangent is gone.
 
-    RuntimeError where none is open.
+    RuntimeError if none is open.
     """
     if not _levels or level not in (None, 0):
         raise RuntimeError(
@@ -108,15 +108,15 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     Raises
     ------
     RuntimeError
-        Where no level is open, for shapes or devices that differ, and where one of the two carries
+        If no level is open, for shapes or devices that differ, and where one of the two carries
         a tangent already.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     ValueError
         For integers and bool.
     """
-    found = _level(level, "make_dual")
-    if found is None:
+    current = _level(level, "make_dual")
+    if current is None:
         raise RuntimeError(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
             "enter_dual_level() first."
@@ -134,17 +134,17 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Expected tangent to be on the device of its primal: got "
             f"{tangent.device} and {tensor.device}; move it with .to(...)"
         )
-    if wrapper_at(tangent, found) is not None:
+    if wrapper_at(tangent, current) is not None:
         raise RuntimeError(
             "Setting a forward grad that itself has a forward gradient at the same level 0 is not "
             "supported."
         )
-    if wrapper_at(tensor, found) is not None:
+    if wrapper_at(tensor, current) is not None:
         raise RuntimeError(
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the "
             "same level 0 is not supported."
         )
-    return found.make(view_as(tensor, tensor), laid_out_as(tensor, tangent))
+    return current.make(view_as(tensor, tensor), laid_out_as(tensor, tangent))
 
 
 def _check(tensor: Any, role: str) -> None:
@@ -196,18 +196,18 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     Raises
     ------
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     RuntimeError
         For another level than 0.
     """
-    found = _level(level, "unpack_dual")
+    current = _level(level, "unpack_dual")
     if not isinstance(tensor, Tensor):
         raise TypeError(
             f"unpack_dual(): argument 'dual' must be Tensor, not {type(tensor).__name__}"
         )
-    dual = None if found is None else wrapper_at(tensor, found)
-    if found is None or dual is None:
+    dual = None if current is None else wrapper_at(tensor, current)
+    if current is None or dual is None:
         return UnpackedDualTensor(tensor, None)
-    with bared(tensor, found):
+    with bared(tensor, current):
         primal = view_as(tensor, tensor)
     return UnpackedDualTensor(primal, dual.tangent)

@@ -26,12 +26,12 @@ __all__ = ["Function", "FunctionCtx", "FunctionMeta", "InplaceFunction", "once_d
 
 
 class FunctionCtx(Node):
-    """What `Function.forward` and `Function.backward` share for one call.
+    """The state that `Function.forward` and `Function.backward` of one call share.
 
     Attributes
     ----------
     needs_input_grad : tuple of bool
-        One an argument of forward, tensor or not.
+        One for each argument of forward, tensor or not.
     saved_tensors : tuple of Tensor or None
         What `save_for_backward` was given, in order.
     """
@@ -92,7 +92,7 @@ class FunctionCtx(Node):
     def mark_dirty(self, *inputs: Tensor) -> None:
         """Say that forward changed these inputs in place; it must return them too.
 
-        RuntimeError for what is no tensor.
+        RuntimeError for anything but a tensor.
         """
         for i, tensor in enumerate(inputs):
             if not isinstance(tensor, Tensor):
@@ -105,7 +105,7 @@ class FunctionCtx(Node):
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """Say that these outputs have no gradient; backward gets one, of their shape, for each.
 
-        RuntimeError for what is no tensor.
+        RuntimeError for anything but a tensor.
         """
         for output in outputs:
             if not isinstance(output, Tensor):
@@ -118,7 +118,7 @@ class FunctionCtx(Node):
     def set_materialize_grads(self, value: bool) -> None:
         """Whether undefined output gradients arrive as zeros (the default) or as None.
 
-        TypeError for what is no bool.
+        TypeError for anything but a bool.
         """
         if not isinstance(value, bool):
             raise TypeError(
@@ -187,22 +187,22 @@ class FunctionCtx(Node):
         Raises
         ------
         RuntimeError
-            Where a tensor was written in place since, and where a backward pass has freed them.
+            If a tensor was written in place since, and where a backward pass has freed them.
         """
         if self._released:
             raise RuntimeError(SECOND_TIME)
         if self._saved_output:
-            found = tuple(
+            tensors = tuple(
                 [
                     s.unpack(self) if type(s) is SavedOutput else unpack((s,), self)[0]
                     for s in self._saved
                 ]
             )
         else:
-            found = unpack(self._saved, self)
+            tensors = unpack(self._saved, self)
         if self._recorded and state.grad:
-            return differentiable(self, found)
-        return found
+            return differentiable(self, tensors)
+        return tensors
 
     @property
     def _raw_saved_tensors(self) -> tuple[SavedTensor, ...]:
@@ -293,19 +293,19 @@ class FunctionCtx(Node):
 
     def _refuse(self, results: tuple[Any, ...]) -> NoReturn:
         """Say which result is no gradient for its input."""
-        for place, (result, program) in enumerate(zip(results, self._inputs, strict=True)):  # noqa: B007
+        for index, (result, program) in enumerate(zip(results, self._inputs, strict=True)):  # noqa: B007
             if result is not None and (program is None or not isinstance(result, Tensor)):
                 break
-        name = self._function._methods_of().parameter_names(place + 1)[place]
+        name = self._function._methods_of().parameter_names(index + 1)[index]
         if program is None:
             raise RuntimeError(
                 f"function {self.name()} returned a gradient different than None at position "
-                f"{place + 1}, but the corresponding forward input was not a Variable: return None "
+                f"{index + 1}, but the corresponding forward input was not a Variable: return None "
                 f"for {name}"
             )
         raise RuntimeError(
             f"function {self.name()}: expected Variable or None (got {type(result).__name__}) as "
-            f"gradient {place}, of {name}"
+            f"gradient {index}, of {name}"
         )
 
     def _refuse_count(self, got: int, count: int) -> NoReturn:
@@ -321,12 +321,12 @@ class FunctionCtx(Node):
             f"forward ({', '.join(names)}); got {got}.{mend}"
         )
 
-    def _fitted(self, result: Tensor, place: int, program: Program) -> Tensor:
+    def _fitted(self, result: Tensor, index: int, program: Program) -> Tensor:
         """A gradient summed and cast to its input; unneeded ones are dropped as they are."""
-        if self._edges[place][0] is None:
+        if self._edges[index][0] is None:
             return result
         shape, d, where = program.shape, program.dtype, program.device
-        invalid = f"Function {self.name()} returned an invalid gradient at index {place} - "
+        invalid = f"Function {self.name()} returned an invalid gradient at index {index} - "
         if result.device != where:
             raise RuntimeError(f"{invalid}expected device {where} but got {result.device}")
         if result.dtype.is_complex and not d.is_complex:
@@ -381,9 +381,9 @@ class _ReadOnce(FunctionCtx):
                 "is set on the autograd.Function. Either access saved_tensors only once, or set "
                 "clear_saved_tensors_on_access=False."
             )
-        found = super().saved_tensors
+        tensors = super().saved_tensors
         self._read, self._saved = True, ()
-        return found
+        return tensors
 
 
 class FunctionMeta(type):
@@ -405,7 +405,7 @@ class FunctionMeta(type):
 
 
 class Function(metaclass=FunctionMeta):
-    """Base of functions with a gradient of their own.
+    """Base class of functions with a custom gradient.
 
     Subclasses define static methods ``forward(ctx, *args)``, or ``forward(*args)`` with
     ``setup_context(ctx, inputs, output)``, and ``backward(ctx, *grad_outputs)``; they are called
@@ -462,7 +462,7 @@ class Function(metaclass=FunctionMeta):
     def forward(*args: Any, **kwargs: Any) -> Any:
         """Compute the outputs; tensor arithmetic here is not recorded.
 
-        NotImplementedError where a subclass has none.
+        NotImplementedError if a subclass has none.
         """
         raise NotImplementedError(
             "You must implement the forward function for custom autograd.Function."
@@ -472,15 +472,15 @@ class Function(metaclass=FunctionMeta):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
         """Save what backward needs, where ``forward`` takes no ctx.
 
-        NotImplementedError where a subclass has none and its ``forward`` takes no ctx.
+        NotImplementedError if a subclass has none and its ``forward`` takes no ctx.
         """
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """From one gradient an output, compute one an argument of forward.
+        """Compute a gradient for each argument of forward, from one for each output.
 
-        NotImplementedError where a subclass has none.
+        NotImplementedError if a subclass has none.
         """
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom "
@@ -491,9 +491,9 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        """From one tangent an argument of forward, None for no tensor, compute one an output.
+        """Compute a tangent for each output, from one (or None) for each argument of forward.
 
-        NotImplementedError where a subclass has none.
+        NotImplementedError if a subclass has none.
         """
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with "
@@ -518,7 +518,7 @@ class Function(metaclass=FunctionMeta):
         Raises
         ------
         NotImplementedError
-            Where a subclass has none and does not set ``generate_vmap_rule``.
+            If a subclass has none and does not set ``generate_vmap_rule``.
         """
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
@@ -547,7 +547,7 @@ class Function(metaclass=FunctionMeta):
         Raises
         ------
         TypeError
-            Where forward-mode or vmap cannot pass on what forward takes by keyword only.
+            If forward-mode or vmap cannot pass on what forward takes by keyword only.
         """
         methods: Any = cls.__dict__["_methods"]
         if methods is None:

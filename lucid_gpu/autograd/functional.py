@@ -57,15 +57,15 @@ def vjp(
         For a ``v`` of another shape than the outputs; under ``strict``, where an output does not
         depend on an input.
     TypeError
-        For inputs and outputs that are no tensors.
+        For inputs and outputs that are not tensors.
     """
     with enable_grad():
-        point, many_inputs = _given(inputs, "inputs", "vjp", create_graph)
+        point, many_inputs = _isolated(inputs, "inputs", "vjp", create_graph)
         results, many = _outputs_of(func, point, "vjp", strict)
         vector = _vector(v, results, many, "vjp", create_graph)
     with set_grad_enabled(create_graph or is_grad_enabled()):
-        found = _grads(results, point, vector, create_graph)
-        product = _with_zeros(found, point, strict, create_graph, "The output of", "jacobian")
+        grads = _grads(results, point, vector, create_graph)
+        product = _with_zeros(grads, point, strict, create_graph, "The output of", "jacobian")
     return _returned(results, many, create_graph), _returned(product, many_inputs, create_graph)
 
 
@@ -81,7 +81,7 @@ def jvp(
     Parameters
     ----------
     func, inputs, create_graph, strict
-        As for `vjp`.
+        See `vjp`.
     v : Tensor or tuple of Tensor, optional
         Of the inputs' shapes; may be left out for one input of one element.
 
@@ -96,18 +96,18 @@ def jvp(
         For a ``v`` of another shape than the inputs; under ``strict``, where an output does not
         depend on an input.
     TypeError
-        For inputs and outputs that are no tensors.
+        For inputs and outputs that are not tensors.
     """
     with enable_grad():
-        point, many_inputs = _given(inputs, "inputs", "jvp", create_graph)
+        point, many_inputs = _isolated(inputs, "inputs", "jvp", create_graph)
         vector = _vector(v, point, many_inputs, "jvp", create_graph)
         results, many = _outputs_of(func, point, "jvp", strict)
         cotangents = tuple([zeros_like(o, requires_grad=True) for o in results])
         linear = _grads(results, point, cotangents, True)
         _check_depends(linear, "grad_inputs", strict)
     with set_grad_enabled(create_graph or is_grad_enabled()):
-        found = _grads(linear, cotangents, vector, create_graph)
-        product = _with_zeros(found, results, strict, create_graph, _TRICK, "jacobian")
+        grads = _grads(linear, cotangents, vector, create_graph)
+        product = _with_zeros(grads, results, strict, create_graph, _TRICK, "jacobian")
     return _returned(results, many, create_graph), _returned(product, many, create_graph)
 
 
@@ -124,7 +124,7 @@ def jacobian(
     Parameters
     ----------
     func, inputs, create_graph, strict
-        As for `vjp`.
+        See `vjp`.
     vectorize : bool
         Run the backward pass once, on a batch of cotangents, instead of once an output element.
     strategy : {"reverse-mode", "forward-mode"}
@@ -144,7 +144,7 @@ def jacobian(
     NotImplementedError
         For the strategy "forward-mode" with ``create_graph``, or without ``vectorize``.
     TypeError
-        For inputs and outputs that are no tensors.
+        For inputs and outputs that are not tensors.
     """
     assert strategy in ("reverse-mode", "forward-mode"), (
         'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function '
@@ -155,7 +155,7 @@ def jacobian(
         _check_forward(create_graph, strict, vectorize)
         return _columns(func, inputs)
     with enable_grad():
-        point, many_inputs = _given(inputs, "inputs", "jacobian", create_graph)
+        point, many_inputs = _isolated(inputs, "inputs", "jacobian", create_graph)
         results, many = _outputs_of(func, point, "jacobian", strict)
         if strict and vectorize:
             _refuse_together("`strict=True` and `vectorized=True`", "vectorize=False")
@@ -180,7 +180,7 @@ def hessian(
     Parameters
     ----------
     func, inputs, create_graph, strict, vectorize
-        As for `jacobian`.
+        See `jacobian`.
     outer_jacobian_strategy : {"reverse-mode", "forward-mode"}
         How the Jacobian of the gradient is computed.
 
@@ -194,7 +194,7 @@ def hessian(
     RuntimeError
         Under ``strict``, where the output or its gradient does not depend on an input.
     TypeError
-        For inputs and outputs that are no tensors.
+        For inputs and outputs that are not tensors.
     """
     assert outer_jacobian_strategy in ("reverse-mode", "forward-mode"), (
         'Expected strategy to be either "forward-mode" or "reverse-mode". Got '
@@ -226,7 +226,7 @@ def vhp(
     Parameters
     ----------
     func, inputs, create_graph, strict
-        As for `vjp`; ``func`` returns a single tensor of one element.
+        See `vjp`; ``func`` returns a single tensor of one element.
     v : Tensor or tuple of Tensor, optional
         Of the inputs' shapes; may be left out for one input of one element.
 
@@ -236,13 +236,13 @@ def vhp(
         For a ``v`` of another shape than the inputs; under ``strict``, where the output does not
         depend on an input.
     TypeError
-        For inputs and outputs that are no tensors.
+        For inputs and outputs that are not tensors.
     """
     with enable_grad():
         point, many, vector, result, slope = _slope(func, inputs, v, "vhp", create_graph, strict)
     with set_grad_enabled(create_graph or is_grad_enabled()):
-        found = _grads(slope, point, vector, create_graph)
-        product = _with_zeros(found, point, strict, create_graph, _DOUBLE, "hessian")
+        grads = _grads(slope, point, vector, create_graph)
+        product = _with_zeros(grads, point, strict, create_graph, _DOUBLE, "hessian")
     return _returned(result, False, create_graph), _returned(product, many, create_graph)
 
 
@@ -253,12 +253,12 @@ def hvp(
     create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:
-    """The product of the Hessian with a vector, ``H v``; arguments and results as for `vhp`.
+    """The product of the Hessian with a vector, ``H v``; arguments and results as in `vhp`.
 
     The Hessian is symmetric, so `vhp` gives the same numbers with one backward pass less.
 
     RuntimeError for a ``v`` of another shape than the inputs; under ``strict``, where the output
-    does not depend on an input; TypeError for inputs and outputs that are no tensors.
+    does not depend on an input; TypeError for inputs and outputs that are not tensors.
     """
     with enable_grad():
         point, many, vector, result, slope = _slope(func, inputs, v, "hvp", create_graph, strict)
@@ -266,17 +266,17 @@ def hvp(
         linear = _grads(slope, point, cotangents, True)
         _check_depends(linear, "hessian", strict)
     with set_grad_enabled(create_graph or is_grad_enabled()):
-        found = _grads(linear, cotangents, vector, create_graph)
-        product = _with_zeros(found, point, strict, create_graph, _DOUBLE_TRICK, "hessian")
+        grads = _grads(linear, cotangents, vector, create_graph)
+        product = _with_zeros(grads, point, strict, create_graph, _DOUBLE_TRICK, "hessian")
     return _returned(result, False, create_graph), _returned(product, many, create_graph)
 
 
 # --- what goes in ---------------------------------------------------------------------------------
 
 
-def _as_tuple(given: Any, what: str, function: str) -> tuple[Tensors, bool]:
-    many = isinstance(given, tuple)
-    tensors = given if many else (given,)
+def _as_tuple(value: Any, what: str, function: str) -> tuple[Tensors, bool]:
+    many = isinstance(value, tuple)
+    tensors = value if many else (value,)
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
             which = f"the value at index {i}" if many else f"the given {what}"
@@ -287,14 +287,14 @@ def _as_tuple(given: Any, what: str, function: str) -> tuple[Tensors, bool]:
     return tensors, many
 
 
-def _given(
+def _isolated(
     tensors: Any, what: str, function: str, create_graph: bool, needs: bool = True
 ) -> tuple[Tensors, bool]:
     """The inputs apart from the user's own tensors, so that those are never changed."""
-    found, many = _as_tuple(tensors, what, function)
+    originals, many = _as_tuple(tensors, what, function)
     if create_graph:  # results must lead back to the user's own
-        return tuple([_aside(t, needs) for t in found]), many
-    return tuple([t.detach().requires_grad_(needs) for t in found]), many
+        return tuple([_aside(t, needs) for t in originals]), many
+    return tuple([t.detach().requires_grad_(needs) for t in originals]), many
 
 
 def _aside(tensor: Tensor, needs: bool) -> Tensor:
@@ -316,7 +316,7 @@ def _vector(v: Any, like: Tensors, many: bool, function: str, create_graph: bool
             f"The vector v can only be None if the {known}{rest} a single Tensor with a single "
             "element."
         )
-    vector, _ = _given(v, "v", function, create_graph, needs=False)
+    vector, _ = _isolated(v, "v", function, create_graph, needs=False)
     if len(vector) != len(like):
         if many:
             raise RuntimeError(
@@ -367,7 +367,7 @@ def _slope(
     func: Callable[..., Any], inputs: Any, v: Any, function: str, create_graph: bool, strict: bool
 ) -> tuple[Tensors, bool, Any, Tensors, Tensors]:
     """The point, the vector, the function's value there and its gradient, as part of a graph."""
-    point, many = _given(inputs, "inputs", function, create_graph)
+    point, many = _isolated(inputs, "inputs", function, create_graph)
     vector = _vector(v, point, many, function, create_graph)
     results, several = _outputs_of(func, point, function, strict)
     value = _single(results, several, function)
@@ -388,13 +388,13 @@ def _grads(
     batched: bool = False,
 ) -> Tensors:
     """Gradients of those outputs that have any; None for inputs they do not depend on."""
-    given = (None,) * len(outputs) if cotangents is None else cotangents
-    kept = [(o, c) for o, c in zip(outputs, given, strict=True) if o is not None]
+    vectors = (None,) * len(outputs) if cotangents is None else cotangents
+    kept = [(o, c) for o, c in zip(outputs, vectors, strict=True) if o is not None]
     kept = [(o, c) for o, c in kept if o.requires_grad]
     if not kept:
         return (None,) * len(inputs)
     roots, weights = zip(*kept, strict=True)
-    found: Tensors = grad(
+    grads: Tensors = grad(
         roots,
         inputs,
         weights,
@@ -403,7 +403,7 @@ def _grads(
         allow_unused=True,
         is_grads_batched=batched,
     )
-    return found
+    return grads
 
 
 def _rows(
@@ -440,12 +440,12 @@ def _check_entry(gradient: Any, output: int, input: int, create_graph: bool) -> 
 def _rows_at_once(results: Tensors, point: Tensors, create_graph: bool) -> list[list[Tensor]]:
     """The Jacobians of all outputs by one backward pass on a batch of cotangents."""
     sizes = [o.numel() for o in results]
-    found: Tensors = (None,) * len(point)
+    grads: Tensors = (None,) * len(point)
     if sum(sizes):
-        found = _grads(results, point, _basis(results), create_graph, None, batched=True)
+        grads = _grads(results, point, _basis(results), create_graph, None, batched=True)
     whole = [
         x.new_zeros(()).expand(sum(sizes), *x.shape) if g is None else g
-        for g, x in zip(found, point, strict=True)
+        for g, x in zip(grads, point, strict=True)
     ]
     parts = [split(g, sizes) for g in whole]
     return [
@@ -513,8 +513,8 @@ def _columns(func: Callable[..., Any], inputs: Any) -> Any:
 
 def _tangent_of(dual: Any) -> Tensor:
     primal, tangent = dual
-    found: Tensor = zeros_like(primal) if tangent is None else tangent.detach()
-    return found
+    detached: Tensor = zeros_like(primal) if tangent is None else tangent.detach()
+    return detached
 
 
 def _joined(point: Tensors, columns: list[Tensor]) -> list[Tensor]:
@@ -542,11 +542,11 @@ _INDEPENDENT = {
 
 
 def _with_zeros(
-    found: Tensors, like: Tensors, strict: bool, create_graph: bool, stage: str, order: str
+    grads: Tensors, like: Tensors, strict: bool, create_graph: bool, stage: str, order: str
 ) -> Tensors:
     """Undefined gradients as zeros, or as an error that names them."""
     filled = []
-    for i, (gradient, tensor) in enumerate(zip(found, like, strict=True)):
+    for i, (gradient, tensor) in enumerate(zip(grads, like, strict=True)):
         if strict and gradient is None:
             raise RuntimeError(f"{stage} {_INDEPENDENT[stage].format(i)}")
         if strict and create_graph and not gradient.requires_grad:

@@ -57,18 +57,17 @@ def grad(
     Returns
     -------
     tuple of Tensor or None, or dict of them
-        One an input, of its shape; None for unused inputs where ``allow_unused``.
+        One for each input, of its shape; None for unused inputs with ``allow_unused``.
 
     Raises
     ------
     RuntimeError
-        For an input that was not used, unless ``allow_unused`` or ``materialize_grads`` says that
-        it may; for inputs that are none or no tensors; where tensors and gradients differ in
-        number.
+        For an unused input without ``allow_unused`` or ``materialize_grads``; for an empty list of
+        inputs, or inputs that are not tensors; for tensors and gradients of different numbers.
     TypeError
-        For inputs that are a mapping and no dict, and for what is no sequence of tensors.
+        For inputs that are a mapping other than a dict, or anything but a sequence of tensors.
     ValueError
-        Where ``materialize_grads`` is asked for and ``allow_unused`` is False.
+        If ``materialize_grads`` is True and ``allow_unused`` is False.
     """
     if materialize_grads and allow_unused is False:
         raise ValueError(
@@ -86,14 +85,14 @@ def grad(
     results, targets = sequence_of(outputs), targets_of(inputs, "grad")
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
-        found = _batched(results, targets, one_each(grad_outputs, len(results)), keep, create_graph)
+        grads = _batched(results, targets, one_each(grad_outputs, len(results)), keep, create_graph)
     else:
         cotangents = cotangents_of(results, grad_outputs)
-        found = gradients(results, targets, cotangents, keep, create_graph)
-    for i, (gradient, target) in enumerate(zip(found, targets)):
+        grads = gradients(results, targets, cotangents, keep, create_graph)
+    for i, (gradient, target) in enumerate(zip(grads, targets)):
         if gradient is None:
-            found[i] = _unused(i, target, allow_unused, materialize_grads, create_graph)
-    return dict(zip(inputs, found)) if type(inputs) is dict else tuple(found)
+            grads[i] = _unused(i, target, allow_unused, materialize_grads, create_graph)
+    return dict(zip(inputs, grads)) if type(inputs) is dict else tuple(grads)
 
 
 def _unused(
@@ -139,9 +138,9 @@ def _batched(
 
     def vjp(*some: Tensor) -> tuple[Tensor, ...]:
         part = [cotangent_of(i, outputs[i], c) for i, c in enumerate(some)]
-        found = gradients(outputs, inputs, part, keep, create_graph)
-        reached[:] = [g is not None for g in found]
-        return tuple([g for g in found if g is not None])
+        grads = gradients(outputs, inputs, part, keep, create_graph)
+        reached[:] = [g is not None for g in grads]
+        return tuple([g for g in grads if g is not None])
 
     batches = iter(vmap(vjp)(*cotangents))
     return [next(batches) if known else None for known in reached]

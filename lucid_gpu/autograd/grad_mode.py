@@ -17,7 +17,7 @@ __all__ = [
 
 
 class set_multithreading_enabled:
-    """A function and a context; only `is_multithreading_enabled` asks: no pass starts threads."""
+    """Set what `is_multithreading_enabled` returns, by a call or for a block; no other effect."""
 
     def __init__(self, mode: bool) -> None:
         self.before, state.multithreading = state.multithreading, mode

@@ -96,49 +96,49 @@ def _check_repeats(first: Any, again: Any, rules: _Rules) -> None:
 
 def _check_constant(case: Case, rules: _Rules) -> None:
     """A function whose outputs require no gradient must not change with its inputs."""
-    for place in case.places:
-        for lists in numerical(case, place, rules.eps):
+    for position in case.positions:
+        for lists in numerical(case, position, rules.eps):
             if any(xp.any(slope != 0) for rows in lists for slope in rows):
                 raise GradcheckError(
                     "Numerical gradient for function expected to be zero: no output requires grad, "
-                    f"but they change with input {place}. Was the graph cut, by detach() or "
+                    f"but they change with input {position}. Was the graph cut, by detach() or "
                     "no_grad()?"
                 )
 
 
-def _check_backward(case: Case, rules: _Rules, found: list[Any]) -> None:
+def _check_backward(case: Case, rules: _Rules, differences: list[Any]) -> None:
     outputs, targets = case.fresh_outputs(), case.targets()
     for o, (number, output) in enumerate(zip(case.results, outputs, strict=True)):
         for part in reversed(parts_of(output)):
             first = backward_jacobians(output, targets, part)
             for a, b in zip(first, backward_jacobians(output, targets, part), strict=True):
                 _check_repeats(a, b, rules)
-            for k, place in enumerate(case.places):
-                expected = backward_form(found[k][number], part, output.numel())
+            for k, position in enumerate(case.positions):
+                expected = backward_form(differences[k][number], part, output.numel())
                 if not _close(first[k], expected, rules):
                     raise GradcheckError(
-                        _mismatch(_outputs(part), "", place, o, expected, first[k])
+                        _mismatch(_outputs(part), "", position, o, expected, first[k])
                     )
 
 
-def _check_forward(case: Case, rules: _Rules, found: list[Any]) -> None:
-    for k, place in enumerate(case.places):
-        for m, part in enumerate(parts_of(case.inputs[place])):
-            rows = forward_rows(case, place, part)
+def _check_forward(case: Case, rules: _Rules, differences: list[Any]) -> None:
+    for k, position in enumerate(case.positions):
+        for m, part in enumerate(parts_of(case.inputs[position])):
+            rows = forward_rows(case, position, part)
             for o, number in enumerate(case.results):  # of the others PyTorch asks nothing
-                expected, got = xp.array(found[k][number][m]), xp.array(rows[number])
+                expected, got = xp.array(differences[k][number][m]), xp.array(rows[number])
                 if not _close(got, expected, rules):
                     raise GradcheckError(
-                        _mismatch(_inputs(part), _FORWARD, place, o, expected, got)
+                        _mismatch(_inputs(part), _FORWARD, position, o, expected, got)
                     )
 
 
 def _check_slowly(case: Case, rules: _Rules) -> None:
-    found = [numerical(case, place, rules.eps) for place in case.places]
+    differences = [numerical(case, position, rules.eps) for position in case.positions]
     if rules.check_backward_ad:
-        _check_backward(case, rules, found)
+        _check_backward(case, rules, differences)
     if rules.check_forward_ad:
-        _check_forward(case, rules, found)
+        _check_forward(case, rules, differences)
 
 
 # --- one direction --------------------------------------------------------------------------------
@@ -152,28 +152,28 @@ def _unit(random: Any, shape: Sequence[int]) -> Any:
 def _check_fast(case: Case, rules: _Rules) -> None:
     """One random direction through inputs and outputs instead of whole Jacobians."""
     random = xp.random.default_rng(_SEED)
-    for place in case.places:
-        toward = _unit(random, case.inputs[place].shape)
-        found = [
-            slopes(case, place, toward * part.unit, rules.eps)
-            for part in parts_of(case.inputs[place])
+    for position in case.positions:
+        toward = _unit(random, case.inputs[position].shape)
+        differences = [
+            slopes(case, position, toward * part.unit, rules.eps)
+            for part in parts_of(case.inputs[position])
         ]
         if rules.check_backward_ad:
-            _check_backward_fast(case, rules, place, toward, found)
+            _check_backward_fast(case, rules, position, toward, differences)
         if rules.check_forward_ad:
-            _check_forward_fast(case, rules, place, toward, found)
+            _check_forward_fast(case, rules, position, toward, differences)
 
 
 def _check_backward_fast(
-    case: Case, rules: _Rules, place: int, toward: Any, found: list[Any]
+    case: Case, rules: _Rules, position: int, toward: Any, differences: list[Any]
 ) -> None:
     random = xp.random.default_rng(_SEED + 1)
-    target = case.inputs[place]
+    target = case.inputs[position]
     units = [part.unit for part in parts_of(target)]
     for o, (number, output) in enumerate(zip(case.results, case.fresh_outputs(), strict=True)):
         weights = _unit(random, output.shape)
         for part in reversed(parts_of(output)):
-            moves = [(part.of(s[number]) * weights).sum() for s in found]
+            moves = [(part.of(s[number]) * weights).sum() for s in differences]
             expected = sum(u * m for u, m in zip(units, moves, strict=True))
             answers = []
             for _ in range(2):
@@ -182,29 +182,29 @@ def _check_backward_fast(
                 answers.append(xp.array(total))
             _check_repeats(answers[0], answers[1], rules)
             if not _close(answers[0], expected, rules):
-                words = _mismatch(_outputs(part), "", place, o, expected, answers[0])
-                raise GradcheckError(words + _in_full(case, rules, place, o, part))
+                words = _mismatch(_outputs(part), "", position, o, expected, answers[0])
+                raise GradcheckError(words + _in_full(case, rules, position, o, part))
 
 
 def _check_forward_fast(
-    case: Case, rules: _Rules, place: int, toward: Any, found: list[Any]
+    case: Case, rules: _Rules, position: int, toward: Any, differences: list[Any]
 ) -> None:
-    for m, part in enumerate(parts_of(case.inputs[place])):
-        moved = tangents(case, {**case.still, place: toward * part.unit})
+    for m, part in enumerate(parts_of(case.inputs[position])):
+        moved = tangents(case, {**case.still, position: toward * part.unit})
         for o, number in enumerate(case.results):
-            tangent, expected = moved[number][1], found[m][number]
+            tangent, expected = moved[number][1], differences[m][number]
             got = xp.zeros_like(expected) if tangent is None else tangent
             if not _close(got, expected, rules):
-                words = _mismatch(_inputs(part), _FORWARD, place, o, expected, got)
+                words = _mismatch(_inputs(part), _FORWARD, position, o, expected, got)
                 raise GradcheckError(words)
 
 
-def _in_full(case: Case, rules: _Rules, place: int, o: int, part: Part) -> str:
+def _in_full(case: Case, rules: _Rules, position: int, o: int, part: Part) -> str:
     """The whole Jacobians, for the message of a fast check that failed."""
     output = case.fresh_outputs()[o]
-    found = numerical(case, place, rules.eps)[case.results[o]]
-    expected = backward_form(found, part, output.numel())
-    (got,) = backward_jacobians(output, [case.inputs[place]], part)
+    differences = numerical(case, position, rules.eps)[case.results[o]]
+    expected = backward_form(differences, part, output.numel())
+    (got,) = backward_jacobians(output, [case.inputs[position]], part)
     words = (
         "\nThe above quantities relating the numerical and analytical jacobians are computed in "
         "fast mode. Below, we recompute numerical and analytical jacobians in slow mode:\n\n"
@@ -293,15 +293,15 @@ def _warn_of_undefined() -> None:
 def _check_undefined_tangents(case: Case) -> None:
     """An input without a tangent counts as one whose tangent is zero."""
     random = xp.random.default_rng(_SEED)
-    toward = {place: _unit(random, case.inputs[place].shape) for place in case.places}
-    for place in case.places:
-        others = {p: d for p, d in toward.items() if p != place}
-        with_zeros = tangents(case, {**others, place: toward[place] * 0})
+    toward = {position: _unit(random, case.inputs[position].shape) for position in case.positions}
+    for position in case.positions:
+        others = {p: d for p, d in toward.items() if p != position}
+        with_zeros = tangents(case, {**others, position: toward[position] * 0})
         without = tangents(case, others)
         for o, ((_, a), (_, b)) in enumerate(zip(with_zeros, without, strict=True)):
             if a is not None and b is not None and not xp.allclose(a, b):
                 raise GradcheckError(
-                    f"Mismatch in tangent values for output with index: {o} when input: {place} "
+                    f"Mismatch in tangent values for output with index: {o} when input: {position} "
                     f"has an undefined tangent value. Got: {a} but expected: {b}"
                 )
 
@@ -320,9 +320,9 @@ def _check_batched(case: Case, rules: _Rules) -> None:
             together = grad(output, targets, rows, True, allow_unused=True, is_grads_batched=True)
         except RuntimeError as error:
             raise GradcheckError(f"While computing batched gradients, got: {error}") from error
-        for place, batch, *each in zip(case.places, together, *single, strict=True):
+        for position, batch, *each in zip(case.positions, together, *single, strict=True):
             expected = xp.array([0.0 if g is None else host(g) for g in each])
-            _compare_batch(0.0 if batch is None else host(batch), expected, o, place)
+            _compare_batch(0.0 if batch is None else host(batch), expected, o, position)
 
 
 def _check_batched_tangents(case: Case) -> None:
@@ -331,18 +331,18 @@ def _check_batched_tangents(case: Case) -> None:
     from lucid_gpu.func import vmap
 
     random = xp.random.default_rng(_SEED)
-    for place in case.places:
-        target = case.inputs[place]
+    for position in case.positions:
+        target = case.inputs[position]
         rows = random.standard_normal((2, *target.shape))
 
-        def jvp(tangent: Tensor, place: int = place, target: Tensor = target) -> Any:
+        def jvp(tangent: Tensor, position: int = position, target: Tensor = target) -> Any:
             with forward_ad.dual_level():
                 inputs = [i.detach() if isinstance(i, Tensor) else i for i in case.inputs]
-                inputs[place] = forward_ad.make_dual(target.detach(), tangent)
+                inputs[position] = forward_ad.make_dual(target.detach(), tangent)
                 duals = [forward_ad.unpack_dual(o) for o in sequence(case.func(*inputs))]
                 zeros = [d.primal.detach() * 0 for d in duals]
-                found = [z if d.tangent is None else d.tangent for d, z in zip(duals, zeros)]
-                return tuple(found)
+                filled = [z if d.tangent is None else d.tangent for d, z in zip(duals, zeros)]
+                return tuple(filled)
 
         single = [[host(t) for t in jvp(like(row, target))] for row in rows]
         try:
@@ -350,14 +350,14 @@ def _check_batched_tangents(case: Case) -> None:
         except RuntimeError as error:
             raise GradcheckError(f"While computing batched gradients, got: {error}") from error
         for o, batch in enumerate(together):
-            _compare_batch(host(batch), xp.array([row[o] for row in single]), o, place)
+            _compare_batch(host(batch), xp.array([row[o] for row in single]), o, position)
 
 
-def _compare_batch(got: Any, expected: Any, o: int, place: int) -> None:
+def _compare_batch(got: Any, expected: Any, o: int, position: int) -> None:
     if not xp.allclose(got, expected):
         raise GradcheckError(
-            f"For output {o} and input {place}: gradients computed in a batch differ from those of "
-            f"single passes\nGot:\n{got}\n\nExpected:\n{expected}"
+            f"For output {o} and input {position}: gradients computed in a batch differ from those "
+            f"of single passes\nGot:\n{got}\n\nExpected:\n{expected}"
         )
 
 
@@ -473,7 +473,7 @@ def gradcheck(
     check_undefined_grad : bool
         Also that undefined output gradients (and tangents) are accepted and count as zeros.
     check_grad_dtypes : bool
-        Taken for PyTorch's sake: gradients of another type than their input never pass here.
+        Accepted for compatibility: gradients of another type than their input never pass here.
     check_batched_grad, check_batched_forward_grad : bool
         Also that batched passes agree with single ones.
     check_forward_ad, check_backward_ad : bool
@@ -490,9 +490,9 @@ def gradcheck(
     Raises
     ------
     GradcheckError
-        Where a check fails.
+        If a check fails.
     ValueError
-        Where no input requires grad, and for sparse inputs and outputs.
+        If no input requires grad, and for sparse inputs and outputs.
     AssertionError
         For arguments that contradict each other, and for a function whose results change their
         shape or type.
@@ -519,10 +519,10 @@ def gradcheck(
         fast_mode,
         masked,
     )
-    given = sequence(inputs)
-    _check_inputs(given)
+    arguments = sequence(inputs)
+    _check_inputs(arguments)
     try:
-        _run(func, given, rules)
+        _run(func, arguments, rules)
     except GradcheckError:
         if raise_exception:
             raise
@@ -535,8 +535,8 @@ def _agree(either: bool, a: str, b: str) -> None:
         raise AssertionError(f"Expected at least one of {a} or {b} to be True")
 
 
-def _needs(name: str, given: bool, other: str, have: bool) -> None:
-    if given and not have:
+def _needs(name: str, enabled: bool, other: str, have: bool) -> None:
+    if enabled and not have:
         raise AssertionError(f"Setting {name}=True requires {other} to be True")
 
 
@@ -576,7 +576,7 @@ def gradgradcheck(
 ) -> bool:
     """Check second derivatives: `gradcheck` of the gradient, by inputs and output gradients.
 
-    What is not listed is as for `gradcheck`.
+    The other parameters are those of `gradcheck`.
 
     Parameters
     ----------
@@ -593,23 +593,23 @@ def gradgradcheck(
         ("check_batched_grad", check_batched_grad),
     ):
         _needs(name, asked, "check_rev_over_rev", check_rev_over_rev)
-    given = sequence(inputs)
+    arguments = sequence(inputs)
     if grad_outputs is None:
-        outputs = _differentiable(func(*given))
+        outputs = _differentiable(func(*arguments))
         sent = tuple(_random_cotangents(outputs, gen_non_contig_grad_outputs))
     else:
         sent = sequence(grad_outputs)
-    every = (*given, *sent)
+    every = (*arguments, *sent)
     marked = [i for i, t in enumerate(every) if isinstance(t, Tensor) and t.requires_grad]
 
     def gradient(*args: Any) -> tuple[Tensor, ...]:
         for i in marked:  # forward mode passes duals of detached tensors
             args[i].requires_grad_()
-        values, cotangents = args[: len(given)], args[len(given) :]
+        values, cotangents = args[: len(arguments)], args[len(arguments) :]
         results = _differentiable(func(*values))
-        targets = [values[i] for i in marked if i < len(given)]
-        found = grad(results, targets, cotangents, create_graph=True, allow_unused=True)
-        return tuple([g for g in found if g is not None])
+        targets = [values[i] for i in marked if i < len(arguments)]
+        grads = grad(results, targets, cotangents, create_graph=True, allow_unused=True)
+        return tuple([g for g in grads if g is not None])
 
     return gradcheck(
         gradient,

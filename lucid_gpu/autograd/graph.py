@@ -68,19 +68,19 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
-    """Say that a tensor's memory, of any shape, was written by means that lucid_gpu cannot see.
+    """Declare that the memory of a tensor, of any shape, was written by other code.
 
-    A backward pass that would read what was there before then raises, as after an in-place op.
+    A backward pass that needs the values before the write then raises, as after an in-place op.
 
     Parameters
     ----------
     tensor : Tensor or iterable of Tensor
-        What a kernel of your own has written.
+        The tensors that were written, for example by a kernel of your own.
 
     Raises
     ------
     RuntimeError
-        For what is no tensor, or holds something else.
+        For anything but a tensor or an iterable of tensors.
     """
     tensors = (tensor,) if isinstance(tensor, Tensor) else tensor
     if not isinstance(tensors, Iterable):
@@ -175,20 +175,20 @@ class _Gathering:
     def __init__(self, nodes: Sequence[Node], fn: Callable[[Any], None]) -> None:
         self.nodes = nodes
         self.fn = fn
-        self.found: WeakKeyDictionary[Pass, dict[int, Any]] = WeakKeyDictionary()
+        self.gathered: WeakKeyDictionary[Pass, dict[int, Any]] = WeakKeyDictionary()
         self.lock = threading.Lock()
 
-    def hook(self, place: int) -> Callable[[Any], None]:
+    def hook(self, index: int) -> Callable[[Any], None]:
         def gather(gradient: Any) -> None:
-            self._take(place, gradient)
+            self._take(index, gradient)
 
         return gather
 
-    def _take(self, place: int, gradient: Any) -> None:
+    def _take(self, index: int, gradient: Any) -> None:
         this = _this_pass()
         with self.lock:
-            found = self.found.setdefault(this, {})
-            found[place] = gradient
-        if len(found) == sum([node in this.waiting for node in self.nodes]):
-            del self.found[this]
-            self.fn([found.get(i) for i in range(len(self.nodes))])
+            gathered = self.gathered.setdefault(this, {})
+            gathered[index] = gradient
+        if len(gathered) == sum([node in this.waiting for node in self.nodes]):
+            del self.gathered[this]
+            self.fn([gathered.get(i) for i in range(len(self.nodes))])

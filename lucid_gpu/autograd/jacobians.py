@@ -67,27 +67,31 @@ class Case:
     def __init__(self, func: Callable[..., Any], inputs: Sequence[Any]) -> None:
         self.func = func
         self.inputs = tuple(inputs)
-        self.places = [i for i, t in enumerate(inputs) if isinstance(t, Tensor) and t.requires_grad]
+        self.positions = [
+            i for i, t in enumerate(inputs) if isinstance(t, Tensor) and t.requires_grad
+        ]
         outputs = floats(func(*inputs))
         self.count = len(outputs)
         self.results = [i for i, o in enumerate(outputs) if o.requires_grad]
 
     def targets(self) -> list[Tensor]:
-        return [self.inputs[i] for i in self.places]
+        return [self.inputs[i] for i in self.positions]
 
     @property
     def still(self) -> dict[int, Any]:
         """Directions in which nothing moves: in forward mode every input is a dual."""
-        return {place: xp.zeros(tuple(self.inputs[place].shape)) for place in self.places}
+        return {
+            position: xp.zeros(tuple(self.inputs[position].shape)) for position in self.positions
+        }
 
     def fresh_outputs(self) -> list[Tensor]:
         """The differentiable outputs of another call, with a graph of their own."""
         outputs = floats(self.func(*self.inputs))
         return [outputs[i] for i in self.results]
 
-    def values_at(self, place: int, array: Any) -> list[Tensor]:
+    def values_at(self, position: int, array: Any) -> list[Tensor]:
         """The outputs with other numbers in one input, wherever the function finds it."""
-        with moved(self.inputs[place], array):
+        with moved(self.inputs[position], array):
             outputs = floats(self.func(*self.inputs))
             for o in outputs:
                 o.array  # noqa: B018  what is pending would read the input later
@@ -111,11 +115,11 @@ def moved(t: Tensor, array: Any) -> Iterator[None]:
 # --- by finite differences ------------------------------------------------------------------------
 
 
-def slopes(case: Case, place: int, toward: Any, eps: float, at: str = "") -> list[Any]:
+def slopes(case: Case, position: int, toward: Any, eps: float, at: str = "") -> list[Any]:
     """How fast each output changes when one input moves in a direction: central differences."""
-    base = host(case.inputs[place])
-    below = case.values_at(place, base - eps * toward)
-    above = case.values_at(place, base + eps * toward)
+    base = host(case.inputs[position])
+    below = case.values_at(position, base - eps * toward)
+    above = case.values_at(position, base + eps * toward)
     for a, b in zip(below, above, strict=True):
         for what, one, other in (("shape", a.shape, b.shape), ("dtype", a.dtype, b.dtype)):
             if one != other:
@@ -126,23 +130,23 @@ def slopes(case: Case, place: int, toward: Any, eps: float, at: str = "") -> lis
     return [(host(b) - host(a)) / (2 * eps) for a, b in zip(below, above, strict=True)]
 
 
-def numerical(case: Case, place: int, eps: float) -> list[list[Any]]:
+def numerical(case: Case, position: int, eps: float) -> list[list[Any]]:
     """Per output: flat slopes for a move of each element; real, then imaginary, if it is complex.
 
     The list of an output holds one such list a part of the input.
     """
-    target = case.inputs[place]
+    target = case.inputs[position]
     shape = tuple(target.shape)
-    found: list[list[Any]] = [[[] for _ in parts_of(target)] for _ in range(case.count)]
+    differences: list[list[Any]] = [[[] for _ in parts_of(target)] for _ in range(case.count)]
     for element in range(target.numel()):
         index = tuple(int(i) for i in xp.unravel_index(element, shape)) if shape else ()
         for k, part in enumerate(parts_of(target)):
             toward = xp.zeros(shape, xp.complex128 if part.unit == 1j else xp.float64)
             toward[index] = part.unit
-            moves = slopes(case, place, toward, eps, f"on index {index} ")
-            for lists, slope in zip(found, moves, strict=True):
+            moves = slopes(case, position, toward, eps, f"on index {index} ")
+            for lists, slope in zip(differences, moves, strict=True):
                 lists[k].append(slope.reshape(-1))
-    return found
+    return differences
 
 
 def backward_form(rows: list[Any], part: Part, size: int) -> Any:
@@ -168,7 +172,7 @@ def pull(output: Tensor, targets: Sequence[Tensor], sent: Tensor) -> tuple[Any, 
 def backward_jacobians(output: Tensor, targets: Sequence[Tensor], part: Part) -> list[Any]:
     """Jacobians of one output by one pass for each of its elements."""
     count = output.numel()
-    found = [
+    jacobians = [
         xp.zeros((t.numel(), count), xp.complex128 if t.dtype.is_complex else xp.float64)
         for t in targets
     ]
@@ -176,36 +180,36 @@ def backward_jacobians(output: Tensor, targets: Sequence[Tensor], part: Part) ->
         one = xp.zeros(tuple(output.shape))
         one.reshape(-1)[element] = 1
         gradients = pull(output, targets, cotangent(output, one, part))
-        for jacobian, gradient in zip(found, gradients, strict=True):
+        for jacobian, gradient in zip(jacobians, gradients, strict=True):
             if gradient is not None:
                 jacobian[:, element] = host(gradient).reshape(-1)
-    return found
+    return jacobians
 
 
 def tangents(case: Case, toward: dict[int, Any]) -> list[tuple[Tensor, Any]]:
-    """The outputs and their tangents when inputs (by place) move in directions."""
+    """The outputs and their tangents when inputs (by position) move in directions."""
     from lucid_gpu.autograd import forward_ad
 
     with forward_ad.dual_level():
         inputs = list(case.inputs)
-        for place in case.places:
-            inputs[place] = inputs[place].detach()
-        for place, direction in toward.items():
-            direction = like(xp.asarray(direction), inputs[place])
-            inputs[place] = forward_ad.make_dual(inputs[place], direction)
+        for position in case.positions:
+            inputs[position] = inputs[position].detach()
+        for position, direction in toward.items():
+            direction = like(xp.asarray(direction), inputs[position])
+            inputs[position] = forward_ad.make_dual(inputs[position], direction)
         duals = [forward_ad.unpack_dual(o) for o in floats(case.func(*inputs))]
         return [(d.primal, None if d.tangent is None else host(d.tangent)) for d in duals]
 
 
-def forward_rows(case: Case, place: int, part: Part) -> list[Any]:
+def forward_rows(case: Case, position: int, part: Part) -> list[Any]:
     """Per output: its tangents when each element of an input moves by a part's unit."""
-    target = case.inputs[place]
+    target = case.inputs[position]
     rows: list[Any] = [[] for _ in range(case.count)]
     for element in range(target.numel()):
         toward = xp.zeros(tuple(target.shape), xp.complex128 if part.unit == 1j else xp.float64)
         toward.reshape(-1)[element] = part.unit
         for row, (value, tangent) in zip(
-            rows, tangents(case, {**case.still, place: toward}), strict=True
+            rows, tangents(case, {**case.still, position: toward}), strict=True
         ):
             row.append(xp.zeros(value.numel()) if tangent is None else tangent.reshape(-1))
     return rows

@@ -53,10 +53,10 @@ class Methods:
             bound = self.signature.bind(*(None,) * lead, *args, **kwargs)
         except TypeError:
             return args, kwargs, 0  # calling forward says it in Python's words
-        given = len(bound.args)
+        passed = len(bound.args)
         bound.apply_defaults()
         _refuse_gradients(bound.kwargs)
-        return bound.args[lead:], bound.kwargs, len(bound.args) - given
+        return bound.args[lead:], bound.kwargs, len(bound.args) - passed
 
     def parameter_names(self, count: int) -> list[str]:
         """What to call the first arguments in an error."""

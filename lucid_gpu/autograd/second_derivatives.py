@@ -70,20 +70,20 @@ def differentiable(ctx: Any, saved: Sequence[Tensor | None]) -> tuple[Tensor | N
         [
             tensor
             if tensor is None or tensor.requires_grad or not isinstance(entry, tuple)
-            else _with_history(ctx, tensor, place)
-            for place, (tensor, entry) in enumerate(zip(saved, ctx._saved, strict=True))
+            else _with_history(ctx, tensor, index)
+            for index, (tensor, entry) in enumerate(zip(saved, ctx._saved, strict=True))
         ]
     )
 
 
-def _with_history(ctx: Any, tensor: Tensor, place: int) -> Tensor:
+def _with_history(ctx: Any, tensor: Tensor, index: int) -> Tensor:
     if tensor._expr.program.independent:
         return tensor
     base = tensor._base
     if base is not None and base.requires_grad:
         return replay(base, tensor._steps)
     raise RuntimeError(
-        f"{ctx.name()} saved an intermediate, saved_tensors[{place}] of shape "
+        f"{ctx.name()} saved an intermediate, saved_tensors[{index}] of shape "
         f"{list(tensor.shape)}: it is neither an input nor an output of forward, and was computed "
         "there from inputs that require grad, without being recorded. Differentiating backward "
         "(create_graph=True) would silently leave out its derivative. Return it from forward as "

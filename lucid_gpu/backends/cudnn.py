@@ -66,9 +66,9 @@ def set_flags(
     _allow_tf32: bool | None = None,
 ) -> tuple[Any, ...]:
     """Change the settings that are given; all earlier ones come back."""
-    given = _enabled, _benchmark, _benchmark_limit, _deterministic, _allow_tf32
+    values = _enabled, _benchmark, _benchmark_limit, _deterministic, _allow_tf32
     earlier = tuple(getattr(settings, name) for name in _ORDER)
-    for name, value in zip(_ORDER, given, strict=True):
+    for name, value in zip(_ORDER, values, strict=True):
         if value is not None:
             setattr(settings, name, value)
     return earlier

@@ -103,10 +103,10 @@ def path(equation: str, shapes: tuple[tuple[int, ...], ...]) -> list[tuple[int, 
 
 @functools.lru_cache(256)
 def _path(equation: str, shapes: Any, strategy: str) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = get_opt_einsum().contract_path(
+    pairs: list[tuple[int, int]] = get_opt_einsum().contract_path(
         equation, *shapes, shapes=True, optimize=strategy
     )[0]
-    return found
+    return pairs
 
 
 sys.modules[__name__].__class__ = _Settings

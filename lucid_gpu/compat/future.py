@@ -44,7 +44,7 @@ class Future:
         return self.value()
 
     def value(self) -> Any:
-        """The value; RuntimeError where it is not there yet."""
+        """The value; RuntimeError if it is not there yet."""
         if not self._done:
             raise RuntimeError("the future has no value yet: call wait()")
         if self._error is not None:
@@ -54,7 +54,7 @@ class Future:
     def set_result(self, result: Any) -> None:
         """Set the value, and run the callbacks.
 
-        RuntimeError where it is set already.
+        RuntimeError if it is set already.
         """
         self._finish(result, None)
 

@@ -57,5 +57,5 @@ def imported(
         return importlib.import_module(f"{package}.{name}")
     if names is None or name not in names:
         raise lacking(package.removeprefix("lucid_gpu").lstrip("."), name)
-    found = namespace[name] = getattr(importlib.import_module(names[name]), name)
-    return found
+    value = namespace[name] = getattr(importlib.import_module(names[name]), name)
+    return value

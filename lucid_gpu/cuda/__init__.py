@@ -91,9 +91,9 @@ def __getattr__(name: str) -> object:
         return is_initialized()
     from lucid_gpu.ops.tensor_types import TYPES
 
-    found = TYPES.get(("cuda", name))
-    if found is not None:
-        return found
+    tensor_type = TYPES.get(("cuda", name))
+    if tensor_type is not None:
+        return tensor_type
     return _imported(globals(), name, dict.fromkeys(_GRAPHS, _graphs), modules=("amp", "graphs"))
 
 

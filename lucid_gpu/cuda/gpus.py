@@ -38,7 +38,7 @@ def cupy() -> Any:
     Raises
     ------
     RuntimeError
-        Where there is none; the message says what is missing and what mends it.
+        If there is none; the message says what is missing and what mends it.
     """
     return backend(_device("cuda")).xp
 
@@ -49,7 +49,7 @@ def index_of(where: Any) -> int:
     Raises
     ------
     ValueError
-        For a device that is no GPU.
+        For a device that is not a GPU.
     """
     if where is None:
         return current_device()
@@ -71,12 +71,12 @@ def is_available() -> bool:
 
 
 def init() -> None:
-    """Do now what the first use of a GPU would do: import CuPy.
+    """Import CuPy and initialize the GPU now, instead of at its first use.
 
     Raises
     ------
     RuntimeError
-        Where there is no GPU.
+        If there is no GPU.
     """
     cupy()
 
@@ -87,13 +87,13 @@ def is_initialized() -> bool:
 
 
 def device_count() -> int:
-    """How many GPUs there are; 0 where none can be used."""
+    """The number of GPUs; 0 if none can be used."""
     count: int = cupy().cuda.runtime.getDeviceCount() if is_available() else 0
     return count
 
 
 def current_device() -> int:
-    """The number of the GPU that ``"cuda"`` means now."""
+    """The index of the GPU that ``"cuda"`` refers to."""
     return backend(_device("cuda")).current_index()
 
 
@@ -159,7 +159,7 @@ class device_of(device):
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What the driver says of a GPU, under PyTorch's names.
+    """Properties of a GPU, under PyTorch's names.
 
     Attributes
     ----------
@@ -208,12 +208,12 @@ _FIELDS = {
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """What the driver says of a GPU.
+    """The properties of a GPU.
 
     Raises
     ------
     AssertionError
-        For a number that no GPU has.
+        For an index without a GPU.
     """
     index, count = index_of(device), cupy().cuda.runtime.getDeviceCount()
     if index >= count:
@@ -223,9 +223,9 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
 
 @functools.cache
 def _properties(index: int) -> DeviceProperties:
-    told = cupy().cuda.runtime.getDeviceProperties(index)
-    name = told["name"]
-    figures = {ours: int(told[theirs]) for ours, theirs in _FIELDS.items()}
+    properties = cupy().cuda.runtime.getDeviceProperties(index)
+    name = properties["name"]
+    figures = {ours: int(properties[theirs]) for ours, theirs in _FIELDS.items()}
     return DeviceProperties(name.decode() if isinstance(name, bytes) else str(name), **figures)
 
 
@@ -262,7 +262,7 @@ def synchronize(device: Any = None) -> None:
     Raises
     ------
     AcceleratorError
-        Where a kernel failed.
+        If a kernel failed.
     RuntimeError
         For a GPU that this machine does not have.
     """

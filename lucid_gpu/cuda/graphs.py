@@ -77,14 +77,14 @@ class _Noting:
     def compute(self, tensors: Sequence[Tensor], values: Sequence[Any]) -> list[Any]:
         """The arrays of pending values."""
         if self.before is not None:
-            found: list[Any] = self.before.compute(tensors, values)
-            return found
+            arrays: list[Any] = self.before.compute(tensors, values)
+            return arrays
         return realising.realise(values)
 
     def living(self) -> list[Tensor]:
         """Those that somebody still has, each once."""
-        found = list(self.recorder.tensors.values())
-        return [t for reference in found if (t := reference()) is not None]
+        references = list(self.recorder.tensors.values())
+        return [t for reference in references if (t := reference()) is not None]
 
 
 class _Capture:
@@ -146,14 +146,14 @@ class _Capture:
     def _put_values_back(self) -> None:
         """Tensors from before have their own memory again; a replay's last calls write it."""
         recorder = self.recorder
-        found = [(own, own.tensor._cell().array) for own in recorder.taken.values()]
+        pairs = [(own, own.tensor._cell().array) for own in recorder.taken.values()]
         moved = [
             duplicate(array)
             if recorder.whose(array) is capturing.EXTERNAL and array is not own.array
             else array
-            for own, array in found
+            for own, array in pairs
         ]
-        for (own, _), array in zip(found, moved, strict=True):
+        for (own, _), array in zip(pairs, moved, strict=True):
             _put_back(own)
             recorder.before_write(own.array, "an op in place", own.tensor)
             if array is not own.array:
@@ -210,7 +210,7 @@ class CUDAGraph:
     Parameters
     ----------
     keep_graph : bool
-        Taken for the sake of scripts.
+        Accepted for compatibility.
     """
 
     _capture: _Capture | None = None
@@ -234,7 +234,7 @@ class CUDAGraph:
         Raises
         ------
         RuntimeError
-            Where this graph holds a step already, or another capture is under way.
+            If this graph holds a step already, or another capture is under way.
         """
         if capture_error_mode not in _MODES:
             raise RuntimeError(
@@ -258,7 +258,7 @@ class CUDAGraph:
         Raises
         ------
         RuntimeError
-            Where no capture is under way, and for what a graph can not hold. Then all is as it was.
+            If no capture is under way, and for what a graph can not hold. Then all is as it was.
         """
         capture, self._capture = self._capture, None
         if capture is None:
@@ -286,7 +286,7 @@ class CUDAGraph:
         Raises
         ------
         RuntimeError
-            Where nothing was captured, and inside of a capture.
+            If nothing was captured, and inside of a capture.
         """
         if self._recorder is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
@@ -332,7 +332,7 @@ class CUDAGraph:
     def debug_dump(self, debug_path: str) -> None:
         """Write the calls of the graph, in their order, to a file of Graphviz's language.
 
-        RuntimeError where nothing was captured.
+        RuntimeError if nothing was captured.
         """
         if self._recorder is None:
             raise RuntimeError("debug_dump() of a graph that holds nothing: capture a step first")
@@ -360,7 +360,7 @@ def _lend(tensor: Tensor) -> Loan:
 
 
 class graph:
-    """Captures what is computed inside of its ``with`` block into a graph.
+    """Capture the work inside a ``with`` block into a graph.
 
     Parameters
     ----------
@@ -368,7 +368,7 @@ class graph:
     pool : tuple, optional
         See `CUDAGraph.capture_begin`.
     stream : Stream, optional
-        Taken for the sake of scripts: each capture has a stream of its own.
+        Accepted for compatibility: each capture has a stream of its own.
     capture_error_mode : str
     """
 
@@ -419,9 +419,9 @@ def make_graphed_callables(
     Raises
     ------
     TypeError
-        For samples that are no tensors.
+        For samples that are not tensors.
     RuntimeError
-        For what a graph can not hold, and for tensors without a gradient.
+        For operations that a graph cannot hold, and for tensors without a gradient.
     """
     several = isinstance(callables, (tuple, list))
     some = tuple(callables) if several else (callables,)
@@ -486,8 +486,8 @@ class _Pair:
             self.gradients = [None] * len(self.inputs)
             return
         with graph(self.back, pool):
-            found = iter(self._gradients(self.results, wanted, allow_unused))
-        self.gradients = [next(found) if t.requires_grad else None for t in self.inputs]
+            gradients = iter(self._gradients(self.results, wanted, allow_unused))
+        self.gradients = [next(gradients) if t.requires_grad else None for t in self.inputs]
 
     def _results(self) -> tuple[Tensor, ...]:
         made = self.function(*self.arguments)
@@ -498,21 +498,23 @@ class _Pair:
         outputs = [t for t in results if t.requires_grad]
         if not (outputs and wanted):
             return ()
-        given = [c for c in self.cotangents if c is not None] or [ones_like(t) for t in outputs]
-        return grad(outputs, wanted, given, allow_unused=allow_unused)
+        cotangents = [c for c in self.cotangents if c is not None] or [
+            ones_like(t) for t in outputs
+        ]
+        return grad(outputs, wanted, cotangents, allow_unused=allow_unused)
 
     def __call__(self, *arguments: Any) -> Any:
         """The callable's results, from copies of its arguments."""
         held = self.inputs[len(self.arguments) :]
-        found = _Graphed.apply(self, *arguments, *held)
-        return found[0] if self.single else found
+        results = _Graphed.apply(self, *arguments, *held)
+        return results[0] if self.single else results
 
 
 def _graphed(f: Any, arguments: Any, warmups: int, allow_unused: bool, pool: Any) -> Any:
-    given = tuple(arguments) if isinstance(arguments, (tuple, list)) else (arguments,)
-    if not all(isinstance(t, Tensor) for t in given):
+    inputs = tuple(arguments) if isinstance(arguments, (tuple, list)) else (arguments,)
+    if not all(isinstance(t, Tensor) for t in inputs):
         raise TypeError("make_graphed_callables(): sample_args are tensors")
-    static = tuple([t.detach().clone().requires_grad_(t.requires_grad) for t in given])
+    static = tuple([t.detach().clone().requires_grad_(t.requires_grad) for t in inputs])
     if not hasattr(f, "named_parameters"):
         pair = _Pair(f, static, [])
         pair.capture(warmups, allow_unused, pool)

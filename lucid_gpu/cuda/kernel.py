@@ -84,7 +84,7 @@ def kernel(
 
 
 class UserKernel:
-    """What `kernel` makes; call it with the arguments of its signature.
+    """A kernel made by `kernel`; call it with the arguments of its signature.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class UserKernel:
     Raises
     ------
     TypeError
-        For a source or a signature that is no str, and a ``cpu`` that cannot be called.
+        For a source or a signature that is not a str, and a ``cpu`` that cannot be called.
     """
 
     def __init__(
@@ -169,24 +169,24 @@ class UserKernel:
             source does not compile (`lucid_gpu.launch.compile_errors.CompileError`, with the
             compiler's log), where the launch fails.
         """
-        given = self._bound(arguments, named)
-        where = device_of(self.name, self.parameters, given)
-        function = self._function(self._types(given))
-        for parameter, argument in zip(function.parameters, given, strict=True):
+        operands = self._bound(arguments, named)
+        where = device_of(self.name, self.parameters, operands)
+        function = self._function(self._types(operands))
+        for parameter, argument in zip(function.parameters, operands, strict=True):
             check(self.name, parameter, argument)
-        function.check_numbers(given)
+        function.check_numbers(operands)
         block = self._extent("threads", self.threads if threads is None else threads)
         if self._integer("shared", shared) < 0:
             raise ValueError(f"{self.name}: shared is not negative; got {shared}")
-        blocks = self._grid(given, grid, block, size)
+        blocks = self._grid(operands, grid, block, size)
         function.check(blocks, block)
         if 0 in blocks:
             return
         if runs_cuda_c(where):
             function.prepare(where)
-            function(blocks, block, buffers(self.name, self.parameters, given), shared)
+            function(blocks, block, buffers(self.name, self.parameters, operands), shared)
         elif self._cpu is not None:
-            self._cpu(*buffers(self.name, self.parameters, given))
+            self._cpu(*buffers(self.name, self.parameters, operands))
         else:
             raise RuntimeError(
                 f"the kernel {self.name} is CUDA C and its tensors are on {where}: move them to a "
@@ -197,9 +197,9 @@ class UserKernel:
     def _bound(self, arguments: Sequence[Any], named: dict[str, Any]) -> list[Any]:
         """The arguments in the order of the signature."""
         names = [p.name for p in self.parameters]
-        given = dict(zip(names, arguments))
-        twice = [n for n in named if n in given]
-        missing = [n for n in names if n not in given and n not in named]
+        by_name = dict(zip(names, arguments))
+        twice = [n for n in named if n in by_name]
+        missing = [n for n in names if n not in by_name and n not in named]
         unknown = [n for n in named if n not in names]
         if len(arguments) > len(names) or twice or missing or unknown:
             wrong = (
@@ -212,31 +212,31 @@ class UserKernel:
                 f"{self.name} takes {len(names)} arguments ({', '.join(names)}); got "
                 f"{len(arguments) + len(named)}{what}"
             )
-        given.update(named)
-        return [given[n] for n in names]
+        by_name.update(named)
+        return [by_name[n] for n in names]
 
-    def _types(self, given: Sequence[Any]) -> dict[str, dtype]:
+    def _types(self, operands: Sequence[Any]) -> dict[str, dtype]:
         """What each template name stands for."""
-        found: dict[str, dtype] = {}
+        types: dict[str, dtype] = {}
         first: dict[str, str] = {}
-        for p, argument in zip(self.parameters, given, strict=True):
+        for p, argument in zip(self.parameters, operands, strict=True):
             if not p.pointer or p.type not in self._template or argument is None:
                 continue
             d = element_type(self.name, p, argument)
-            if found.setdefault(p.type, d) is not d:
+            if types.setdefault(p.type, d) is not d:
                 raise TypeError(
                     f"{self.name}: {first[p.type]} and {p.name} are both declared with {p.type}; "
-                    f"expected one element type, got {found[p.type].name} and {d.name}"
+                    f"expected one element type, got {types[p.type].name} and {d.name}"
                 )
             first.setdefault(p.type, p.name)
         for n in self._template:
-            if n not in found:
+            if n not in types:
                 raise TypeError(f"{self.name}: no array says what {n} stands for; got None only")
-        return found
+        return types
 
     def _grid(
         self,
-        given: Sequence[Any],
+        operands: Sequence[Any],
         grid: int | Sequence[int] | None,
         block: tuple[int, int, int],
         size: int | None,
@@ -248,7 +248,7 @@ class UserKernel:
         if size is None:
             written = [
                 argument
-                for p, argument in zip(self.parameters, given, strict=True)
+                for p, argument in zip(self.parameters, operands, strict=True)
                 if p.pointer and not p.const and argument is not None
             ]
             if not written:
@@ -258,23 +258,23 @@ class UserKernel:
             raise ValueError(f"{self.name}: size is not negative; got {size}")
         return extent(-(-size // max(block[0] * block[1] * block[2], 1)))
 
-    def _integer(self, role: str, given: Any) -> int:
+    def _integer(self, role: str, value: Any) -> int:
         try:
-            return operator.index(given)
+            return operator.index(value)
         except TypeError:
-            raise TypeError(f"{self.name}: {role} is an integer; got {given!r}") from None
+            raise TypeError(f"{self.name}: {role} is an integer; got {value!r}") from None
 
-    def _extent(self, role: str, given: int | Sequence[int]) -> tuple[int, int, int]:
-        sizes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    def _extent(self, role: str, value: int | Sequence[int]) -> tuple[int, int, int]:
+        sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
         if not 0 < len(sizes) <= 3:
-            raise ValueError(f"{self.name}: {role} is one number to three; got {given!r}")
+            raise ValueError(f"{self.name}: {role} is one number to three; got {value!r}")
         return extent([self._integer(role, n) for n in sizes])
 
     def _function(self, types: Mapping[str, dtype]) -> Function:
         """The kernel for some element types."""
         key = tuple(types.values())
-        found = self._functions.get(key)
-        if found is None:
+        function = self._functions.get(key)
+        if function is None:
             bound = {n: c_type(d) for n, d in types.items()}
             lines = [
                 f"typedef {_USER_TYPES.get(d.name, bound[n])} {n};\n"
@@ -285,8 +285,8 @@ class UserKernel:
             headers = [f'#include "{n}"\n' for n in ("user.cuh", *included(self._source))]
             text = "".join([*headers, *lines, f'#line 1 "{self.name}.cu"\n', self._source])
             parts = [p.bound(bound) for p in self.parameters]
-            found = self._functions[key] = Function(self.name, text, parts, _MOST_THREADS, {})
-        return found
+            function = self._functions[key] = Function(self.name, text, parts, _MOST_THREADS, {})
+        return function
 
     def _check_types(self) -> None:
         for p in self.parameters:
@@ -318,36 +318,36 @@ def _definition(source: str, name: str) -> re.Match[str]:
     blank = re.sub(
         r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), source, flags=re.DOTALL
     )
-    found = re.search(
+    match = re.search(
         r'(?P<template>template\s*<[^>]*>\s*)?(?P<extern>extern\s+"C"\s+)?(?P<word>__global__)'
         r"[^;{}()]*(?:__launch_bounds__\s*\([^)]*\)[^;{}()]*)?"
         rf"\b{name}\s*\((?P<list>[^{{}};]*)\)\s*\{{",
         blank,
     )
-    if found is None:
+    if match is None:
         raise ValueError(
             f"the source defines no kernel {name}: there is no '__global__ void {name}(...) {{'"
         )
-    return found
+    return match
 
 
 def _exported(source: str, name: str) -> str:
     """The source with its kernel under the name it is declared with."""
-    found = _definition(source, name)
-    if found["template"]:
+    match = _definition(source, name)
+    if match["template"]:
         raise ValueError(
-            f"the source declares {name} as a template; leave {found['template'].strip()!r} out: "
+            f"the source declares {name} as a template; leave {match['template'].strip()!r} out: "
             "the names of template= are types of their own, defined for each call"
         )
-    at = found.start("word")
-    return source if found["extern"] else f'{source[:at]}extern "C" {source[at:]}'
+    at = match.start("word")
+    return source if match["extern"] else f'{source[:at]}extern "C" {source[at:]}'
 
 
 def _check_declaration(source: str, name: str, declared: Sequence[Parameter]) -> None:
     """Source and signature must agree; a list that cannot be read is left to the compiler."""
-    found = _definition(source, name)
+    match = _definition(source, name)
     try:
-        there = parameters(found["list"])
+        there = parameters(match["list"])
     except ValueError:
         return
     if len(there) != len(declared):

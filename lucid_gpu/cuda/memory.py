@@ -44,7 +44,7 @@ def memory_reserved(device: Any = None) -> int:
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes in use since `reset_peak_memory_stats`; 0 where there is no GPU.
+    """The most bytes in use since `reset_peak_memory_stats`; 0 without a GPU.
 
     Before the first reset it is `max_memory_reserved`, which is at least as much.
     """
@@ -56,12 +56,12 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    """The most bytes taken from the GPU since the last reset; 0 where there is no GPU."""
+    """The most bytes taken from the GPU since the last reset; 0 without a GPU."""
     return cuda_memory.note_reserved(cupy(), index_of(device)) if is_available() else 0
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Measure the highest figures from now on; nothing happens where there is no GPU."""
+    """Measure peaks from now on; does nothing without a GPU."""
     if is_available():
         index = index_of(device)
         cuda_memory.measure_peak(cupy(), index)
@@ -83,16 +83,16 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
 
 
 def empty_cache() -> None:
-    """Give memory kept for reuse back to the GPU; nothing happens where there is none.
+    """Return memory kept for reuse to the GPU; does nothing without a GPU.
 
-    It does not make more memory for tensors: the pool gives it back by itself before it fails.
+    Tensors do not gain memory by it: the pool returns it by itself before an allocation fails.
     """
     if is_available():
         cuda_memory.empty(cupy())
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Bytes of a GPU that are free, and all it has, as the driver counts them."""
+    """The free and the total memory of a GPU in bytes, as the driver counts them."""
     cuda = cupy().cuda
     with on_gpu(cuda, index_of(device)):
         free, total = cuda.runtime.memGetInfo()
@@ -100,12 +100,12 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
-    """Let the pool take at most a part of a GPU's memory; more ends in `OutOfMemoryError`.
+    """Limit the pool to a fraction of a GPU's memory; beyond it is an `OutOfMemoryError`.
 
     Raises
     ------
     TypeError, ValueError
-        For what is no float, or not between 0 and 1.
+        For a fraction that is not a float, or not between 0 and 1.
     """
     if not isinstance(fraction, float):
         raise TypeError("Invalid type for fraction argument, must be `float`")
@@ -142,7 +142,7 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """A table of `memory_stats`; without ``abbreviated`` with what the driver counts."""
+    """A table of `memory_stats`; unless ``abbreviated`` also of the figures of the driver."""
     stats = memory_stats(device)
     if not stats:
         return "no GPU: no memory in use"

@@ -22,10 +22,10 @@ _depth = _Depth()
 
 
 def _nvtx() -> Any:
-    found = cupy().cuda.nvtx
-    if not found.available:
+    nvtx = cupy().cuda.nvtx
+    if not nvtx.available:
         raise RuntimeError("NVTX functions not installed. Are you sure you have a CUDA build?")
-    return found
+    return nvtx
 
 
 def range_push(msg: str) -> int:
@@ -34,7 +34,7 @@ def range_push(msg: str) -> int:
     Raises
     ------
     RuntimeError
-        Where there is no GPU.
+        If there is no GPU.
     """
     _nvtx().RangePush(msg)
     _depth.now += 1

@@ -17,18 +17,18 @@ from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
 
-def device_of(name: str, parameters: Sequence[Parameter], given: Sequence[Any]) -> device:
+def device_of(name: str, parameters: Sequence[Parameter], operands: Sequence[Any]) -> device:
     """The device of a kernel's arrays.
 
     Raises
     ------
     RuntimeError
-        Where they are on several.
+        If they are on several.
     TypeError
-        Where there is none, or an argument for a pointer is neither tensor nor array.
+        If there is none, or an argument for a pointer is neither tensor nor array.
     """
     first: tuple[str, device] | None = None
-    for parameter, argument in zip(parameters, given, strict=True):
+    for parameter, argument in zip(parameters, operands, strict=True):
         if not parameter.pointer or argument is None:
             continue
         if not isinstance(argument, Tensor) and backend_of_array(argument) is None:
@@ -147,13 +147,13 @@ def _writeable(array: Any) -> bool:
     return bool(getattr(array.flags, "writeable", True))  # CuPy's arrays always are
 
 
-def buffers(name: str, parameters: Sequence[Parameter], given: Sequence[Any]) -> list[Any]:
+def buffers(name: str, parameters: Sequence[Parameter], operands: Sequence[Any]) -> list[Any]:
     """The arguments with arrays for tensors: pending values computed, then written ones marked."""
-    found = list(given)
-    pairs = [(i, t) for i, t in enumerate(given) if isinstance(t, Tensor)]
+    arrays = list(operands)
+    pairs = [(i, t) for i, t in enumerate(operands) if isinstance(t, Tensor)]
     for i, tensor in pairs:
-        found[i] = tensor.array
+        arrays[i] = tensor.array
     for i, tensor in pairs:
         if not parameters[i].const:
-            found[i] = tensor._writable(name)
-    return found
+            arrays[i] = tensor._writable(name)
+    return arrays

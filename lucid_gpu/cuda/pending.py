@@ -63,10 +63,10 @@ class _Noted(threading.local):
 
     def tensors(self) -> list[Tensor]:
         """Those that live and are pending; the others are forgotten."""
-        found = [(r, t) for r in self.references if (t := r()) is not None]
-        found = [(r, t) for r, t in found if not t._expr.program.is_load]
-        self.references = [r for r, _ in found]
-        return [t for _, t in found]
+        living = [(r, t) for r in self.references if (t := r()) is not None]
+        living = [(r, t) for r, t in living if not t._expr.program.is_load]
+        self.references = [r for r, _ in living]
+        return [t for _, t in living]
 
     def compute(self, tensors: Sequence[Tensor], values: Sequence[Expr]) -> list[Any]:
         """The arrays of pending values of tensors; all streams are ordered where one is not here.
@@ -118,9 +118,9 @@ def flush() -> None:
 
 def switch(stream: Any, index: int) -> None:
     """Make a CuPy stream the current one of the current device, its pending values computed."""
-    found = capturing.capturing()
-    if found is not None and found.gpu is not None:
-        found.refuse("a change of the stream", "what is captured has one stream")
+    recorder = capturing.capturing()
+    if recorder is not None and recorder.gpu is not None:
+        recorder.refuse("a change of the stream", "what is captured has one stream")
     flush()
     _streams[index, stream.ptr] = stream
     _noted.current[index] = stream.ptr

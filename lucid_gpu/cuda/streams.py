@@ -47,7 +47,7 @@ _lock = threading.Lock()
 
 
 class Stream:
-    """A sequence of work on one GPU, beside other streams.
+    """A queue of work on one GPU, concurrent with other streams.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Stream:
     Raises
     ------
     RuntimeError
-        Where there is no GPU.
+        If there is no GPU.
     """
 
     device: _device
@@ -78,12 +78,12 @@ class Stream:
             streams = _made.setdefault((index, priority), [])
             if len(streams) < STREAMS:
                 with _on(index):
-                    found = cupy().cuda.Stream(non_blocking=True, priority=priority)
-                streams.append(found)
-                pending.made[index, found.ptr] = found
+                    cupy_stream = cupy().cuda.Stream(non_blocking=True, priority=priority)
+                streams.append(cupy_stream)
+                pending.made[index, cupy_stream.ptr] = cupy_stream
             else:
-                found = streams[next(_turn) % STREAMS]
-        return _wrapped(cls, found, index)
+                cupy_stream = streams[next(_turn) % STREAMS]
+        return _wrapped(cls, cupy_stream, index)
 
     @property
     def cuda_stream(self) -> int:
@@ -100,8 +100,8 @@ class Stream:
     @property
     def priority(self) -> int:
         """Lower numbers run first; 0 unless it was asked for."""
-        found: int = self._cupy.priority if self.cuda_stream else 0
-        return found
+        priority: int = self._cupy.priority if self.cuda_stream else 0
+        return priority
 
     def query(self) -> bool:
         """Whether everything given to the stream is done."""
@@ -115,7 +115,7 @@ class Stream:
         Raises
         ------
         AcceleratorError
-            Where a kernel failed.
+            If a kernel failed.
         """
         self._flush()
         _wait_for(self._cupy)
@@ -175,8 +175,8 @@ class ExternalStream(Stream):
 
     def __new__(cls, stream_ptr: int, device: Any = None) -> ExternalStream:
         index = index_of(device)
-        found = cupy().cuda.Stream.from_external(_Foreign(stream_ptr))
-        return _wrapped(cls, found, index)
+        cupy_stream = cupy().cuda.Stream.from_external(_Foreign(stream_ptr))
+        return _wrapped(cls, cupy_stream, index)
 
 
 class _Foreign:
@@ -191,10 +191,10 @@ class _Foreign:
 
 def _wrapped(cls: Any, stream: Any, index: int) -> Any:
     pending.watch()
-    found = object.__new__(cls)
-    found.device = _device("cuda", index)
-    found._cupy = stream
-    return found
+    wrapper = object.__new__(cls)
+    wrapper.device = _device("cuda", index)
+    wrapper._cupy = stream
+    return wrapper
 
 
 def _wait_for(waited: Any) -> None:
@@ -205,7 +205,7 @@ def _wait_for(waited: Any) -> None:
 
 
 class Event:
-    """A mark in a stream: to wait for, to ask about, to measure time from and to.
+    """A mark in a stream, to wait for, to query, and to measure times between.
 
     Parameters
     ----------
@@ -287,9 +287,9 @@ class Event:
         Raises
         ------
         ValueError
-            Where one of them keeps no time, or was not recorded.
+            If one of them keeps no time, or was not recorded.
         RuntimeError
-            Where one of them has not happened yet.
+            If one of them has not happened yet.
         """
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -310,17 +310,17 @@ class Event:
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream that work on a GPU goes to now, on the calling thread."""
+    """The stream that a GPU uses now, on the calling thread."""
     index = index_of(device)
-    found: Stream = _wrapped(Stream, cupy().cuda.get_current_stream(index), index)
-    return found
+    current: Stream = _wrapped(Stream, cupy().cuda.get_current_stream(index), index)
+    return current
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The stream that work on a GPU goes to where none was chosen."""
+    """The stream that a GPU uses unless another one is chosen."""
     index = index_of(device)
-    found: Stream = _wrapped(Stream, cupy().cuda.Stream.null, index)
-    return found
+    default: Stream = _wrapped(Stream, cupy().cuda.Stream.null, index)
+    return default
 
 
 def set_stream(stream: Stream | None) -> None:

@@ -26,22 +26,22 @@ def backend(where: device) -> Backend:
     RuntimeError
         For cuda where CuPy or a GPU is missing; the message says which and what mends it.
     """
-    found = _backends.get(where.type)
-    if found is None:
+    instance = _backends.get(where.type)
+    if instance is None:
         if where.type == "cpu":
             from lucid_gpu.devices.numpy_backend import NumpyBackend
 
-            found = NumpyBackend()
+            instance = NumpyBackend()
         else:
             from lucid_gpu.devices.cupy_backend import CupyBackend
 
-            found = CupyBackend()
-        _backends[where.type] = found
+            instance = CupyBackend()
+        _backends[where.type] = instance
     if where.index:  # of all GPUs but the first
         from lucid_gpu.devices.current_gpu import follow_tensors
 
-        follow_tensors(found.xp.cuda)
-    return found
+        follow_tensors(instance.xp.cuda)
+    return instance
 
 
 def _lose() -> None:
@@ -97,18 +97,18 @@ def xp_of(tensor: Any) -> Any:
 def backend_of_array(array: Any) -> Backend | None:
     """The backend a NumPy or CuPy array belongs to, or None for anything else."""
     kind = type(array)
-    found = _of_types.get(kind)
-    if found is None:
+    owner = _of_types.get(kind)
+    if owner is None:
         if kind.__module__ == "numpy":
-            found = _of_types[kind] = backend(CPU)
+            owner = _of_types[kind] = backend(CPU)
         elif kind.__module__.split(".")[0] == "cupy":
-            found = _of_types[kind] = backend(device("cuda"))
-    return found
+            owner = _of_types[kind] = backend(device("cuda"))
+    return owner
 
 
 def device_of(array: Any) -> device:
     """The device of a NumPy or CuPy array that a kernel is given."""
-    found = _of_types.get(type(array)) or backend_of_array(array)
-    if found is None:
+    owner = _of_types.get(type(array)) or backend_of_array(array)
+    if owner is None:
         raise TypeError(f"a kernel takes NumPy or CuPy arrays; got a {type(array).__name__}")
-    return found.device_of(array)
+    return owner.device_of(array)

@@ -97,7 +97,7 @@ def rest_early(library: ctypes.CDLL | None) -> bool:
 
 
 library = _openblas()
-_found = _thread_count(library)
+_controls = _thread_count(library)
 core = _core(library)
 _WITH_SMALL_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 UNPACKED = 1_000_000 if core in _WITH_SMALL_KERNELS else 0
@@ -127,26 +127,26 @@ begun = _Begun()
 
 def count() -> int:
     """Threads of the BLAS; 0 where that is not known."""
-    return 0 if _found is None else _found[0]()
+    return 0 if _controls is None else _controls[0]()
 
 
 def use_one_thread(usual: int) -> None:
     """Compute on one thread, until as many have called `use_all_threads` as have called this."""
-    if _found is not None:
+    if _controls is not None:
         with _alone.lock:
             if not _alone.wishes:
                 _alone.usual = usual
-                _found[1](1)
+                _controls[1](1)
             _alone.wishes += 1
 
 
 def use_all_threads() -> None:
     """Take back what `use_one_thread` asked for."""
-    if _found is not None:
+    if _controls is not None:
         with _alone.lock:
             _alone.wishes -= 1
             if not _alone.wishes:
-                _found[1](_alone.usual)
+                _controls[1](_alone.usual)
 
 
 def on_few_threads(multiplications: int, product: Callable[..., Any], *args: Any) -> Any:

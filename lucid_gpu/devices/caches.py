@@ -33,8 +33,8 @@ MOST = Caches(1024 * 1024, 64 * 1024 * 1024)
 def caches() -> Caches:
     """The sizes that the system tells, within reason, or usual ones."""
     names = ("SC_LEVEL1_DCACHE_SIZE", "SC_LEVEL2_CACHE_SIZE")
-    told = [_of_system(name) or _of_folder(level) for level, name in enumerate(names, 1)]
-    return Caches(*[_within(i, size) for i, size in enumerate(told)])
+    sizes = [_of_system(name) or _of_folder(level) for level, name in enumerate(names, 1)]
+    return Caches(*[_within(i, size) for i, size in enumerate(sizes)])
 
 
 def _within(level: int, size: int) -> int:
@@ -52,10 +52,10 @@ def _of_system(name: str) -> int:
 def _of_folder(level: int) -> int:
     """Bytes of a level's data cache as the kernel lists them, or 0."""
     try:
-        found = sorted(FOLDER.glob("index*"))
+        folders = sorted(FOLDER.glob("index*"))
     except OSError:
         return 0
-    for folder in found:
+    for folder in folders:
         parts = _texts(folder, ("level", "type", "size"))
         if len(parts) == 3 and parts[0] == str(level) and parts[1] in ("Data", "Unified"):
             return _bytes(parts[2])

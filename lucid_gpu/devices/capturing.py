@@ -153,8 +153,8 @@ class Recorder:
         """`EXTERNAL`, `MADE`, or None for memory that nobody is known to have made."""
         if self._on_gpu(array):
             return MADE if self.gpu.is_made(array) else EXTERNAL
-        found = self.owners.get(id(_owner(array)))
-        return None if found is None else found[1]
+        entry = self.owners.get(id(_owner(array)))
+        return None if entry is None else entry[1]
 
     def _on_gpu(self, array: Any) -> bool:
         """Whether an array's memory is the business of the GPU's own capture."""
@@ -261,9 +261,11 @@ class Recorder:
             self.refuse(name, "it writes memory in a way that is not recorded")
 
     def places(self) -> list[int]:
-        """The memory that replays read and write, as `_place` tells it."""
-        found = list(self.owners)
-        return found if self.gpu is None else [*found, *[-place for place in self.gpu.places()]]
+        """The memory that replays read and write, as `_address` tells it."""
+        addresses = list(self.owners)
+        if self.gpu is not None:
+            addresses += [-address for address in self.gpu.places()]
+        return addresses
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -275,8 +277,8 @@ class Recorder:
             return function(*args)
         if self.gpu is not None and any(self.gpu.is_array(part) for part in _flat(args)):
             return self.call_on_gpu(name, function, args)
-        given = list(_arrays(args))
-        unknown = [a for a in given if self.whose(a) is None]
+        arrays = list(_arrays(args))
+        unknown = [a for a in arrays if self.whose(a) is None]
         owed = dict(self.owed)
         self.off += 1
         try:
@@ -290,7 +292,7 @@ class Recorder:
                 self.refuse(name, "it reads memory that no recorded call has made")
             return result  # of unknown memory too: the op it is a part of is recorded as a whole
         self.record(name, function, args, result)
-        for array in given:
+        for array in arrays:
             self.owed.pop(id(_owner(array)), None)
         return result
 
@@ -326,8 +328,8 @@ class Recorder:
             self.gpu.give(array)
 
         def call() -> None:
-            found = [part for part in _flat(function(*_drawn(args))) if self.gpu.is_array(part)]
-            for old, new in zip(made, found, strict=True):
+            arrays = [part for part in _flat(function(*_drawn(args))) if self.gpu.is_array(part)]
+            for old, new in zip(made, arrays, strict=True):
                 old[...] = new
 
         self.gpu.names.append(name)
@@ -460,11 +462,11 @@ def again(name: str, function: Callable[..., Any], args: tuple[Any, ...], result
         _put(name, result, function(*args))
 
     def only() -> None:
-        found = function(*args)
-        if np.shape(found) != one.shape:
+        output = function(*args)
+        if np.shape(output) != one.shape:
             _differs(name)
-        if found is not one:
-            np.copyto(one, found)
+        if output is not one:
+            np.copyto(one, output)
 
     if type(result) is np.ndarray:
         (one,) = made
@@ -472,9 +474,9 @@ def again(name: str, function: Callable[..., Any], args: tuple[Any, ...], result
     return run
 
 
-def _put(name: str, into: Any, found: Any) -> None:
+def _put(name: str, into: Any, output: Any) -> None:
     """Put what a call gave where it gave it the first time."""
-    before, now = list(_flat(into)), list(_flat(found))
+    before, now = list(_flat(into)), list(_flat(output))
     if len(before) != len(now):
         _differs(name)
     for old, new in zip(before, now):
@@ -555,30 +557,30 @@ def _drawn(value: Any) -> Any:
 
 def recording() -> Recorder | None:
     """The recorder of this thread, where what is called now is to be recorded."""
-    found = recorder
-    return None if found is None or found.thread != get_ident() or found.off else found
+    current = recorder
+    return None if current is None or current.thread != get_ident() or current.off else current
 
 
 def capturing() -> Recorder | None:
     """The recorder of this thread, inside of recorded calls too."""
-    found = recorder
-    return None if found is None or found.thread != get_ident() else found
+    current = recorder
+    return None if current is None or current.thread != get_ident() else current
 
 
 def call(name: str, function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of arrays, whose results follow from its arguments alone."""
-    found = recorder
-    if found is None or found.thread != get_ident():
+    current = recorder
+    if current is None or current.thread != get_ident():
         return function(*args)
-    return found.call(name, function, args)
+    return current.call(name, function, args)
 
 
 def write(name: str, function: Callable[..., Any], *args: Any) -> Any:
     """`call` a function that writes some of its arguments."""
-    found = recorder
-    if found is None or found.thread != get_ident():
+    current = recorder
+    if current is None or current.thread != get_ident():
         return function(*args)
-    return found.call(name, function, args, True)
+    return current.call(name, function, args, True)
 
 
 def call_again(name: str, function: Callable[..., Any], *args: Any) -> Any:
@@ -600,8 +602,8 @@ def call_between(name: str, function: Callable[..., Any], *args: Any) -> Any:
 
 def on_gpu() -> Any:
     """The capture of this thread's work on a GPU, where what is called now belongs to it."""
-    found = capturing()
-    return None if found is None or found.gpu is None or found.outside else found.gpu
+    current = capturing()
+    return None if current is None or current.gpu is None or current.outside else current.gpu
 
 
 def is_array(value: Any) -> bool:
@@ -611,18 +613,18 @@ def is_array(value: Any) -> bool:
 
 def is_computed(data: Any) -> bool:
     """Whether data may follow from what a graph computes: else it is Python's, or the user's."""
-    found = recording()
-    if found is None or type(data) is not np.ndarray:
+    current = recording()
+    if current is None or type(data) is not np.ndarray:
         return False
-    return bool(found.frames) or found.whose(data) is not None
+    return bool(current.frames) or current.whose(data) is not None
 
 
 def constant(array: Any) -> Any:
     """A new array of Python's numbers, which a graph has as they are."""
-    found = recording()
-    if found is not None and is_array(array):
-        found.adopt(array, MADE, "a constant")
-        found.record("constant", _same, (array.copy(),), array)
+    current = recording()
+    if current is not None and is_array(array):
+        current.adopt(array, MADE, "a constant")
+        current.record("constant", _same, (array.copy(),), array)
     return array
 
 
@@ -631,7 +633,7 @@ def _same(array: Any) -> Any:
 
 
 _beginning = Lock()
-# Of each graph the memory that it uses, as `_place` tells it: one step of a dict to enter, one to
+# Of each graph the memory that it uses, as `_address` tells it: one step of a dict to enter, one to
 # leave, for a graph may be deleted in any thread and in the middle of anything.
 fixed: dict[int, frozenset[int]] = {}
 
@@ -640,7 +642,7 @@ def is_fixed(array: Any) -> bool:
     """Whether a graph reads this memory: a tensor that takes another value is to write it."""
     if array is None:
         return False
-    own = _place(array)
+    own = _address(array)
     return any(own in memory for memory in list(fixed.values()))
 
 
@@ -654,7 +656,7 @@ def release(captured: Recorder) -> None:
     fixed.pop(id(captured), None)
 
 
-def _place(array: Any) -> int:
+def _address(array: Any) -> int:
     """What tells an array's memory from other memory that is held: a GPU's by its address."""
     return id(_owner(array)) if type(array) is np.ndarray else -array.data.mem.ptr
 

@@ -23,9 +23,9 @@ def write(out: Any, source: Any) -> None:
 
     Where they overlap, the source is as it was before.
     """
-    found = capturing.recording()
-    if found is not None:
-        found.fill(out, source)
+    recorder = capturing.recording()
+    if recorder is not None:
+        recorder.fill(out, source)
     capturing.call("a copy", _write, out, source)
 
 
@@ -61,9 +61,9 @@ def row_major(array: Any) -> Any:
     """The elements in row-major order: the array itself, or a copy."""
     if array.flags.c_contiguous:
         return array
-    found = backend_of_array(array)
-    assert found is not None
-    return found.in_rows([array])[0]
+    owner = backend_of_array(array)
+    assert owner is not None
+    return owner.in_rows([array])[0]
 
 
 def _copied(array: Any) -> Any:
@@ -79,12 +79,12 @@ def duplicate(array: Any) -> Any:
 
 
 def _laid_out(array: Any, strides: tuple[int, ...]) -> Any:
-    found = backend_of_array(array)
-    assert found is not None
+    owner = backend_of_array(array)
+    assert owner is not None
     step = array.itemsize
     reach = [(n - 1) * s // step for n, s in zip(array.shape, strides, strict=True)]
     low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
-    memory = found.xp.empty(high - low + 1, array.dtype)
-    copy = found.xp.lib.stride_tricks.as_strided(memory[-low:], array.shape, strides)
+    memory = owner.xp.empty(high - low + 1, array.dtype)
+    copy = owner.xp.lib.stride_tricks.as_strided(memory[-low:], array.shape, strides)
     copy[...] = array
     return copy

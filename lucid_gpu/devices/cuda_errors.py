@@ -46,7 +46,7 @@ def _restored(kind: type[Telling], text: str, held: dict[str, Any]) -> Telling:
 
 
 class OutOfMemoryError(Telling):
-    """A GPU had no memory left for a tensor. Everything is as it was; the process can go on."""
+    """A GPU has no memory left for a tensor. Tensors are unchanged; the process can continue."""
 
 
 class AcceleratorError(Telling):
@@ -131,9 +131,9 @@ def work_of(where: TracebackType | None) -> str:
     for frame, _ in reversed([*traceback.walk_tb(where)]):
         name = frame.f_globals.get("__name__", "")
         if name.startswith("lucid_gpu."):
-            found = _work(frame)
-            if found:
-                return result + found
+            work = _work(frame)
+            if work:
+                return result + work
             result = result or _result(frame)
     return result.removesuffix(" in ")
 
@@ -156,11 +156,11 @@ def _work(frame: FrameType) -> str:
         return f"the kernel {held['self'].name} of {', '.join(_array(a) for a in arrays)}"
     if code.co_name.startswith("<"):
         return ""
-    given = [held.get(name) for name in code.co_varnames[: code.co_argcount]]
-    tensors = [v for v in given if hasattr(type(v), "_realise") and hasattr(v, "_expr")]
+    arguments = [held.get(name) for name in code.co_varnames[: code.co_argcount]]
+    tensors = [v for v in arguments if hasattr(type(v), "_realise") and hasattr(v, "_expr")]
     if not tensors:
         return ""
-    node: Any = given[0]
+    node: Any = arguments[0]
     if hasattr(node, "_edges"):
         return f"{node.name()} of {', '.join(_tensor(t) for t in tensors)}"
     who = code.co_name

@@ -203,10 +203,10 @@ _thread = _Thread()
 
 
 def _here(device: int) -> _Here:
-    found = _thread.devices.get(device)
-    if found is None:
-        found = _thread.devices[device] = _Here()
-    return found
+    here = _thread.devices.get(device)
+    if here is None:
+        here = _thread.devices[device] = _Here()
+    return here
 
 
 def _planned(xp: Any, here: _Here, key: tuple[Any, ...], run: Any) -> Any:
@@ -251,7 +251,7 @@ def described(
     Raises
     ------
     cudnn.cudnnGraphNotSupportedError
-        Where cuDNN lists none.
+        If cuDNN lists none.
     """
     data, single = getattr(cudnn.data_type, TYPES[kind]), cudnn.data_type.FLOAT
     graph = cudnn.pygraph(

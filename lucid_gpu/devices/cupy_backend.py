@@ -139,7 +139,7 @@ class CupyBackend:
     Raises
     ------
     RuntimeError
-        Where CuPy, the driver or a GPU is missing; the message says which and what mends it.
+        If CuPy, the driver or a GPU is missing; the message says which and what mends it.
     """
 
     type = "cuda"
@@ -214,15 +214,15 @@ class CupyBackend:
 
     def to_numpy(self, array: Any) -> Any:
         if capturing.on_gpu() is not None:
-            found = capturing.capturing()
-            assert found is not None
-            found.refuse("a copy to the CPU", "the host waits there for what a graph computes")
+            recorder = capturing.capturing()
+            assert recorder is not None
+            recorder.refuse("a copy to the CPU", "the host waits there for what a graph computes")
         try:
-            found = self.xp.asnumpy(array)
+            host = self.xp.asnumpy(array)
         except self.xp.cuda.runtime.CUDARuntimeError as error:  # most likely some kernel's
             raise explained(error) from error
         device_errors.check()
-        return found
+        return host
 
     def from_numpy(self, array: Any, where: device) -> Any:
         with on_gpu(self.xp.cuda, where.index):
@@ -233,16 +233,16 @@ class CupyBackend:
         capture = capturing.on_gpu()
         if capture is None:
             return self.xp.asarray(array)
-        found = capturing.capturing()
-        assert found is not None
+        recorder = capturing.capturing()
+        assert recorder is not None
         if capturing.is_computed(data):
-            found.refuse("a copy to the GPU", "it comes from what the CPU computes or was given")
-        found.pause()  # it is copied now, not by each replay
+            recorder.refuse("a copy to the GPU", "it comes from what the CPU computes or was given")
+        recorder.pause()  # it is copied now, not by each replay
         try:
             made = self.xp.asarray(array)
             capture.hold(made)
         finally:
-            found.go_on()
+            recorder.go_on()
         return made
 
     def item(self, array: Any) -> Any:

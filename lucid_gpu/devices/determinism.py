@@ -17,7 +17,7 @@ _mode = 0
 def use_deterministic_algorithms(mode: builtins.bool, *, warn_only: builtins.bool = False) -> None:
     """Ask for ops that give the same bits for the same input, which they do anyway.
 
-    TypeError for a ``mode`` that is no bool.
+    TypeError for a ``mode`` that is not a bool.
     """
     if not isinstance(mode, builtins.bool):
         raise TypeError(

@@ -28,11 +28,11 @@ class DeviceError:
 
     def address(self, backend: Any) -> int:
         """Where kernels of a backend write the record."""
-        found = self._records.get(backend.type)
-        if found is None:
-            found = self._records[backend.type] = backend.host_record(4)
-            found[0][...] = 0
-        return found[1]
+        record = self._records.get(backend.type)
+        if record is None:
+            record = self._records[backend.type] = backend.host_record(4)
+            record[0][...] = 0
+        return record[1]
 
     def check(self) -> None:
         """Raise the error, if one was noted; once."""

@@ -86,8 +86,8 @@ _to_versioned, _to_tensor = _pointer_to(_Versioned), _pointer_to(_DLTensor)
 def _inside(capsule: Any) -> tuple[_DLTensor, _Managed | None]:
     """The tensor in a capsule, and what says more of it in a versioned one."""
     if _is_valid(capsule, b"dltensor_versioned"):
-        found = _to_versioned(capsule, b"dltensor_versioned").contents
-        return found.tensor, found.head
+        versioned = _to_versioned(capsule, b"dltensor_versioned").contents
+        return versioned.tensor, versioned.head
     if _is_valid(capsule, b"dltensor"):
         return _to_tensor(capsule, b"dltensor").contents, None
     raise RuntimeError(
@@ -116,7 +116,7 @@ def capsule_of(array: Any, copied: bool, **options: Any) -> Any:
     return capsule
 
 
-class Given:
+class Exporter:
     """What somebody gave to `from_dlpack`, as NumPy's and CuPy's own functions take it.
 
     Parameters
@@ -166,12 +166,12 @@ class Given:
             return self.source.__dlpack__(**options)
 
 
-def array_of(given: Given, xp: Any) -> Any:
+def array_of(exporter: Exporter, xp: Any) -> Any:
     """The array in what was given, by the array module of its device."""
-    array = xp.from_dlpack(given)
-    if given.unversioned and xp is np:
+    array = xp.from_dlpack(exporter)
+    if exporter.unversioned and xp is np:
         array = _writeable(array)
-    return array.view(bfloat16.numpy) if given.bfloat16 else array
+    return array.view(bfloat16.numpy) if exporter.bfloat16 else array
 
 
 def _writeable(array: Any) -> Any:
@@ -183,6 +183,6 @@ class _Memory:
     """The same memory, described as one that may be written."""
 
     def __init__(self, array: Any) -> None:
-        told = array.__array_interface__
+        interface = array.__array_interface__
         self.array = array
-        self.__array_interface__ = {**told, "data": (told["data"][0], False)}
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}

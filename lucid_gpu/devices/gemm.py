@@ -104,7 +104,7 @@ def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
     Raises
     ------
     RuntimeError
-        Where a dimension is longer than cuBLAS can be told.
+        If a dimension is longer than cuBLAS can be told.
     """
     if out.size == 0:
         return

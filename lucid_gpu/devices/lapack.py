@@ -54,22 +54,22 @@ def _functions(kind: str) -> Any:
         for suffix, integer in (("64_", np.int64), ("", np.int32)):
             names = [f"cblas_{letter}trsm", f"cblas_{letter}trsv"]
             names += [f"{letter}getrf_", f"{letter}getri_"]
-            found = [getattr(library, prefix + name + suffix, None) for name in names]
-            if None not in found:
-                return _declared(found, np.dtype(integer), kind)
+            functions = [getattr(library, prefix + name + suffix, None) for name in names]
+            if None not in functions:
+                return _declared(functions, np.dtype(integer), kind)
     return None
 
 
-def _declared(found: list[Any], integer: Any, kind: str) -> _Functions:
+def _declared(functions: list[Any], integer: Any, kind: str) -> _Functions:
     pointer, number = ctypes.c_void_p, np.ctypeslib.as_ctypes_type(integer)
     one: Any = np.ones(1, kind)
     scalar = {"f": ctypes.c_float, "d": ctypes.c_double}.get(kind, pointer)
-    trsm, trsv, getrf, getri = found
+    trsm, trsv, getrf, getri = functions
     flags = (ctypes.c_int,) * 4
     trsm.argtypes = (ctypes.c_int, *flags, number, number, scalar, *(pointer, number) * 2)
     trsv.argtypes = (*flags, number, *(pointer, number) * 2)
     getrf.argtypes, getri.argtypes = (pointer,) * 6, (pointer,) * 7
-    for function in found:
+    for function in functions:
         function.restype = None
     return _Functions(trsm, trsv, getrf, getri, integer, 1.0 if kind in "fd" else one)
 
@@ -82,8 +82,8 @@ def _works(kind: str) -> bool:
     matrix = np.array([[1, 2, 0], [3, 4, 1], [0.5, 0, 2]], kind)
     factors, pivots, numbers = factored(matrix)
     unit = np.eye(3, dtype=kind)
-    found = solved(factors, pivots, unit), inverted(factors, pivots)
-    return numbers == [0] and all(np.allclose(matrix @ f, unit, atol=1e-5) for f in found)
+    inverses = solved(factors, pivots, unit), inverted(factors, pivots)
+    return numbers == [0] and all(np.allclose(matrix @ f, unit, atol=1e-5) for f in inverses)
 
 
 def usable(array: Any) -> bool:
@@ -100,16 +100,16 @@ def usable(array: Any) -> bool:
 def triangle_of(matrix: Any) -> Triangle | None:
     """The triangle that holds all of a matrix without zeros on its diagonal, if one does."""
     if matrix[0, -1] == 0:
-        found = Triangle(upper=False)
+        triangle = Triangle(upper=False)
     elif matrix[-1, 0] == 0:
-        found, matrix = Triangle(upper=True), matrix.T
+        triangle, matrix = Triangle(upper=True), matrix.T
     else:
         return None
     for i in range(0, len(matrix), BLOCK):
         rows = matrix[i : i + BLOCK]
         if rows[:, i + BLOCK :].any() or (rows[:, i : i + BLOCK] != 0)[_above(len(rows))].any():
             return None
-    return found if matrix.diagonal().all() else None
+    return triangle if matrix.diagonal().all() else None
 
 
 @functools.cache
@@ -133,15 +133,15 @@ def divide(A: Any, B: Any, kept: Triangle, adjoint: bool = False, right: bool = 
     elif along != item or down < n * item:
         A = np.ascontiguousarray(A)
     part = _UPPER if upper else _LOWER, how, _UNIT if kept.unit else _GENERAL
-    given = address(A), max(A.strides[0] // item, n)
+    operand = address(A), max(A.strides[0] // item, n)
     result = address(B), max(B.strides[0] // item, B.shape[1])
     if B.shape[1] == 1 and not right:
-        functions.trsv(_ROW_MAJOR, *part, n, *given, *result)
+        functions.trsv(_ROW_MAJOR, *part, n, *operand, *result)
         return
     one, side = functions.one, _RIGHT if right else _LEFT
     on_few_threads(
         n * B.size // 2, functions.trsm, _ROW_MAJOR, side, *part, *B.shape,
-        one if B.dtype.kind == "f" else address(one), *given, *result,
+        one if B.dtype.kind == "f" else address(one), *operand, *result,
     )  # fmt: skip
 
 
@@ -237,11 +237,11 @@ def divided(A: Any, B: Any, kept: Triangle, adjoint: bool = False) -> Any:
     return X
 
 
-def spoilt(found: Any, numbers: list[int]) -> bool:
+def spoilt(results: Any, numbers: list[int]) -> bool:
     """Write NaN over results of singular matrices, if there are any."""
     wrong = [i for i, number in enumerate(numbers) if number]
     if wrong:
-        each(found)[wrong] = np.nan
+        each(results)[wrong] = np.nan
     return bool(wrong)
 
 
@@ -269,7 +269,7 @@ def _parity(factors: Any, pivots: Any) -> Any:
 
 def inverted(factors: Any, pivots: Any) -> Any:
     """Inverses by the factors of each matrix."""
-    found = factors.copy()
-    for matrix, places in zip(each(found), each(pivots, 1), strict=True):
+    inverses = factors.copy()
+    for matrix, places in zip(each(inverses), each(pivots, 1), strict=True):
         _invert(matrix, places)
-    return found
+    return inverses

@@ -32,16 +32,16 @@ def call(name: str, where: device, *arrays: Any, **options: Any) -> Any:
     Raises
     ------
     numpy.linalg.LinAlgError
-        Where the library gave up, for one matrix of the batch or all.
+        If the library gave up, for one matrix of the batch or all.
     """
     if all(a.size for a in arrays):
         return backend(where).library("linalg", name, where, *arrays, **options)
     # libraries of GPUs refuse matrices of nothing, or give them other shapes
     host = [np.empty(a.shape, a.dtype) for a in arrays]
-    found = backend(CPU).library("linalg", name, CPU, *host, **options)
-    if isinstance(found, tuple):
-        return tuple([backend(where).from_numpy(f, where) for f in found])
-    return backend(where).from_numpy(np.asarray(found), where)
+    result = backend(CPU).library("linalg", name, CPU, *host, **options)
+    if isinstance(result, tuple):
+        return tuple([backend(where).from_numpy(f, where) for f in result])
+    return backend(where).from_numpy(np.asarray(result), where)
 
 
 def each(
@@ -77,8 +77,8 @@ def inverted(where: device, array: Any) -> tuple[Any, list[int] | None]:
     if not lapack.usable(array):
         return each("inv", where, zero_pivot, array)
     factors, pivots, numbers = lapack.factored(array)
-    found = lapack.inverted(factors, pivots)
-    return found, numbers if lapack.spoilt(found, numbers) else None
+    inverses = lapack.inverted(factors, pivots)
+    return inverses, numbers if lapack.spoilt(inverses, numbers) else None
 
 
 def cholesky_gradient(where: device, L: Any, g: Any) -> Any:
@@ -89,17 +89,17 @@ def cholesky_gradient(where: device, L: Any, g: Any) -> Any:
     Of ``g`` the lower triangle is read.
     """
     xp = backend(where).xp
-    found = xp.empty(L.shape, L.dtype)
+    gradient = xp.empty(L.shape, L.dtype)
     if not lapack.usable(L):
         leaf = SMALL if xp is np else LAUNCHED
-        _write_cholesky_gradient(xp, L, g, found, leaf, functools.partial(_by_inverse, where))
-        return found
-    for matrices in zip(*map(lapack.each, (L, g, found)), strict=True):
+        _write_cholesky_gradient(xp, L, g, gradient, leaf, functools.partial(_by_inverse, where))
+        return gradient
+    for matrices in zip(*map(lapack.each, (L, g, gradient)), strict=True):
         half = L.shape[-1] // 2
         on_few_threads(
             half**3, _write_cholesky_gradient, np, *matrices, SMALL, lapack.right_divisor
         )
-    return found
+    return gradient
 
 
 def _triangle(xp: Any, n: int, real: Any) -> tuple[Any, Any]:
@@ -115,7 +115,7 @@ def _by_inverse(where: device, L: Any) -> Callable[[Any], Any]:
     return lambda X: X @ inverse
 
 
-def _write_cholesky_gradient(xp: Any, L: Any, g: Any, found: Any, leaf: int, over: Any) -> None:
+def _write_cholesky_gradient(xp: Any, L: Any, g: Any, out: Any, leaf: int, over: Any) -> None:
     """``over(L)`` gives a function that multiplies by the inverse of L from the right."""
     n = L.shape[-1]
     if n <= leaf:
@@ -123,17 +123,17 @@ def _write_cholesky_gradient(xp: Any, L: Any, g: Any, found: Any, leaf: int, ove
             _kept_triangle(n, L.real.dtype) if xp is np else _triangle(xp, n, L.real.dtype)
         )
         inner, divide = xp.where(kept, adjoint(L) @ g, 0), over(L)
-        found[...] = divide(adjoint(divide((inner + adjoint(inner)) * weights)))
+        out[...] = divide(adjoint(divide((inner + adjoint(inner)) * weights)))
         return
     first, last = slice(None, n // 2), slice(n // 2, None)
     here, below = (..., first, first), (..., last, first)
     rest = (..., last, last)
-    _write_cholesky_gradient(xp, L[rest], g[rest], found[rest], leaf, over)
-    cotangent = over(L[here])(g[below] - 2 * (found[rest] @ L[below]))
-    found[below] = cotangent / 2
-    found[..., first, last] = adjoint(found[below])
+    _write_cholesky_gradient(xp, L[rest], g[rest], out[rest], leaf, over)
+    cotangent = over(L[here])(g[below] - 2 * (out[rest] @ L[below]))
+    out[below] = cotangent / 2
+    out[..., first, last] = adjoint(out[below])
     inner = g[here] - adjoint(cotangent) @ L[below]
-    _write_cholesky_gradient(xp, L[here], inner, found[here], leaf, over)
+    _write_cholesky_gradient(xp, L[here], inner, out[here], leaf, over)
 
 
 def adjoint(x: Any) -> Any:
@@ -181,11 +181,11 @@ def lower_inverse(where: device, array: Any) -> Any:
     if n <= SMALL:
         return xp.tril(call("inv", where, array))
     first, last = slice(None, n // 2), slice(n // 2, None)
-    found = xp.zeros_like(array)
-    a = found[..., first, first] = lower_inverse(where, array[..., first, first])
-    c = found[..., last, last] = lower_inverse(where, array[..., last, last])
-    found[..., last, first] = -(c @ array[..., last, first] @ a)
-    return found
+    inverse = xp.zeros_like(array)
+    a = inverse[..., first, first] = lower_inverse(where, array[..., first, first])
+    c = inverse[..., last, last] = lower_inverse(where, array[..., last, last])
+    inverse[..., last, first] = -(c @ array[..., last, first] @ a)
+    return inverse
 
 
 def zero_pivot(matrix: Any) -> int:

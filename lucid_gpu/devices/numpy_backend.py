@@ -46,8 +46,8 @@ class NumpyBackend:
         try:
             return address(array)
         except TypeError:  # a subclass of NumPy's arrays
-            place: int = array.__array_interface__["data"][0]
-            return place
+            pointer: int = array.__array_interface__["data"][0]
+            return pointer
 
     def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
         copy, call = np.ascontiguousarray, capturing.call

@@ -82,18 +82,18 @@ def _leading_of_rows(rows: Any, k: int, largest: bool) -> Any:
     cut = n // groups * groups
     best: Any = np.maximum if largest else np.minimum
     tops = best.reduce(rows[:, :cut].reshape(count, -1, groups), 1)
-    place = groups - k if largest else k - 1
-    edge = np.partition(tops, place, 1)[:, place : place + 1]
+    rank = groups - k if largest else k - 1
+    edge = np.partition(tops, rank, 1)[:, rank : rank + 1]
     among = rows >= edge if largest else rows <= edge
     if rows.dtype.kind == "f" and (np.isnan(tops).any() or np.isnan(rows[:, cut:]).any()):
         return None  # which come last when sorted
-    found = np.flatnonzero(among)
-    row = found // n
-    values = rows.reshape(-1)[found]
+    candidates = np.flatnonzero(among)
+    row = candidates // n
+    values = rows.reshape(-1)[candidates]
     ends = np.searchsorted(row, np.arange(count + 1))
     if largest:  # as sorting in descending order: backwards
-        order = len(found) - 1 - np.lexsort((values[::-1], -row[::-1]))
+        order = len(candidates) - 1 - np.lexsort((values[::-1], -row[::-1]))
         order = order[::-1]
     else:
         order = np.lexsort((values, row))
-    return found[order[ends[:-1, None] + np.arange(k)]] - np.arange(count)[:, None] * n
+    return candidates[order[ends[:-1, None] + np.arange(k)]] - np.arange(count)[:, None] * n

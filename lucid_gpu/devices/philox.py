@@ -153,15 +153,15 @@ def words_at(seed: int, offset: int, index: Any, each: int = 1) -> Any:
     if flat.size and (flat[1:] - flat[:-1] == 1).all():  # neighbours share a block
         low, high = int(flat[0]) * each, (int(flat[-1]) + 1) * each
         number = np.arange(low // 4, -(-high // 4), dtype=np.uint64)
-        found = scramble((number & _LOW, number >> _HALF, *half), seed, number.size).reshape(-1)
-        found = found[low % 4 : low % 4 + high - low]
+        drawn = scramble((number & _LOW, number >> _HALF, *half), seed, number.size).reshape(-1)
+        drawn = drawn[low % 4 : low % 4 + high - low]
     else:
         first = flat * np.uint64(each)
         number = first >> np.uint64(2)
-        found = scramble((number & _LOW, number >> _HALF, *half), seed, number.size)
+        drawn = scramble((number & _LOW, number >> _HALF, *half), seed, number.size)
         lanes = (first & np.uint64(3)).astype(np.intp)[:, None] + np.arange(each)
-        found = np.take_along_axis(found, lanes, 1)
-    return found.reshape(*index.shape, each)
+        drawn = np.take_along_axis(drawn, lanes, 1)
+    return drawn.reshape(*index.shape, each)
 
 
 def bits_at(seed: int, offset: int, index: Any, size: int) -> Any:

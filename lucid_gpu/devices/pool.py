@@ -66,7 +66,7 @@ class Pool:
         Raises
         ------
         MemoryError
-            Where the memory is not to be had; buffers kept for reuse are given back first.
+            If the memory is not to be had; buffers kept for reuse are given back first.
         """
         nbytes = storage.itemsize
         for extent in shape:

@@ -33,7 +33,7 @@ class MatmulPrecision:
     RuntimeError, TypeError
         For a value that is no such setting.
     AttributeError
-        For a name that is none.
+        For an unknown name.
     """
 
     __slots__ = ("_level", *_FLAGS)

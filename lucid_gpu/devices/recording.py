@@ -236,8 +236,8 @@ class Recording:
     @cached_property
     def length(self) -> int:
         """The elements of each call, where all run along lines of one length, else 0."""
-        found = {s.arguments[-1].shape for s in (*self.before, *self.steps, *self.after)}
-        return min(found)[0] if len(found) == 1 and len(min(found)) == 1 else 0
+        shapes = {s.arguments[-1].shape for s in (*self.before, *self.steps, *self.after)}
+        return min(shapes)[0] if len(shapes) == 1 and len(min(shapes)) == 1 else 0
 
     def run(self, addresses: Sequence[int], repeats: int, groups: int = 1, rest: int = 0) -> None:
         """Run on the operands at these addresses, and on the memory after them.
@@ -569,7 +569,7 @@ class _Calls:
         return view
 
     def _call(self, step: _Step, arrays: Sequence[Any]) -> None:
-        """A step as one call of NumPy, or one a row: where rows build on earlier ones."""
+        """A step as one call of NumPy, or one for each row: where rows build on earlier ones."""
         ufunc, arguments = step.ufunc, step.arguments
         mask: Any = True
         out = arguments[-1]

@@ -63,5 +63,5 @@ def product(
         return backend(where).xp.zeros((shape[0], dense.shape[1]), d.numpy)
     if wide.kind not in _MULTIPLIED[where.type]:
         return None
-    found = library.coo_matrix((values, (rows, columns)), shape=shape) @ dense
-    return found.astype(d.numpy, copy=False)
+    result = library.coo_matrix((values, (rows, columns)), shape=shape) @ dense
+    return result.astype(d.numpy, copy=False)

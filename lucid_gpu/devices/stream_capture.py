@@ -223,21 +223,21 @@ class _Blas:
 
     def handle(self, index: int) -> int:
         """The current GPU's handle for captures, of which there is one at a time."""
-        found = self._handles.get(index)
-        if found is None:
+        handle = self._handles.get(index)
+        if handle is None:
             made = ctypes.c_void_p()
             _must("cublasCreate", self.library.cublasCreate_v2(ctypes.byref(made)))
             assert made.value is not None
-            found = self._handles[index] = made.value
-        return found
+            handle = self._handles[index] = made.value
+        return handle
 
     def multiply(
         self, handle: int, stream: int, workspace: Any, name: str, arguments: Any, mode: int
     ) -> None:
         """A product on a stream, with a workspace that stays the graph's."""
         _must("cublasSetStream", self.library.cublasSetStream_v2(handle, stream))
-        place, size = workspace.data.ptr, workspace.nbytes
-        _must("cublasSetWorkspace", self.library.cublasSetWorkspace_v2(handle, place, size))
+        pointer, size = workspace.data.ptr, workspace.nbytes
+        _must("cublasSetWorkspace", self.library.cublasSetWorkspace_v2(handle, pointer, size))
         _must("cublasSetMathMode", self.library.cublasSetMathMode(handle, mode))
         _must(f"cublas{name}", self.functions[name](handle, *arguments))
 

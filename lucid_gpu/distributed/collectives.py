@@ -213,54 +213,78 @@ def _begun(
 def all_reduce(
     tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Combine a tensor of all ranks, in place on each.
+    """Combine a tensor of all ranks, in place on each rank.
 
     Parameters
     ----------
-    tensor : Tensor
-        Of one shape and dtype on all ranks.
+    tensor : Tensor, any shape
+        Of the same shape and dtype on all ranks.
     op : ReduceOp
     group : ProcessGroup, optional
-        The default group by default.
+        By default the default group.
     async_op : bool
-        Return at once.
+        Return immediately; the result is complete after `Work.wait`.
 
     Returns
     -------
     Work or None
-        With ``async_op``, what `Work.wait` waits for.
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError, RuntimeError
+        For an ``op`` that is unknown or not defined for the dtype, and for a tensor whose elements
+        share memory, as those of an expanded one do.
     """
-    found = groups.resolved(group, "all_reduce")
+    pg = groups.resolved(group, "all_reduce")
     _check_tensor(tensor, "tensor")
-    if found is None:
+    if pg is None:
         return None
     op = check_op("all_reduce", op, tensor.dtype)
     _check_written([tensor], "all_reduce")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     array, finish = _written(tensor, "all_reduce", where)
     done = engine.all_reduce(array, op)
-    call = found.call("all_reduce", tensor, op, size=tensor.numel())
-    return _begun(call, found, done, [tensor], finish, async_op)
+    call = pg.call("all_reduce", tensor, op, size=tensor.numel())
+    return _begun(call, pg, done, [tensor], finish, async_op)
 
 
 def all_reduce_coalesced(
     tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Any:
-    """Combine each of several tensors of one dtype in one operation; a future with ``async_op``."""
-    found = groups.resolved(group, "all_reduce_coalesced")
+    """Combine each of several tensors in one operation, in place on each rank.
+
+    Parameters
+    ----------
+    tensors : Tensor or list of Tensor, any shapes
+        Of one dtype; of the same shapes on all ranks.
+    op : ReduceOp
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return a future immediately.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        For tensors of different dtypes; see also `all_reduce`.
+    """
+    pg = groups.resolved(group, "all_reduce_coalesced")
     tensors = [tensors] if isinstance(tensors, Tensor) else tensors
     _check_list(tensors, "tensors")
     _check_types(*tensors)
-    if found is None or not tensors:
+    if pg is None or not tensors:
         return None
     op = check_op("all_reduce", op, tensors[0].dtype)
     _check_written(tensors, "all_reduce_coalesced")
-    engine, where = found.engine_of(tensors[0].device)
+    engine, where = pg.engine_of(tensors[0].device)
     flat = joined(tensors, where)
     done = engine.all_reduce(flat, op)
-    call = found.call("all_reduce_coalesced", tensors[0], op, size=flat.size)
+    call = pg.call("all_reduce_coalesced", tensors[0], op, size=flat.size)
     finish = partial(_put_parts, tensors, flat, where)
-    work = _begun(call, found, done, tensors, finish, async_op)
+    work = _begun(call, pg, done, tensors, finish, async_op)
     return None if work is None else work.get_future()
 
 
@@ -271,23 +295,49 @@ def broadcast(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
-    """Give all ranks the tensor of rank ``src``, or of rank ``group_src`` of the group."""
-    found = groups.resolved(group, "broadcast")
+    """Copy the tensor of one rank to all ranks, in place.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+        Read on rank ``src``, written on all others; of the same shape and dtype on all ranks.
+    src : int, optional
+        A rank of the default group.
+    group_src : int, optional
+        A rank of ``group``, instead of ``src``.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError
+        Unless exactly one of ``src`` and ``group_src`` is given, and names a rank of the group.
+    """
+    pg = groups.resolved(group, "broadcast")
     _check_tensor(tensor, "tensor")
-    if found is None:
+    if pg is None:
         return None
-    root = group_rank_of(found, src, group_src)
-    mine = root == found.rank()
+    root = group_rank_of(pg, src, group_src)
+    mine = root == pg.rank()
     if not mine:
         _check_written([tensor], "broadcast")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     if mine:
         array, finish = _read(tensor, where), None
     else:
         array, finish = _written(tensor, "broadcast", where, False)
     done = engine.broadcast(array, root)
-    call = found.call("broadcast", tensor, None, root, tensor.numel())
-    return _begun(call, found, done, [tensor], finish, async_op)
+    call = pg.call("broadcast", tensor, None, root, tensor.numel())
+    return _begun(call, pg, done, [tensor], finish, async_op)
 
 
 def reduce(
@@ -298,61 +348,134 @@ def reduce(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Combine a tensor of all ranks, in place on rank ``dst``; the others keep theirs."""
-    found = groups.resolved(group, "reduce")
+    """Combine a tensor of all ranks, in place on one rank; the others keep theirs.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+        Of the same shape and dtype on all ranks.
+    dst : int, optional
+        A rank of the default group.
+    op : ReduceOp
+    group_dst : int, optional
+        A rank of ``group``, instead of ``dst``.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError, RuntimeError
+        For another number than one of ``dst`` and ``group_dst``, and see `all_reduce`.
+    """
+    pg = groups.resolved(group, "reduce")
     _check_tensor(tensor, "tensor")
-    if found is None:
+    if pg is None:
         return None
-    root = group_rank_of(found, dst, group_dst)
+    root = group_rank_of(pg, dst, group_dst)
     op = check_op("reduce", op, tensor.dtype)
-    mine = root == found.rank()
+    mine = root == pg.rank()
     if mine:
         _check_written([tensor], "reduce")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     array, finish = _written(tensor, "reduce", where) if mine else (_read(tensor, where), None)
     done = engine.reduce(array, op, root)
-    call = found.call("reduce", tensor, op, root, tensor.numel())
-    return _begun(call, found, done, [tensor], finish, async_op)
+    call = pg.call("reduce", tensor, op, root, tensor.numel())
+    return _begun(call, pg, done, [tensor], finish, async_op)
 
 
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Write the tensors of all ranks to a list of tensors, one for each."""
-    found = groups.resolved(group, "all_gather")
+    """Write the tensors of all ranks to a list of tensors, one for each rank.
+
+    Parameters
+    ----------
+    tensor_list : list of Tensor
+        Written; each with as many elements as ``tensor``, and of its dtype.
+    tensor : Tensor, any shape
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, or lists of tensors, and for sparse tensors.
+    ValueError
+        For another number of tensors than of ranks, or other dtypes or numbers of elements.
+    """
+    pg = groups.resolved(group, "all_gather")
     _check_list(tensor_list, "tensor_list")
     _check_tensor(tensor, "tensor")
     _check_types(tensor, *tensor_list)
-    if found is None:
+    if pg is None:
         return None
-    _check_parts("all_gather", tensor_list, tensor, found.size())
+    _check_parts("all_gather", tensor_list, tensor, pg.size())
     _check_written(tensor_list, "all_gather")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     array = _read(tensor, where)
-    into = _room(array.size * found.size(), tensor, where)
+    into = _room(array.size * pg.size(), tensor, where)
     done = engine.all_gather(into, array)
-    call = found.call("all_gather", tensor, size=tensor.numel())
+    call = pg.call("all_gather", tensor, size=tensor.numel())
     finish = partial(_put_parts, tensor_list, into, where)
-    return _begun(call, found, done, tensor_list, finish, async_op)
+    return _begun(call, pg, done, tensor_list, finish, async_op)
 
 
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Write the tensors of all ranks to one tensor, one after the other."""
-    found = groups.resolved(group, "all_gather_into_tensor")
+    """Write the tensors of all ranks to one tensor, one after the other.
+
+    Parameters
+    ----------
+    output_tensor : Tensor
+        Written; with as many elements as the tensors of all ranks together.
+    input_tensor : Tensor, any shape
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError
+        For another number of elements, or another dtype.
+    """
+    pg = groups.resolved(group, "all_gather_into_tensor")
     _check_tensor(input_tensor, "input_tensor")
     _check_tensor(output_tensor, "output_tensor")
     _check_types(input_tensor, output_tensor)
-    if found is None:
+    if pg is None:
         return None
-    _check_sizes("all_gather_into_tensor", output_tensor, input_tensor, found.size())
+    _check_sizes("all_gather_into_tensor", output_tensor, input_tensor, pg.size())
     _check_written([output_tensor], "all_gather_into_tensor")
-    engine, where = found.engine_of(output_tensor.device)
+    engine, where = pg.engine_of(output_tensor.device)
     into, finish = _written(output_tensor, "all_gather_into_tensor", where, False)
     done = engine.all_gather(into, _apart(_read(input_tensor, where), into, where))
-    call = found.call("all_gather_into_tensor", input_tensor, size=input_tensor.numel())
-    return _begun(call, found, done, [output_tensor], finish, async_op)
+    call = pg.call("all_gather_into_tensor", input_tensor, size=input_tensor.numel())
+    return _begun(call, pg, done, [output_tensor], finish, async_op)
 
 
 def _check_sizes(name: str, whole: Tensor, part: Tensor, size: int) -> None:
@@ -374,30 +497,58 @@ def gather(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Write the tensors of all ranks to a list on rank ``dst`` (0); the others pass no list."""
-    found = groups.resolved(group, "gather")
+    """Write the tensors of all ranks to a list of tensors on one rank.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+    gather_list : list of Tensor, optional
+        Written; on rank ``dst`` one tensor for each rank, with as many elements as ``tensor``. Not
+        given on the others.
+    dst : int, optional
+        A rank of the default group; 0 by default.
+    group_dst : int, optional
+        A rank of ``group``, instead of ``dst``.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, or lists of tensors, and for sparse tensors.
+    ValueError
+        For a list on another rank, none on ``dst``, or tensors that do not match.
+    """
+    pg = groups.resolved(group, "gather")
     _check_tensor(tensor, "tensor")
     parts = gather_list or []
     _check_list(parts, "gather_list")
     _check_types(tensor, *parts)
-    if found is None:
+    if pg is None:
         return None
-    root = group_rank_of(found, dst, group_dst, 0)
-    mine = root == found.rank()
+    root = group_rank_of(pg, dst, group_dst, 0)
+    mine = root == pg.rank()
     if mine and not parts:
         raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
     if parts and not mine:
         raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     array, into = _read(tensor, where), None
     if mine:
-        _check_parts("gather", parts, tensor, found.size())
+        _check_parts("gather", parts, tensor, pg.size())
         _check_written(parts, "gather")
-        into = _room(array.size * found.size(), tensor, where)
+        into = _room(array.size * pg.size(), tensor, where)
     done = engine.gather(into, array, root)
     finish = partial(_put_parts, parts, into, where) if mine else None
-    call = found.call("gather", tensor, None, root, tensor.numel())
-    return _begun(call, found, done, parts, finish, async_op)
+    call = pg.call("gather", tensor, None, root, tensor.numel())
+    return _begun(call, pg, done, parts, finish, async_op)
 
 
 def scatter(
@@ -408,29 +559,58 @@ def scatter(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
-    """Deal a list of tensors out that rank ``src`` (0) has; the others pass no list."""
-    found = groups.resolved(group, "scatter")
+    """Send each rank one tensor of a list on one rank.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+        Written.
+    scatter_list : list of Tensor, optional
+        On rank ``src`` one tensor for each rank, with as many elements as ``tensor``. Not given on
+        the others.
+    src : int, optional
+        A rank of the default group; 0 by default.
+    group_src : int, optional
+        A rank of ``group``, instead of ``src``.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, or lists of tensors, and for sparse tensors.
+    ValueError
+        For a list on another rank, none on ``src``, or tensors that do not match.
+    """
+    pg = groups.resolved(group, "scatter")
     _check_tensor(tensor, "tensor")
     parts = scatter_list or []
     _check_list(parts, "scatter_list")
     _check_types(tensor, *parts)
-    if found is None:
+    if pg is None:
         return None
-    root = group_rank_of(found, src, group_src, 0)
-    mine = root == found.rank()
+    root = group_rank_of(pg, src, group_src, 0)
+    mine = root == pg.rank()
     if mine and not parts:
         raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
     if parts and not mine:
         raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
     _check_written([tensor], "scatter")
     if mine:
-        _check_parts("scatter", parts, tensor, found.size())
-    engine, where = found.engine_of(tensor.device)
+        _check_parts("scatter", parts, tensor, pg.size())
+    engine, where = pg.engine_of(tensor.device)
     whole = joined(parts, where) if mine else None
     into, finish = _written(tensor, "scatter", where, False)
     done = engine.scatter(into, whole, root)
-    call = found.call("scatter", tensor, None, root, tensor.numel())
-    return _begun(call, found, done, [tensor], finish, async_op)
+    call = pg.call("scatter", tensor, None, root, tensor.numel())
+    return _begun(call, pg, done, [tensor], finish, async_op)
 
 
 def reduce_scatter(
@@ -440,29 +620,79 @@ def reduce_scatter(
     group: Any = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Combine a list of tensors of all ranks; each rank gets the one of its number."""
-    found = groups.resolved(group, "reduce_scatter")
+    """Combine the lists of all ranks; each rank receives the combined tensor of its own number.
+
+    Parameters
+    ----------
+    output : Tensor, any shape
+        Written.
+    input_list : list of Tensor
+        One tensor for each rank, with as many elements as ``output`` and of its dtype.
+    op : ReduceOp
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, or lists of tensors, and for sparse tensors.
+    ValueError, RuntimeError
+        For tensors that do not match, and see `all_reduce`.
+    """
+    pg = groups.resolved(group, "reduce_scatter")
     _check_tensor(output, "output")
     _check_list(input_list, "input_list")
     _check_types(output, *input_list)
-    if found is None:
+    if pg is None:
         return None
-    _check_parts("reduce_scatter", input_list, output, found.size())
-    return _reduce_scatter("reduce_scatter", output, joined, input_list, op, found, async_op)
+    _check_parts("reduce_scatter", input_list, output, pg.size())
+    return _reduce_scatter("reduce_scatter", output, joined, input_list, op, pg, async_op)
 
 
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Combine a tensor of all ranks; each rank gets its part."""
-    found = groups.resolved(group, "reduce_scatter_tensor")
+    """Combine the tensors of all ranks; each rank receives one part of the result.
+
+    Parameters
+    ----------
+    output : Tensor, any shape
+        Written.
+    input : Tensor
+        With as many elements as the outputs of all ranks together, and of their dtype.
+    op : ReduceOp
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError, RuntimeError
+        For tensors that do not match, and see `all_reduce`.
+    """
+    pg = groups.resolved(group, "reduce_scatter_tensor")
     _check_tensor(output, "output")
     _check_tensor(input, "input")
     _check_types(output, input)
-    if found is None:
+    if pg is None:
         return None
-    _check_sizes("reduce_scatter_tensor", input, output, found.size())
-    return _reduce_scatter("reduce_scatter_tensor", output, _read, input, op, found, async_op)
+    _check_sizes("reduce_scatter_tensor", input, output, pg.size())
+    return _reduce_scatter("reduce_scatter_tensor", output, _read, input, op, pg, async_op)
 
 
 reduce_scatter_single = reduce_scatter_tensor
@@ -472,7 +702,7 @@ def _reduce_scatter(
     name: str,
     output: Tensor,
     read: Callable[[Any, device], Any],
-    given: Any,
+    source: Any,
     op: Any,
     group: ProcessGroup,
     async_op: bool,
@@ -480,7 +710,7 @@ def _reduce_scatter(
     op = check_op("reduce_scatter", op, output.dtype)
     _check_written([output], name)
     engine, where = group.engine_of(output.device)
-    whole = read(given, where).reshape(-1)
+    whole = read(source, where).reshape(-1)
     into, finish = _written(output, name, where, False)
     done = engine.reduce_scatter(into, _apart(whole, into, where), op)
     call = group.call(name, output, op, size=output.numel())
@@ -495,22 +725,47 @@ def all_to_all_single(
     group: Any = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Send each rank its part of ``input``; parts are rows, as many for each by default."""
-    found = groups.resolved(group, "all_to_all_single")
+    """Send each rank some rows of a tensor, and receive rows from each.
+
+    Parameters
+    ----------
+    output : Tensor, shape (rows received, ...)
+        Written.
+    input : Tensor, shape (rows sent, ...)
+    output_split_sizes, input_split_sizes : sequence of int, optional
+        The number of rows for each rank; by default the same for all.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, and for sparse tensors.
+    ValueError, RuntimeError
+        For tensors of different dtypes, and numbers of rows that do not match the tensors.
+    """
+    pg = groups.resolved(group, "all_to_all_single")
     _check_tensor(output, "output")
     _check_tensor(input, "input")
     _check_types(output, input)
-    if found is None:
+    if pg is None:
         return None
-    receives = _splits(output, output_split_sizes, found.size())
-    sends = _splits(input, input_split_sizes, found.size())
+    receives = _splits(output, output_split_sizes, pg.size())
+    sends = _splits(input, input_split_sizes, pg.size())
     _check_written([output], "all_to_all_single")
-    engine, where = found.engine_of(output.device)
+    engine, where = pg.engine_of(output.device)
     into, finish = _written(output, "all_to_all_single", where, False)
     array = _apart(_read(input, where).reshape(-1), into, where)
     done = engine.all_to_all(into, array, receives, sends)
-    call = found.call("all_to_all_single", output)
-    return _begun(call, found, done, [output], finish, async_op)
+    call = pg.call("all_to_all_single", output)
+    return _begun(call, pg, done, [output], finish, async_op)
 
 
 def _splits(tensor: Tensor, rows: Sequence[int] | None, size: int) -> list[int]:
@@ -534,28 +789,52 @@ def all_to_all(
     group: Any = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Send each rank the tensor of its number, and collect what the ranks sent."""
-    found = groups.resolved(group, "all_to_all")
+    """Send one tensor to each rank, and receive one from each.
+
+    Parameters
+    ----------
+    output_tensor_list : list of Tensor
+        Written; element ``i`` has as many elements as the tensor that rank ``i`` sends.
+    input_tensor_list : list of Tensor, any shapes
+        Element ``i`` is sent to rank ``i``.
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; the result is complete after `Work.wait`.
+
+    Returns
+    -------
+    Work or None
+        A handle with ``async_op``, else None. None also if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For arguments that are not tensors, or lists of tensors, and for sparse tensors.
+    ValueError
+        For other numbers of tensors than of ranks, and tensors of different dtypes.
+    """
+    pg = groups.resolved(group, "all_to_all")
     _check_list(output_tensor_list, "output_tensor_list")
     _check_list(input_tensor_list, "input_tensor_list")
     _check_types(*output_tensor_list, *input_tensor_list)
-    if found is None:
+    if pg is None:
         return None
     for tensors in (output_tensor_list, input_tensor_list):
-        if len(tensors) != found.size():
+        if len(tensors) != pg.size():
             raise ValueError(
-                f"all_to_all: needs a tensor for each of {found.size()} ranks, got {len(tensors)}"
+                f"all_to_all: needs a tensor for each of {pg.size()} ranks, got {len(tensors)}"
             )
     _check_written(output_tensor_list, "all_to_all")
     receives = [tensor.numel() for tensor in output_tensor_list]
     sends = [tensor.numel() for tensor in input_tensor_list]
-    engine, where = found.engine_of(output_tensor_list[0].device)
+    engine, where = pg.engine_of(output_tensor_list[0].device)
     array = joined(input_tensor_list, where)
     into = _room(sum(receives), output_tensor_list[0], where)
     done = engine.all_to_all(into, array, receives, sends)
-    call = found.call("all_to_all", input_tensor_list[0])
+    call = pg.call("all_to_all", input_tensor_list[0])
     finish = partial(_put_parts, output_tensor_list, into, where)
-    return _begun(call, found, done, output_tensor_list, finish, async_op)
+    return _begun(call, pg, done, output_tensor_list, finish, async_op)
 
 
 def barrier(
@@ -564,15 +843,24 @@ def barrier(
     device_ids: Any = None,
     timeout: timedelta | None = None,
 ) -> Work | None:
-    """Wait until all ranks have called this, with NCCL until their GPUs come to it too.
+    """Wait until all ranks have called this; with NCCL also for the work queued on their GPUs.
 
-    ``device_ids`` lists the GPU for NCCL, the current one by default.
+    Parameters
+    ----------
+    group : ProcessGroup, optional
+        By default the default group.
+    async_op : bool
+        Return immediately; all ranks have called it after `Work.wait`.
+    device_ids : list of int, optional
+        The GPU for NCCL; by default the current one.
+    timeout : timedelta, optional
+        By default that of the group.
     """
-    found = groups.resolved(group, "barrier")
-    if found is None:
+    pg = groups.resolved(group, "barrier")
+    if pg is None:
         return None
-    done = _barrier(found, device_ids)
-    return _begun(found.call("barrier"), found, done, async_op=async_op, timeout=timeout)
+    done = _barrier(pg, device_ids)
+    return _begun(pg.call("barrier"), pg, done, async_op=async_op, timeout=timeout)
 
 
 def _barrier(group: ProcessGroup, device_ids: Any) -> Done:
@@ -603,12 +891,12 @@ def monitored_barrier(
     RuntimeError
         On rank 0, after ``timeout``. The other ranks wait for it as long, and time out.
     """
-    found = groups.resolved(group, "monitored_barrier")
-    if found is None:
+    pg = groups.resolved(group, "monitored_barrier")
+    if pg is None:
         return
-    limit = timeout or found.timeout
-    engine, token = found.engine, np.zeros(1, np.uint8)
-    call = Call("monitored_barrier", ranks=found.ranks)
+    limit = timeout or pg.timeout
+    engine, token = pg.engine, np.zeros(1, np.uint8)
+    call = Call("monitored_barrier", ranks=pg.ranks)
     if engine.rank:
         engine.send(token, 0, _MONITORED)
         Work(call, [engine.receive(token, 0, _MONITORED)], limit).wait()
@@ -628,7 +916,7 @@ def monitored_barrier(
     except DistBackendError:
         for done in waiting.values():
             done.withdraw()  # else the next barrier's messages would come to these
-        missing = [found.ranks[rank] for rank in waiting]
+        missing = [pg.ranks[rank] for rank in waiting]
         named = ", ".join(map(str, missing if wait_all_ranks else missing[:1]))
         milliseconds = int(limit.total_seconds() * 1000)
         raise RuntimeError(
@@ -668,15 +956,40 @@ def isend(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Begin to send a tensor to rank ``dst``; it must not be written until `Work.wait`."""
-    found = groups.resolved(group, "isend")
+    """Begin to send a tensor to a rank. Do not write to it before `Work.wait` returns.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+    dst : int, optional
+        A rank of the default group.
+    group : ProcessGroup, optional
+        By default the default group.
+    tag : int
+        Messages are matched by sender and tag.
+    group_dst : int, optional
+        A rank of ``group``, instead of ``dst``.
+
+    Returns
+    -------
+    Work or None
+        None if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For anything but a dense tensor.
+    ValueError
+        For this process's own rank, and a rank that is not in the group.
+    """
+    pg = groups.resolved(group, "isend")
     _check_tensor(tensor, "tensor")
-    if found is None:
+    if pg is None:
         return None
-    peer = other_rank(found, group_rank_of(found, dst, group_dst), "destination")
-    call = _message("send", tensor, "to", [found.ranks[peer]])
-    engine, where = found.engine_of(tensor.device)
-    return _begun(call, found, engine.send(_read(tensor, where), peer, tag), [tensor], None, True)
+    peer = other_rank(pg, group_rank_of(pg, dst, group_dst), "destination")
+    call = _message("send", tensor, "to", [pg.ranks[peer]])
+    engine, where = pg.engine_of(tensor.device)
+    return _begun(call, pg, engine.send(_read(tensor, where), peer, tag), [tensor], None, True)
 
 
 def irecv(
@@ -686,21 +999,47 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> Work | None:
-    """Begin to receive a tensor from rank ``src``, or from any; it is written by `Work.wait`."""
-    found = groups.resolved(group, "irecv")
+    """Begin to receive a tensor from a rank. It holds the message after `Work.wait`.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+        Written; with the dtype and number of elements of the message.
+    src : int, optional
+        A rank of the default group; by default any rank.
+    group : ProcessGroup, optional
+        By default the default group.
+    tag : int
+        Messages are matched by sender and tag.
+    group_src : int, optional
+        A rank of ``group``, instead of ``src``.
+
+    Returns
+    -------
+    Work or None
+        None if this process is not in ``group``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError
+        For anything but a dense tensor.
+    ValueError
+        For this process's own rank, and a rank that is not in the group.
+    """
+    pg = groups.resolved(group, "irecv")
     _check_tensor(tensor, "tensor")
-    if found is None:
+    if pg is None:
         return None
     peer = None
     if src is not None or group_src is not None:
-        peer = other_rank(found, group_rank_of(found, src, group_src), "source")
+        peer = other_rank(pg, group_rank_of(pg, src, group_src), "source")
     _check_written([tensor], "recv")
-    engine, where = found.engine_of(tensor.device)
+    engine, where = pg.engine_of(tensor.device)
     array, finish = _written(tensor, "recv", where, False)
     done = engine.receive(array, peer, tag)
-    others = [rank for rank in found.ranks if rank != found.ranks[found.rank()]]
-    call = _message("recv", tensor, "from", others if peer is None else [found.ranks[peer]])
-    return _begun(call, found, done, [tensor], finish, True)
+    others = [rank for rank in pg.ranks if rank != pg.ranks[pg.rank()]]
+    call = _message("recv", tensor, "from", others if peer is None else [pg.ranks[peer]])
+    return _begun(call, pg, done, [tensor], finish, True)
 
 
 def send(
@@ -710,7 +1049,10 @@ def send(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> None:
-    """Send a tensor to rank ``dst``, or to rank ``group_dst`` of the group."""
+    """Send a tensor of any shape to a rank, and wait until it may be written again.
+
+    See `isend`.
+    """
     work = isend(tensor, dst, group, tag, group_dst)
     if work is not None:
         work.wait()
@@ -723,12 +1065,14 @@ def recv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> int:
-    """Receive a tensor from rank ``src``, or from any; the rank it came from.
+    """Receive a tensor of any shape, in place, and wait for it.
+
+    See `irecv`.
 
     Returns
     -------
     int
-        In the default group; -1 where this process is not in ``group``.
+        The rank of the sender in the default group; -1 if this process is not in ``group``.
     """
     work = irecv(tensor, src, group, tag, group_src)
     if work is None:
@@ -743,13 +1087,18 @@ class P2POp:
     Parameters
     ----------
     op : {isend, irecv}
-    tensor : Tensor
+    tensor : Tensor, any shape
     peer : int, optional
         A rank of the default group.
     group : ProcessGroup, optional
     tag : int
     group_peer : int, optional
         A rank of the group, instead of ``peer``.
+
+    Raises
+    ------
+    TypeError, NotImplementedError, ValueError
+        For another ``op``, a tensor that is not dense, and a rank that is not in the group.
     """
 
     def __init__(
@@ -776,7 +1125,23 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
-    """Begin several messages; the work of each."""
+    """Begin several messages.
+
+    Parameters
+    ----------
+    p2p_op_list : list of P2POp
+        All of one group.
+
+    Returns
+    -------
+    list of Work
+        One for each message; with NCCL one for all.
+
+    Raises
+    ------
+    ValueError
+        For anything but a list of `P2POp` of one group.
+    """
     if not isinstance(p2p_op_list, list) or not all(isinstance(p, P2POp) for p in p2p_op_list):
         raise ValueError(
             "Invalid ``p2p_op_list``. Each op is expected to to be of type "

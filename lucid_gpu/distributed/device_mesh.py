@@ -15,7 +15,7 @@ __all__ = ["DeviceMesh", "init_device_mesh"]
 
 
 class DeviceMesh:
-    """Ranks in a grid; all ranks of the default group make it, in the same order.
+    """An array of ranks; all ranks of the default group must make it, in the same order.
 
     Parameters
     ----------
@@ -30,6 +30,11 @@ class DeviceMesh:
     device_type : str
     mesh : Tensor of int64
     mesh_dim_names : tuple of str or None
+
+    Raises
+    ------
+    RuntimeError
+        For ranks that occur twice, and another number of names than of dimensions.
     """
 
     def __init__(
@@ -57,14 +62,14 @@ class DeviceMesh:
         The group of all ranks is the default group.
         """
         rows = np.moveaxis(self._ranks, dim, -1).reshape(-1, self._ranks.shape[dim])
-        found = None
+        own_group = None
         for row in rows.tolist():
             if row == [*range(groups.get_world_size())]:
                 return groups.group.WORLD
             made = groups.new_group(row, sort_ranks=False)
             if made != groups.GroupMember.NON_GROUP_MEMBER:
-                found = made
-        return found
+                own_group = made
+        return own_group
 
     @property
     def ndim(self) -> int:
@@ -91,7 +96,13 @@ class DeviceMesh:
         return dim % self.ndim
 
     def get_group(self, mesh_dim: int | str | None = None) -> Any:
-        """This rank's group along a dimension, which may be left out where there is one."""
+        """The group of this rank along a dimension, which a mesh of one dimension does not need.
+
+        Raises
+        ------
+        RuntimeError, KeyError, IndexError
+            For a missing dimension, an unknown name, and a number out of range.
+        """
         if mesh_dim is None:
             if self.ndim > 1:
                 raise RuntimeError(
@@ -111,25 +122,27 @@ class DeviceMesh:
 
     def get_coordinate(self) -> list[int] | None:
         """Where this rank is in the mesh; None where it is not."""
-        found = np.argwhere(self._ranks == self.get_rank())
-        return [int(i) for i in found[0]] if len(found) else None
+        coordinates = np.argwhere(self._ranks == self.get_rank())
+        return [int(i) for i in coordinates[0]] if len(coordinates) else None
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """This rank's place along a dimension."""
+        """This rank's coordinate along a dimension."""
         if mesh_dim is None and self.ndim > 1:
             self.get_group()  # raises
-        place = self.get_coordinate()
-        if place is None:
+        coordinate = self.get_coordinate()
+        if coordinate is None:
             return -1
-        return place[self._dim(mesh_dim or 0)]
+        return coordinate[self._dim(mesh_dim or 0)]
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         """The part of the mesh along named dimensions that this rank is in."""
         dims = [self._dim(name) for name in ([names] if isinstance(names, str) else names)]
-        place = self.get_coordinate()
-        if place is None:
+        coordinate = self.get_coordinate()
+        if coordinate is None:
             raise RuntimeError("this rank is not in the mesh")
-        ranks = self._ranks[tuple([slice(None) if i in dims else p for i, p in enumerate(place)])]
+        ranks = self._ranks[
+            tuple([slice(None) if i in dims else p for i, p in enumerate(coordinate)])
+        ]
         assert self.mesh_dim_names is not None
         part: DeviceMesh = object.__new__(DeviceMesh)
         part._set(
@@ -162,7 +175,7 @@ def init_device_mesh(
     Raises
     ------
     RuntimeError
-        Where the shape has not as many places as there are ranks, or names are missing or twice.
+        If the shape has not as many places as there are ranks, or names are missing or twice.
     """
     if mesh_dim_names is not None and len(set(mesh_dim_names)) != len(mesh_dim_names):
         raise RuntimeError(f"Each mesh_dim_name must be unique, got {mesh_dim_names}")
@@ -174,12 +187,12 @@ def init_device_mesh(
     if not groups.is_initialized():
         groups.init_process_group()
     size = groups.get_world_size()
-    places = math.prod(mesh_shape)
-    if places > size:
+    count = math.prod(mesh_shape)
+    if count > size:
         raise RuntimeError(
-            f"Mesh should not be bigger than default world size {size}, but found {places} ranks!"
+            f"Mesh should not be bigger than default world size {size}, but found {count} ranks!"
         )
-    if places < size:
-        raise RuntimeError(f"mesh_shape {tuple(mesh_shape)} has {places} places for {size} ranks")
+    if count < size:
+        raise RuntimeError(f"mesh_shape {tuple(mesh_shape)} has {count} places for {size} ranks")
     ranks = np.arange(size).reshape(mesh_shape)
     return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names)

@@ -14,10 +14,10 @@ __all__ = list(distributed.__all__)
 
 
 def _get_default_group() -> groups.ProcessGroup:
-    """The group of all ranks; ValueError where there is none yet."""
-    found = groups.resolved(None)
-    assert found is not None
-    return found
+    """The group of all ranks; ValueError if there is none yet."""
+    pg = groups.resolved(None)
+    assert pg is not None
+    return pg
 
 
 def _rank_not_in_group(group: Any) -> bool:

@@ -10,7 +10,7 @@ __all__ = ["GradBucket"]
 
 
 class GradBucket:
-    """Gradients that travel together, in one flat tensor.
+    """Gradients that are sent together, as one flat tensor.
 
     Parameters
     ----------
@@ -32,11 +32,11 @@ class GradBucket:
         return self._index
 
     def buffer(self) -> Tensor:
-        """All gradients, flat."""
+        """All gradients, as one tensor of shape (n,)."""
         return self._buffer
 
     def set_buffer(self, buffer: Tensor) -> None:
-        """Replace the gradients."""
+        """Replace the gradients by another tensor of shape (n,)."""
         self._buffer = buffer
 
     def gradients(self) -> list[Tensor]:
@@ -45,7 +45,7 @@ class GradBucket:
         return [part.view(p.shape) for part, p in zip(parts, self._parameters)]
 
     def parameters(self) -> list[Tensor]:
-        """The parameters, in the order of the gradients."""
+        """The parameters, of any shapes, in the order of the gradients."""
         return list(self._parameters)
 
     def is_last(self) -> bool:

@@ -190,8 +190,8 @@ def init_process_group(
     ----------
     backend : str, optional
         ``"gloo"`` or ``"mpi"``: MPI, by way of the host for tensors on a GPU. ``"nccl"`` and
-        ``"cpu:gloo,cuda:nccl"``: NCCL for those, MPI for tensors of the CPU. None is the latter
-        where NCCL is available. With one rank every name needs no library.
+        ``"cpu:gloo,cuda:nccl"``: NCCL for tensors on a GPU, MPI for those on the CPU. The default
+        is the latter if NCCL is available, else ``"gloo"``. A single rank needs no library.
     init_method : str, optional
         ``"env://"`` (default), ``"tcp://host:port"`` or ``"file:///path"``. Under ``mpiexec`` MPI
         itself knows the ranks.
@@ -201,14 +201,18 @@ def init_process_group(
     store : Store, optional
         Instead of ``init_method``.
     group_name, pg_options, device_id
-        Taken and unused.
+        Accepted and ignored.
 
     Raises
     ------
     ValueError
-        Where ranks are not known, or there is a default group.
+        If the ranks are not known, or there is a default group already.
     RuntimeError
-        Where MPI is missing, and for ``"nccl"`` where that is.
+        If MPI is missing, or NCCL for ``"nccl"``.
+    TypeError
+        For a ``timeout`` that is not a timedelta.
+    AssertionError
+        For an unknown backend.
     """
     if _World.default is not None:
         raise ValueError("trying to initialize the default process group twice!")
@@ -224,27 +228,33 @@ def init_process_group(
         assert init_method is None, "Cannot specify both init_method and store."
         assert world_size > 0, "world_size must be positive if using store"
         assert rank >= 0, "rank must be non-negative if using store"
-        place = rendezvous.Place(rank, world_size, store)
+        info = rendezvous.RendezvousInfo(rank, world_size, store)
     else:
-        place = rendezvous.find(name, init_method, rank, world_size, limit)
+        info = rendezvous.find(name, init_method, rank, world_size, limit)
     engine: Engine = OneEngine()
-    if place.size > 1:
+    if info.size > 1:
         if name == Backend.NCCL:
             nccl.require()
         connecting = None
         if mpi.launched_size() == 1:
-            connecting = rendezvous.connect(place, limit)
-            place.store = connecting
-        engine = mpi.world(place.rank, place.size, connecting, limit)
+            connecting = rendezvous.connect(info, limit)
+            info.store = connecting
+        engine = mpi.world(info.rank, info.size, connecting, limit)
     _World.inits += 1
-    shared = PrefixStore(f"init/{_World.inits}", place.store or HashStore())
-    everyone = list(range(place.size))
+    shared = PrefixStore(f"init/{_World.inits}", info.store or HashStore())
+    everyone = list(range(info.size))
     _World.default = ProcessGroup(engine, everyone, name, "0", limit, shared, "default_pg")
     _World.made = 1
 
 
 def destroy_process_group(group: Any = None) -> None:
-    """End a group, by default all of them."""
+    """End a group, by default all of them.
+
+    Raises
+    ------
+    ValueError
+        For a group that has been destroyed.
+    """
     if group == GroupMember.NON_GROUP_MEMBER:
         return
     assert group is not None or _World.default is not None, "Process group cannot be None"
@@ -272,7 +282,7 @@ def is_mpi_available() -> bool:
 
 
 def is_gloo_available() -> bool:
-    """Whether tensors of a CPU can travel: PyTorch's name for it, MPI here."""
+    """Whether tensors on the CPU can be sent; lucid_gpu sends them by MPI under this name."""
     return mpi.is_installed()
 
 
@@ -323,23 +333,29 @@ def resolved(group: Any, name: str = "") -> ProcessGroup | None:
 
 
 def get_rank(group: Any = None) -> int:
-    """This process's rank in a group, -1 where it is not in it."""
-    found = resolved(group)
-    return -1 if found is None else found.rank()
+    """The rank of this process in a group, or -1 if it is not a member."""
+    pg = resolved(group)
+    return -1 if pg is None else pg.rank()
 
 
 def get_world_size(group: Any = None) -> int:
     """How many ranks a group has, -1 where this process is not in it."""
-    found = resolved(group)
-    return -1 if found is None else found.size()
+    pg = resolved(group)
+    return -1 if pg is None else pg.size()
 
 
 def get_backend(group: Any = None) -> Backend:
-    """The name of the backend that was asked for."""
-    found = resolved(group)
-    if found is None:
+    """The name of the backend of a group, by default of the default group.
+
+    Raises
+    ------
+    ValueError
+        If this process is not in the group.
+    """
+    pg = resolved(group)
+    if pg is None:
         raise ValueError("Invalid process group specified")
-    return Backend(found.backend)
+    return Backend(pg.backend)
 
 
 def get_backend_config(group: Any = None) -> str:
@@ -353,7 +369,13 @@ def get_backend_config(group: Any = None) -> str:
 
 
 def get_default_backend_for_device(device: Any) -> str:
-    """The backend of a type of device."""
+    """The backend for a device, such as ``"gloo"`` for ``"cpu"``.
+
+    Raises
+    ------
+    ValueError
+        For an unknown type of device.
+    """
     kind = str(getattr(device, "type", device)).split(":")[0]
     if kind not in Backend.default_device_backend_map:
         raise ValueError(f"Default backend not registered for device : {device}")
@@ -362,28 +384,46 @@ def get_default_backend_for_device(device: Any) -> str:
 
 def get_process_group_ranks(group: Any) -> list[int]:
     """The ranks of a group's members in the default group."""
-    found = resolved(group)
-    return [] if found is None else list(found.ranks)
+    pg = resolved(group)
+    return [] if pg is None else list(pg.ranks)
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
-    """The rank in the default group of a rank in a group."""
-    found = resolved(group)
-    if found is None or not 0 <= group_rank < found.size():
+    """Convert a rank of a group to a rank of the default group.
+
+    Raises
+    ------
+    ValueError
+        For a rank that is not in the group.
+    """
+    pg = resolved(group)
+    if pg is None or not 0 <= group_rank < pg.size():
         raise ValueError(f"Group rank {group_rank} is not part of group {group}")
-    return found.ranks[group_rank]
+    return pg.ranks[group_rank]
 
 
 def get_group_rank(group: Any, global_rank: int) -> int:
-    """The rank in a group of a rank in the default group."""
-    found = resolved(group)
-    if found is None or global_rank not in found.ranks:
+    """Convert a rank of the default group to a rank of a group.
+
+    Raises
+    ------
+    ValueError
+        For a rank that is not in the group.
+    """
+    pg = resolved(group)
+    if pg is None or global_rank not in pg.ranks:
         raise ValueError(f"Global rank {global_rank} is not part of group {group}")
-    return found.ranks.index(global_rank)
+    return pg.ranks.index(global_rank)
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """This process's rank on its machine, from the environment."""
+    """The rank of this process on its machine, from the environment variables of the launcher.
+
+    Raises
+    ------
+    RuntimeError
+        If no variable is set, and no ``fallback_rank`` is given.
+    """
     for name in ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
         if name in os.environ:
             return int(os.environ[name])
@@ -411,7 +451,7 @@ def new_group(
     device_id: Any = None,
     sort_ranks: bool = True,
 ) -> Any:
-    """A group of some ranks; all ranks of the default group call this, in the same order.
+    """Make a group of some ranks; all ranks of the default group must call this, in the same order.
 
     Parameters
     ----------
@@ -421,7 +461,7 @@ def new_group(
         The default group's by default.
     backend : str, optional
     pg_options, use_local_synchronization, device_id
-        Taken and unused: only members take part in making it.
+        Accepted and ignored: only members take part in making it.
     group_desc : str, optional
     sort_ranks : bool
         Ranks in the group follow those in the default group; else the order of ``ranks``.
@@ -429,12 +469,14 @@ def new_group(
     Returns
     -------
     ProcessGroup or int
-        ``GroupMember.NON_GROUP_MEMBER`` where this process is not in it.
+        ``GroupMember.NON_GROUP_MEMBER`` if this process is not in it.
 
     Raises
     ------
     ValueError
-        For ranks that are not there, or twice.
+        For ranks that do not exist or occur twice, and for no ranks.
+    AssertionError
+        For an unknown backend.
     """
     world = resolved(None)
     assert world is not None
@@ -476,7 +518,18 @@ def new_subgroups(
     pg_options: Any = None,
     group_desc: str | None = None,
 ) -> tuple[Any, list[Any]]:
-    """Groups of ``group_size`` ranks that follow each other: this process's, and all of them."""
+    """Divide a group into groups of ``group_size`` consecutive ranks.
+
+    Returns
+    -------
+    tuple of ProcessGroup and list of ProcessGroup
+        The group of this process, and all groups.
+
+    Raises
+    ------
+    ValueError
+        For a ``group_size`` that is missing, not positive, or does not divide the number of ranks.
+    """
     whole = resolved(group)
     assert whole is not None
     if group_size is None:
@@ -503,7 +556,18 @@ def new_subgroups_by_enumeration(
     pg_options: Any = None,
     group_desc: str | None = None,
 ) -> tuple[Any, list[Any]]:
-    """A group for each list of ranks: this process's, and all of them."""
+    """Make one group for each list of ranks.
+
+    Returns
+    -------
+    tuple of ProcessGroup and list of ProcessGroup
+        The group of this process, and all groups.
+
+    Raises
+    ------
+    ValueError
+        For no lists, and a rank that occurs twice.
+    """
     if not ranks_per_subgroup_list:
         raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
     every = [rank for ranks in ranks_per_subgroup_list for rank in ranks]

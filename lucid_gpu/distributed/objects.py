@@ -53,19 +53,19 @@ def _sizes(what: str, group: ProcessGroup, array: Any) -> list[int]:
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """Write the objects of all ranks to a list of as many items.
+    """Write the objects of all ranks to a list with one item for each rank.
 
-    What the other ranks send is unpickled: it can run any code.
+    The objects are pickled, and unpickling runs code: use it only with ranks that you trust.
     """
-    found = groups.resolved(group, "all_gather_object")
-    if found is None:
+    pg = groups.resolved(group, "all_gather_object")
+    if pg is None:
         return
     mine = _pickled(obj)
-    sizes = _sizes("all_gather_object", found, mine)
+    sizes = _sizes("all_gather_object", pg, mine)
     longest = max(sizes)
-    whole = np.zeros(longest * found.size(), np.uint8)
-    done = found.engine.all_gather(whole, _padded(mine, longest))
-    _wait("all_gather_object", found, done)
+    whole = np.zeros(longest * pg.size(), np.uint8)
+    done = pg.engine.all_gather(whole, _padded(mine, longest))
+    _wait("all_gather_object", pg, done)
     for i, size in enumerate(sizes):
         object_list[i] = _read(whole[i * longest : i * longest + size])
 
@@ -77,24 +77,30 @@ def gather_object(
     group: Any = None,
     group_dst: int | None = None,
 ) -> None:
-    """Write the objects of all ranks to a list on rank ``dst`` (0); the others pass no list.
+    """Write the objects of all ranks to a list on rank ``dst``, by default 0.
 
-    What the other ranks send is unpickled: it can run any code.
+    The other ranks pass no list. The objects are pickled, and unpickling runs code: use it only
+    with ranks that you trust.
+
+    Raises
+    ------
+    ValueError
+        For a list on another rank, or none on ``dst``.
     """
-    found = groups.resolved(group, "gather_object")
-    if found is None:
+    pg = groups.resolved(group, "gather_object")
+    if pg is None:
         return
-    root = group_rank_of(found, dst, group_dst, 0)
-    at_root = root == found.rank()
+    root = group_rank_of(pg, dst, group_dst, 0)
+    at_root = root == pg.rank()
     if at_root and not object_gather_list:
         raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
     if object_gather_list and not at_root:
         raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
     mine = _pickled(obj)
-    sizes = _sizes("gather_object", found, mine)
+    sizes = _sizes("gather_object", pg, mine)
     longest = max(sizes)
-    whole = np.zeros(longest * found.size(), np.uint8) if at_root else None
-    _wait("gather_object", found, found.engine.gather(whole, _padded(mine, longest), root))
+    whole = np.zeros(longest * pg.size(), np.uint8) if at_root else None
+    _wait("gather_object", pg, pg.engine.gather(whole, _padded(mine, longest), root))
     if whole is not None and object_gather_list is not None:
         for i, size in enumerate(sizes):
             object_gather_list[i] = _read(whole[i * longest : i * longest + size])
@@ -107,21 +113,27 @@ def broadcast_object_list(
     device: Any = None,
     group_src: int | None = None,
 ) -> None:
-    """Give all ranks the items of rank ``src``'s list (0); ``device`` is taken and unused.
+    """Copy the items of a list on rank ``src``, by default 0, to the lists of all ranks.
 
-    What that rank sends is unpickled: it can run any code.
+    The objects are pickled, and unpickling runs code: use it only with ranks that you trust.
+    ``device`` is ignored.
+
+    Raises
+    ------
+    ValueError
+        For lists of different lengths.
     """
-    found = groups.resolved(group, "broadcast_object_list")
-    if found is None:
+    pg = groups.resolved(group, "broadcast_object_list")
+    if pg is None:
         return
-    root = group_rank_of(found, src, group_src, 0)
-    at_root = root == found.rank()
+    root = group_rank_of(pg, src, group_src, 0)
+    at_root = root == pg.rank()
     array = _pickled(list(object_list)) if at_root else np.zeros(0, np.uint8)
     size = np.array([array.size], np.int64)
-    _wait("broadcast_object_list", found, found.engine.broadcast(size, root))
+    _wait("broadcast_object_list", pg, pg.engine.broadcast(size, root))
     if not at_root:
         array = np.zeros(int(size[0]), np.uint8)
-    _wait("broadcast_object_list", found, found.engine.broadcast(array, root))
+    _wait("broadcast_object_list", pg, pg.engine.broadcast(array, root))
     if not at_root:
         _fill(object_list, _read(array), "broadcast_object_list")
 
@@ -139,34 +151,40 @@ def scatter_object_list(
     group: Any = None,
     group_src: int | None = None,
 ) -> None:
-    """Deal the objects of rank ``src`` (0) out; each rank's is item 0 of its first list.
+    """Send each rank one object of a list on rank ``src``, by default 0.
 
-    What that rank sends is unpickled: it can run any code.
+    It becomes item 0 of ``scatter_object_output_list``.
+    The objects are pickled, and unpickling runs code: use it only with ranks that you trust.
+
+    Raises
+    ------
+    ValueError
+        For an empty output list, and unless the list on ``src`` has one item for each rank.
     """
-    found = groups.resolved(group, "scatter_object_list")
-    if found is None:
+    pg = groups.resolved(group, "scatter_object_list")
+    if pg is None:
         return
-    root = group_rank_of(found, src, group_src, 0)
+    root = group_rank_of(pg, src, group_src, 0)
     if not isinstance(scatter_object_output_list, list) or len(scatter_object_output_list) < 1:
         raise ValueError(
             "Expected argument scatter_object_output_list to be a list of size at least 1."
         )
-    whole, sizes = None, np.zeros(found.size(), np.int64)
-    if root == found.rank():
+    whole, sizes = None, np.zeros(pg.size(), np.int64)
+    if root == pg.rank():
         if scatter_object_input_list is None:
             raise ValueError("source rank must provide non-None scatter_object_input_list")
-        if len(scatter_object_input_list) != found.size():
+        if len(scatter_object_input_list) != pg.size():
             raise ValueError(
-                f"scatter_object_list: needs an object for each of {found.size()} ranks, got "
+                f"scatter_object_list: needs an object for each of {pg.size()} ranks, got "
                 f"{len(scatter_object_input_list)}"
             )
         arrays = [_pickled(value) for value in scatter_object_input_list]
         sizes[:] = [array.size for array in arrays]
         whole = np.concatenate([_padded(array, int(sizes.max())) for array in arrays])
-    _wait("scatter_object_list", found, found.engine.broadcast(sizes, root))
+    _wait("scatter_object_list", pg, pg.engine.broadcast(sizes, root))
     mine = np.zeros(int(sizes.max()), np.uint8)
-    _wait("scatter_object_list", found, found.engine.scatter(mine, whole, root))
-    scatter_object_output_list[0] = _read(mine[: sizes[found.rank()]])
+    _wait("scatter_object_list", pg, pg.engine.scatter(mine, whole, root))
+    scatter_object_output_list[0] = _read(mine[: sizes[pg.rank()]])
 
 
 def send_object_list(
@@ -177,16 +195,16 @@ def send_object_list(
     group_dst: int | None = None,
     use_batch: bool = False,
 ) -> None:
-    """Send the items of a list to rank ``dst``; ``device`` and ``use_batch`` are unused."""
-    found = groups.resolved(group, "send_object_list")
-    if found is None:
+    """Send the items of a list to rank ``dst``; ``device`` and ``use_batch`` are ignored."""
+    pg = groups.resolved(group, "send_object_list")
+    if pg is None:
         return
-    peer = other_rank(found, group_rank_of(found, dst, group_dst), "destination")
+    peer = other_rank(pg, group_rank_of(pg, dst, group_dst), "destination")
     array = _pickled(list(object_list))
     size = np.array([array.size], np.int64)
     for part in (size, array):
-        done = found.engine.send(part, peer, _TAG)
-        _sent("send_object_list", found, done, [found.ranks[peer]])
+        done = pg.engine.send(part, peer, _TAG)
+        _sent("send_object_list", pg, done, [pg.ranks[peer]])
 
 
 def recv_object_list(
@@ -197,22 +215,32 @@ def recv_object_list(
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:
-    """Receive the items of a list from rank ``src``, or from any; the rank they came from.
+    """Receive the items of a list from rank ``src``, by default from any rank.
 
-    What that rank sends is unpickled: it can run any code.
+    The objects are pickled, and unpickling runs code: use it only with ranks that you trust.
+
+    Returns
+    -------
+    int
+        The rank of the sender.
+
+    Raises
+    ------
+    ValueError
+        For another number of items than were sent.
     """
-    found = groups.resolved(group, "recv_object_list")
-    if found is None:
+    pg = groups.resolved(group, "recv_object_list")
+    if pg is None:
         return -1
     peer = None
     if src is not None or group_src is not None:
-        peer = other_rank(found, group_rank_of(found, src, group_src), "source")
+        peer = other_rank(pg, group_rank_of(pg, src, group_src), "source")
     size = np.zeros(1, np.int64)
-    done = found.engine.receive(size, peer, _TAG)
-    others = [rank for i, rank in enumerate(found.ranks) if i != found.rank()]
-    _sent("recv_object_list", found, done, others if peer is None else [found.ranks[peer]])
+    done = pg.engine.receive(size, peer, _TAG)
+    others = [rank for i, rank in enumerate(pg.ranks) if i != pg.rank()]
+    _sent("recv_object_list", pg, done, others if peer is None else [pg.ranks[peer]])
     array = np.zeros(int(size[0]), np.uint8)
-    rest = found.engine.receive(array, done.source, _TAG)
-    _sent("recv_object_list", found, rest, [found.ranks[done.source]])
+    rest = pg.engine.receive(array, done.source, _TAG)
+    _sent("recv_object_list", pg, rest, [pg.ranks[done.source]])
     _fill(object_list, _read(array), "recv_object_list")
     return groups.get_global_rank(group, done.source)

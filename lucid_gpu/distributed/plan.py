@@ -107,7 +107,7 @@ def fitted(ranks: int, measured: Iterable[tuple[float, float]]) -> Link:
     Raises
     ------
     ValueError
-        Where a line through the points has no positive slope.
+        If a line through the points has no positive slope.
     """
     points = np.array(list(measured), np.float64)
     size, seconds = points[:, 0], points[:, 1]
@@ -125,7 +125,7 @@ def measured_in(text: str) -> tuple[int, list[tuple[float, float]]]:
     Raises
     ------
     ValueError
-        Where there are none.
+        If there are none.
     """
     ranks = re.search(r"^(\d+) processes", text, re.MULTILINE)
     rows = re.findall(r"^\| all_reduce (\d+) ([KM])iB \| ([\d.]+) \|", text, re.MULTILINE)

@@ -11,7 +11,7 @@ __all__ = ["ReduceOp", "check_op", "reduce_op", "supports_complex"]
 
 
 class ReduceOp(enum.IntEnum):
-    """How `all_reduce` and its relatives combine values of several ranks.
+    """How `all_reduce` and similar collectives combine values of several ranks.
 
     ``AVG`` is the sum divided by the number of ranks; ``BAND``, ``BOR`` and ``BXOR`` are for
     integers and bool.
@@ -49,7 +49,7 @@ def check_op(name: str, op: Any, kind: dtype) -> ReduceOp:
     Raises
     ------
     RuntimeError, ValueError
-        Where it does not.
+        If it does not.
     """
     if not isinstance(op, ReduceOp):
         raise TypeError(f"{name}: op must be a ReduceOp such as ReduceOp.SUM, got {op!r}")

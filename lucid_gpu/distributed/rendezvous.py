@@ -10,13 +10,13 @@ from urllib.parse import parse_qs, urlparse
 from lucid_gpu.distributed.engines import mpi
 from lucid_gpu.distributed.store import HOSTED, FileStore, Store, TCPStore
 
-__all__ = ["Place", "connect", "find"]
+__all__ = ["RendezvousInfo", "connect", "find"]
 
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
 
 @dataclass
-class Place:
+class RendezvousInfo:
     """A process among others, and the store that connects them; MPI's launcher needs none.
 
     Attributes
@@ -42,22 +42,24 @@ def _from_environment(name: str, value: int) -> int:
     return int(os.environ[name])
 
 
-def find(backend: str, init_method: str | None, rank: int, size: int, timeout: timedelta) -> Place:
-    """This process's place, by arguments, by MPI's launcher, or by the environment.
+def find(
+    backend: str, init_method: str | None, rank: int, size: int, timeout: timedelta
+) -> RendezvousInfo:
+    """This process's rank and store, by arguments, by MPI's launcher, or by the environment.
 
     Raises
     ------
     ValueError
-        Where something is missing.
+        If something is missing.
     RuntimeError
         For an ``init_method`` that is not known.
     """
     url = urlparse(init_method or "env://")
     if url.scheme not in ("env", "tcp", "file"):
         raise RuntimeError(f"No rendezvous handler for {url.scheme}://")
-    told = {key: values[-1] for key, values in parse_qs(url.query).items()}
-    rank = int(told.get("rank", rank))
-    size = int(told.get("world_size", size))
+    query = {key: values[-1] for key, values in parse_qs(url.query).items()}
+    rank = int(query.get("rank", rank))
+    size = int(query.get("world_size", size))
     launched = mpi.launched_size()
     if launched > 1 or (backend == "mpi" and "RANK" not in os.environ and rank < 0):
         by_mpi = next((int(os.environ[n]) for n in _RANKS if n in os.environ), 0)
@@ -65,10 +67,10 @@ def find(backend: str, init_method: str | None, rank: int, size: int, timeout: t
             raise ValueError(
                 f"init_process_group: world_size={size}, but MPI's launcher started {launched}"
             )
-        return Place(rank if rank >= 0 else by_mpi, launched, None)
+        return RendezvousInfo(rank if rank >= 0 else by_mpi, launched, None)
     if url.scheme == "env":
         rank, size = _from_environment("RANK", rank), _from_environment("WORLD_SIZE", size)
-        host = told.get("host") or os.environ.get("MASTER_ADDR")
+        host = query.get("host") or os.environ.get("MASTER_ADDR")
         if host is None:
             raise _missing("env", "environment variable MASTER_ADDR expected, but not set")
         port = _from_environment("MASTER_PORT", -1)
@@ -85,10 +87,10 @@ def find(backend: str, init_method: str | None, rank: int, size: int, timeout: t
     if url.scheme == "tcp" and not port:
         raise _missing("tcp", "port number missing")
     if size == 1:
-        return Place(rank, size, None)
+        return RendezvousInfo(rank, size, None)
     if url.scheme == "file":
-        return Place(rank, size, FileStore(url.path))
-    return Place(rank, size, _tcp_store(host, port, rank, size, timeout))
+        return RendezvousInfo(rank, size, FileStore(url.path))
+    return RendezvousInfo(rank, size, _tcp_store(host, port, rank, size, timeout))
 
 
 _stores: dict[tuple[int, str, int], TCPStore] = {}  # by process: a fork shares no connection
@@ -103,16 +105,16 @@ def _tcp_store(host: str, port: int, rank: int, size: int, timeout: timedelta) -
     return _stores[key]
 
 
-def connect(place: Place, timeout: timedelta) -> TCPStore:
-    """A store over TCP for a place whose store is of another kind: rank 0 starts it, and tells the
-    others through theirs.
+def connect(info: RendezvousInfo, timeout: timedelta) -> TCPStore:
+    """A store over TCP for a process whose store is of another kind: rank 0 starts it, and tells
+    the others through theirs.
     """
-    store = place.store
+    store = info.store
     if isinstance(store, TCPStore):
         return store
     assert store is not None
     store.set_timeout(timeout)
-    if place.rank == 0:
+    if info.rank == 0:
         host = os.environ.get("MASTER_ADDR", "127.0.0.1")
         made = TCPStore(host, 0, is_master=True, timeout=timeout)
         store.set("lucid/address", f"{host} {made.port}")

@@ -172,7 +172,7 @@ class _Job:
     def wait(self) -> int:
         """Wait for all, or until one has failed; the job's status."""
         while self.running:
-            failed = [found for found in map(self._look, list(self.running)) if found]
+            failed = [failure for failure in map(self._look, list(self.running)) if failure]
             if failed:
                 return self._failed(dict(failed))
             time.sleep(_POLL)
@@ -273,9 +273,9 @@ _FROM_MPI = {
 def _become(options: argparse.Namespace) -> None:
     """Under MPI's launcher, which started this process as one rank: run the script in it."""
     for name, sources in _FROM_MPI.items():
-        told = [os.environ[source] for source in sources if source in os.environ]
-        if told:
-            os.environ.setdefault(name, told[0])
+        values = [os.environ[source] for source in sources if source in os.environ]
+        if values:
+            os.environ.setdefault(name, values[0])
     os.environ.setdefault("TORCHELASTIC_RUN_ID", options.rdzv_id)
     os.environ.update(_threads(mpi.launched_size()))
     command = _command(options)

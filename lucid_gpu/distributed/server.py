@@ -205,23 +205,23 @@ class StoreServer:
             if verb == b"set":
                 for key, value in zip(rest[::2], rest[1::2]):
                     values[key] = value
-                found = b""
+                stored = b""
             elif verb == b"append":
-                found = values[rest[0]] = values.get(rest[0], b"") + rest[1]
+                stored = values[rest[0]] = values.get(rest[0], b"") + rest[1]
             elif verb == b"add":
-                found = values[rest[0]] = b"%d" % (int(values.get(rest[0], b"0")) + int(rest[1]))
+                stored = values[rest[0]] = b"%d" % (int(values.get(rest[0], b"0")) + int(rest[1]))
             elif verb == b"compare_set":
                 key, expected, desired = rest
                 if key not in values and expected:
-                    found = expected
+                    stored = expected
                 else:
                     if values.get(key, b"") == expected:
                         values[key] = desired
-                    found = values[key]
+                    stored = values[key]
             else:
                 raise ValueError(f"no verb {verb!r}")
             self._changed.notify_all()
-            return [found]
+            return [stored]
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -278,10 +278,10 @@ def answer_pmi(line: str, ask: Connection, name: str, rank: int, size: int, seco
         ask.ask(b"set", key, line.split(" value=", 1)[1].encode())
         return "cmd=put_result rc=0 msg=success"
     if command == "get":
-        found = ask.ask(b"get", b"0", key)
-        if not found:
+        values = ask.ask(b"get", b"0", key)
+        if not values:
             return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
-        return f"cmd=get_result rc=0 msg=success value={found[0].decode()}"
+        return f"cmd=get_result rc=0 msg=success value={values[0].decode()}"
     if command == "barrier_in":
         came = int(ask.ask(b"add", f"pmi/{name}//barrier".encode(), b"1")[0])
         gate = f"pmi/{name}//gate/{(came - 1) // size}".encode()

@@ -33,7 +33,7 @@ def as_bytes(value: str | bytes) -> bytes:
 
 
 class Store:
-    """Keys and values shared by ranks; a subclass says where they lie.
+    """Keys and values shared by ranks; the base class of the stores.
 
     Attributes
     ----------
@@ -63,7 +63,13 @@ class Store:
         return self.multi_get([key])[0]
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
-        """Store several values."""
+        """Store several values.
+
+        Raises
+        ------
+        ValueError
+            For different numbers of keys and values.
+        """
         if len(keys) != len(values):
             raise ValueError(f"multi_set: got {len(keys)} keys and {len(values)} values")
         pairs = [as_bytes(part) for pair in zip(keys, values) for part in pair]
@@ -72,10 +78,10 @@ class Store:
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """The values of several keys, waited for; DistStoreError after the time-out."""
         seconds = self.timeout.total_seconds()
-        found = self._ask(b"get", b"%f" % seconds, *map(as_bytes, keys)) if keys else []
-        if len(found) != len(keys):
+        values = self._ask(b"get", b"%f" % seconds, *map(as_bytes, keys)) if keys else []
+        if len(values) != len(keys):
             raise DistStoreError(f"wait timeout after {int(seconds * 1000)}ms, keys: {list(keys)}")
-        return found
+        return values
 
     def add(self, key: str, amount: int) -> int:
         """Add to a number, 0 at first; the sum."""
@@ -229,12 +235,12 @@ class TCPStore(Store):
     timeout : timedelta
     wait_for_workers : bool
     multi_tenant, master_listen_fd, use_libuv
-        Taken and unused.
+        Accepted and ignored.
 
     Raises
     ------
     DistNetworkError
-        Where the port is taken, nobody listens there, or the secret differs.
+        If the port is taken, nobody listens there, or the secret differs.
     """
 
     def __init__(

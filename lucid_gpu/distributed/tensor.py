@@ -166,10 +166,10 @@ class DTensor(Tensor):
     @property
     def grad(self) -> Tensor | None:
         """The gradient of the rows, a `DTensor`."""
-        found = _grad.__get__(self)
-        if type(found) is Tensor and found.shape == self.shape:
-            return as_rows(found, self.sharding)
-        return found
+        gradient = _grad.__get__(self)
+        if type(gradient) is Tensor and gradient.shape == self.shape:
+            return as_rows(gradient, self.sharding)
+        return gradient
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -210,7 +210,7 @@ class Gathering:
     def wait(self) -> list[Tensor]:
         """The whole tensors, each with memory of its own."""
         self.work.wait()  # type: ignore[union-attr]
-        found, start = [], 0
+        tensors, start = [], 0
         with no_grad():
             for sharding in self.shardings:
                 width = sharding.width
@@ -220,9 +220,9 @@ class Gathering:
                 ]
                 flat = cat(parts)
                 array = flat.array.reshape(sharding.shape)
-                found.append(from_array(array, flat.dtype, flat.device))
+                tensors.append(from_array(array, flat.dtype, flat.device))
                 start += sharding.most * width
-        return found
+        return tensors
 
 
 def norm_of_rows(
@@ -236,7 +236,7 @@ def norm_of_rows(
     groups_: dict[Any, list[Tensor]] = {}
     for tensor in tensors:
         groups_.setdefault(tensor.sharding.group, []).append(tensor.to_local())
-    found = []
+    norms = []
     for group, rows in groups_.items():
         some = [t for t in rows if t.numel()]
         total = norm(some, order) if some else rows[0].new_zeros(())
@@ -247,8 +247,8 @@ def norm_of_rows(
             total = total**order
             all_reduce(total, group=group)
             total = total ** (1 / order)
-        found.append(total.to(rows[0].dtype))
-    return found
+        norms.append(total.to(rows[0].dtype))
+    return norms
 
 
 def largest_of_ranks(tensor: Tensor, group: Any) -> None:

@@ -104,7 +104,7 @@ class Agreement:
         Raises
         ------
         DistBackendError
-            Where a rank made another call.
+            If a rank made another call.
         """
         with self._lock:
             self._agreed = self._agreed or self._test()
@@ -206,14 +206,14 @@ class Waiting:
     """One wait for a call."""
 
     def __init__(self, watch: Watch, call: Call) -> None:
-        self._watch, self._call, self._told = watch, call, False
+        self._watch, self._call, self._reported = watch, call, False
 
     def look(self, waited: float, seconds: float) -> None:
         """Say where this rank waits, once; raise where a rank it waits for has gone."""
         watch, call = self._watch, self._call
         watch.listen()
-        if not self._told and waited > min(_SOON, seconds / 2):
-            self._told = True
+        if not self._reported and waited > min(_SOON, seconds / 2):
+            self._reported = True
             watch.say_waiting(call)
         before = time.monotonic() - _GRACE
         gone = [

@@ -212,7 +212,7 @@ class StreamWork(Work):
         Raises
         ------
         DistBackendError
-            Where it has timed out, a rank made another call, has left or has failed.
+            If it has timed out, a rank made another call, has left or has failed.
         """
         self._since = self._since or now
         waited, seconds = now - self._since, self._timeout.total_seconds()

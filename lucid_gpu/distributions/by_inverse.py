@@ -186,7 +186,7 @@ class GeneralizedPareto(ByInverse):
         return variance.masked_fill(beyond, math.nan)
 
     def log_survival_function(self, value: Tensor) -> Tensor:
-        """The logarithm of the probability of more than ``value``; shapes as of `log_prob`."""
+        """The logarithm of the probability of more than ``value``; shapes as in `log_prob`."""
         if self._validate_args:
             self._validate_sample(value)
         z = (value - self.loc) / self.scale
@@ -194,7 +194,7 @@ class GeneralizedPareto(ByInverse):
         return -where(none, z, (k * z).log1p() / k)
 
     def log_cdf(self, value: Tensor) -> Tensor:
-        """The logarithm of `cdf`; shapes as of `log_prob`."""
+        """The logarithm of `cdf`; shapes as in `log_prob`."""
         return (-self.log_survival_function(value).exp()).log1p()
 
     def _log_prob(self, value: Tensor) -> Tensor:

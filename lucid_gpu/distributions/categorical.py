@@ -35,7 +35,7 @@ class Categorical(Distribution):
     Raises
     ------
     ValueError
-        For both or none of them, and for one of no dimension.
+        For both or none of them, and for a 0-d one.
     """
 
     arg_constraints: Any = {"probs": constraints.simplex, "logits": constraints.real_vector}
@@ -164,7 +164,7 @@ class OneHotCategorical(OverCategories):
     Parameters
     ----------
     probs, logits : Tensor, shape (..., n)
-        As of `Categorical`: exactly one of them, else ValueError.
+        See `Categorical`: exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 

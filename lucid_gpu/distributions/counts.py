@@ -159,7 +159,7 @@ class Multinomial(OverCategories):
     total_count : int
         The same for the whole batch; NotImplementedError for a tensor.
     probs, logits : Tensor, shape (..., n)
-        As of `Categorical`: exactly one of them, else ValueError.
+        See `Categorical`: exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 

@@ -29,7 +29,7 @@ class Dirichlet(ExponentialFamily):
     Raises
     ------
     ValueError
-        For a concentration of no dimension.
+        For a 0-d concentration.
     """
 
     arg_constraints: Any = {"concentration": constraints.independent(constraints.positive, 1)}

@@ -149,7 +149,7 @@ class Distribution:
 
     @property
     def support(self) -> Constraint:
-        """The set of values; NotImplementedError where a subclass gives none."""
+        """The set of values; NotImplementedError if a subclass gives none."""
         raise NotImplementedError
 
     @property
@@ -159,7 +159,7 @@ class Distribution:
         Raises
         ------
         NotImplementedError
-            Where there is no closed form.
+            If there is no closed form.
         """
         raise NotImplementedError
 
@@ -170,7 +170,7 @@ class Distribution:
         Raises
         ------
         NotImplementedError
-            Where there is no closed form.
+            If there is no closed form.
         """
         raise NotImplementedError(f"{type(self)} does not implement mode")
 
@@ -181,7 +181,7 @@ class Distribution:
         Raises
         ------
         NotImplementedError
-            Where there is no closed form.
+            If there is no closed form.
         """
         raise NotImplementedError
 
@@ -212,7 +212,7 @@ class Distribution:
         Raises
         ------
         NotImplementedError
-            Where `has_rsample` is False.
+            If `has_rsample` is False.
         """
         raise NotImplementedError
 
@@ -238,12 +238,12 @@ class Distribution:
         return self._log_prob(value)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of no more than ``value``; shapes and errors as of `log_prob`.
+        """The probability of no more than ``value``; shapes and errors as in `log_prob`.
 
         Raises
         ------
         NotImplementedError
-            Where there is no closed form.
+            If there is no closed form.
         """
         if self._validate_args:
             self._validate_sample(value)
@@ -260,7 +260,7 @@ class Distribution:
         Raises
         ------
         NotImplementedError
-            Where there is no closed form.
+            If there is no closed form.
         """
         raise NotImplementedError
 
@@ -276,7 +276,7 @@ class Distribution:
         Raises
         ------
         NotImplementedError
-            Where there is no closed form.
+            If there is no closed form.
         """
         raise NotImplementedError
 
@@ -295,7 +295,7 @@ class Distribution:
         Raises
         ------
         NotImplementedError
-            Where they cannot be listed: `has_enumerate_support` is False, or the parameters differ
+            If they cannot be listed: `has_enumerate_support` is False, or the parameters differ
             in how many there are.
         """
         raise NotImplementedError

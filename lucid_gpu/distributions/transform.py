@@ -77,7 +77,7 @@ class Transform:
         Raises
         ------
         ValueError
-            Where arguments and results differ in it.
+            If arguments and results differ in it.
         """
         if self.domain.event_dim == self.codomain.event_dim:
             return int(self.domain.event_dim)
@@ -285,7 +285,7 @@ class _Joined(Transform):
 
 
 class CatTransform(_Joined):
-    """Maps of parts of so many entries each, in the manner of ``cat``.
+    """Transforms of consecutive parts along a dimension, whose results are joined as by ``cat``.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ class CatTransform(_Joined):
 
 
 class StackTransform(_Joined):
-    """Maps of the entries along a dimension, in the manner of ``stack``.
+    """Transforms of single entries along a dimension, joined as by ``stack``.
 
     Parameters
     ----------

@@ -134,7 +134,7 @@ class Wishart(ExponentialFamily):
         ----------
         sample_shape : sequence of int
         max_try_correction : int, optional
-            Taken for PyTorch's sake; nothing needs to be drawn again.
+            Accepted for compatibility; nothing needs to be drawn again.
         """
         roots = Chi2(self._below(), validate_args=False).rsample(sample_shape).sqrt()
         like = self.scale_tril

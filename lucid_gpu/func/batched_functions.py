@@ -50,13 +50,13 @@ def call(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> Called:
 def _by_own_rule(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> Called:
     in_dims = tree_map(lambda a: 0 if level.holds(a) else None, tuple(args))
     values = tree_map(level.value, tuple(args))
-    found = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *values)
-    if not (isinstance(found, tuple) and len(found) == 2):
+    returned = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *values)
+    if not (isinstance(returned, tuple) and len(returned) == 2):
         raise RuntimeError(
             "Expected the vmap staticmethod to have two returns, an output and out_dims with "
-            f"pytree structure compatible with the output. Got a {type(found)} instead"
+            f"pytree structure compatible with the output. Got a {type(returned)} instead"
         )
-    output, out_dims = found
+    output, out_dims = returned
     leaves, structure = flatten(output)
     places = spread(out_dims, structure)
     if places is None:
@@ -65,15 +65,15 @@ def _by_own_rule(level: BatchLevel, cls: type[Function], args: Sequence[Any]) ->
             f"tuple. Expected out_dims={out_dims} to be compatible with the structure of `output`. "
             f"out_dims has structure {flatten(out_dims)[1]} but output has structure {structure}."
         )
-    wrapped = [_placed(level, o, d) for o, d in zip(leaves, places, strict=True)]
+    wrapped = [_wrapped_at(level, o, d) for o, d in zip(leaves, places, strict=True)]
     result = unflatten(wrapped, structure)
     return Called(cls._node(), result, tuple(wrapped), (), ())
 
 
-def _placed(level: BatchLevel, output: Any, place: int | None) -> Any:
-    if place is None or not isinstance(output, Tensor):
+def _wrapped_at(level: BatchLevel, output: Any, out_dim: int | None) -> Any:
+    if out_dim is None or not isinstance(output, Tensor):
         return output
-    return level.wrap(movedim(output, place, 0))
+    return level.wrap(movedim(output, out_dim, 0))
 
 
 # --- forward and backward under vmap --------------------------------------------------------------
@@ -112,10 +112,10 @@ def _by_running(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> 
 class _Run:
     """One call: the ctx the user sees, and which of its tensors have the batch."""
 
-    def __init__(self, cls: type[Function], level: BatchLevel, given: list[bool]) -> None:
+    def __init__(self, cls: type[Function], level: BatchLevel, batched_inputs: list[bool]) -> None:
         self.cls = cls
         self.another = functools.partial(type(level), level.size, level.randomness)
-        self.given = given
+        self.batched_inputs = batched_inputs
         self.inner: FunctionCtx = cls._node()
         self.batched: list[bool] = []
         self.constant: list[bool] = []
@@ -126,7 +126,7 @@ class _Run:
         inner, cls = self.inner, self.cls
         inner.needs_input_grad = ctx.needs_input_grad
         with self.another() as level:
-            args = tuple(_wrapped(level, values, self.given))
+            args = tuple(_wrapped(level, values, self.batched_inputs))
             if cls._methods_of().separate:
                 output = cls.forward(*args)
                 cls.setup_context(inner, args, output)
@@ -155,13 +155,13 @@ class _Run:
             saved = _wrapped(level, ctx.saved_tensors, self.for_forward)
             inner._saved = tuple([None if t is None else (t, t._version) for t in saved])
             try:
-                found = self.cls.jvp(inner, *_wrapped(level, tangents, self.given))
+                returned = self.cls.jvp(inner, *_wrapped(level, tangents, self.batched_inputs))
             finally:
                 inner._saved = ()
-            results = found if isinstance(found, tuple) else (found,)
+            results = returned if isinstance(returned, tuple) else (returned,)
             pairs = zip(results, [*self.batched, *[False] * len(results)])
             moved = [self._tangent(level, t, batched) for t, batched in pairs]
-            return tuple(moved) if isinstance(found, tuple) else moved[0]
+            return tuple(moved) if isinstance(returned, tuple) else moved[0]
 
     def _tangent(self, level: BatchLevel, tangent: Any, batched: bool) -> Any:
         if not isinstance(tangent, Tensor):
@@ -174,11 +174,11 @@ class _Run:
             saved = _wrapped(level, ctx.saved_tensors, self.saved)
             inner._saved = tuple([None if t is None else (t, t._version) for t in saved])
             try:
-                found = inner._run_backward(*_wrapped(level, gradients, self.batched))
+                returned = inner._run_backward(*_wrapped(level, gradients, self.batched))
             finally:
                 inner._saved = ()
-            results = found if isinstance(found, tuple) else (found,)
-            pairs = zip(results, [*self.given, *[False] * len(results)])
+            results = returned if isinstance(returned, tuple) else (returned,)
+            pairs = zip(results, [*self.batched_inputs, *[False] * len(results)])
             return tuple([self._gradient(level, g, batched) for g, batched in pairs])
 
     def _gradient(self, level: BatchLevel, gradient: Any, batched: bool) -> Any:

@@ -29,8 +29,8 @@ def grad(
     if not any(level.holds(t) for t in (*outputs, *inputs)):
         lower = innermost((*outputs, *inputs))
         pull = run_pass if lower is None else lower.grad
-        found: list[Any] = pull(outputs, inputs, cotangents, keep, create_graph)
-        return found
+        grads: list[Any] = pull(outputs, inputs, cotangents, keep, create_graph)
+        return grads
     triples = list(zip(outputs, cotangents, strict=True))
     batched = [(o, c) for o, c in triples if level.holds(o) and o.requires_grad]
     shared = [(o, c) for o, c in triples if not level.holds(o)]
@@ -64,8 +64,8 @@ def _of_values(
     """All examples in one pass, through the values."""
     outputs = [level.value(o) for o, _ in pairs]
     cotangents = [beneath(c, level) for _, c in pairs]
-    found = gradients(outputs, targets, cotangents, keep, create_graph)
-    return [None if g is None else raised(g, level) for g in found]
+    grads = gradients(outputs, targets, cotangents, keep, create_graph)
+    return [None if g is None else raised(g, level) for g in grads]
 
 
 def _of_shared(pairs: Any, targets: list[Any], keep: bool, create_graph: bool) -> list[Any]:

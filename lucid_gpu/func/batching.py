@@ -244,8 +244,8 @@ def _batched_at(tensor: Tensor, levels: Sequence[BatchLevel]) -> Tensor:
     *outer, level = levels
     wrapper = tensor._wrapper
     if wrapper is not None and wrapper.level.number > level.number:
-        found: Tensor = wrapper.level.over(tensor, lambda t: _batched_at(t, levels))
-        return found
+        batched: Tensor = wrapper.level.over(tensor, lambda t: _batched_at(t, levels))
+        return batched
     if level.holds(tensor):
         return level.over(tensor, lambda t: _batched_at(t, outer))
     return level.wrap(level.full(_batched_at(tensor, outer)))
@@ -260,8 +260,8 @@ def beneath(tensor: Tensor, level: BatchLevel) -> Tensor:
     if wrapper is None or wrapper.level.number <= level.number:
         return level.full(tensor)
     inner = wrapper.level
-    found: Tensor = inner.over(tensor, lambda t: movedim(beneath(t, level), 0, 1))
-    return found
+    value: Tensor = inner.over(tensor, lambda t: movedim(beneath(t, level), 0, 1))
+    return value
 
 
 def raised(tensor: Tensor, level: BatchLevel) -> Tensor:
@@ -269,5 +269,5 @@ def raised(tensor: Tensor, level: BatchLevel) -> Tensor:
     wrapper = tensor._wrapper
     if wrapper is None or wrapper.level.number <= level.number:
         return level.wrap(tensor)
-    found: Tensor = wrapper.level.over(tensor, lambda t: raised(movedim(t, 1, 0), level))
-    return found
+    wrapped: Tensor = wrapper.level.over(tensor, lambda t: raised(movedim(t, 1, 0), level))
+    return wrapped

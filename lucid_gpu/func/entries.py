@@ -55,8 +55,8 @@ class Entry:
         try:
             rule = BATCHING.get(self.function)
             if rule is not None:
-                given, named = self.bound(args, kwargs)
-                result = rule(level, self.function, *given, **named)
+                positional, named = self.bound(args, kwargs)
+                result = rule(level, self.function, *positional, **named)
                 if result is not NotImplemented:
                     return result
             return go_on(*args, **kwargs)  # written with other ops, perhaps
@@ -70,11 +70,11 @@ class Entry:
         if not kwargs and self.fewest <= len(args) <= self.most:
             return args, kwargs
         try:
-            found = inspect.signature(self.body).bind(*args, **kwargs)
+            bound = inspect.signature(self.body).bind(*args, **kwargs)
         except TypeError:
             self.body(*args, **kwargs)
             raise
-        return found.args, found.kwargs
+        return bound.args, bound.kwargs
 
 
 class RandomEntry(Entry):

@@ -60,8 +60,8 @@ def jvp(
     Raises
     ------
     RuntimeError
-        For primals or tangents that are no tuples of tensors of the same structure and shapes; for
-        outputs that are no tensors; under ``strict``, for an output that does not depend on the
+        For primals or tangents that are not tuples of tensors of the same structure and shapes; for
+        outputs that are not tensors; under ``strict``, for an output that does not depend on the
         primals.
     ValueError
         For integers and bool.
@@ -181,7 +181,7 @@ def jacfwd(
     Raises
     ------
     RuntimeError
-        Where ``func`` returns what is no tensor.
+        If ``func`` returns anything but tensors.
     """
 
     @functools.wraps(func)
@@ -193,10 +193,10 @@ def jacfwd(
         sizes = [x.numel() for x in inputs]
 
         def at(*chosen: Any) -> Any:
-            given = list(args)
+            arguments = list(args)
             for n, value in zip(numbers, chosen, strict=True):
-                given[n] = value
-            return func(*given, **kwargs)
+                arguments[n] = value
+            return func(*arguments, **kwargs)
 
         def column(*tangents: Tensor) -> Any:
             return jvp(at, point, unflatten(tangents, structure), has_aux=has_aux)[1:]
@@ -208,8 +208,8 @@ def jacfwd(
         blocks = [_blocks(c, inputs, sizes, structure) for c in columns]
         if isinstance(argnums, int):
             blocks = [block[0] for block in blocks]
-        found = unflatten(blocks, of_output)
-        return (found, tree_map(lambda a: a[0], aux[0])) if has_aux else found
+        result = unflatten(blocks, of_output)
+        return (result, tree_map(lambda a: a[0], aux[0])) if has_aux else result
 
     return jacobian
 
@@ -260,8 +260,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         if not pairs:
             return unflatten([zeros_like(o) for o in outputs], of_output)
         rows, vectors = zip(*pairs, strict=True)
-        found = grad(rows, probes, vectors, retain_graph=True, materialize_grads=True)
-        return unflatten(found, of_output)
+        output_tangents = grad(rows, probes, vectors, retain_graph=True, materialize_grads=True)
+        return unflatten(output_tangents, of_output)
 
     return output, pushed
 

@@ -47,7 +47,7 @@ def functional_call(
     Raises
     ------
     TypeError
-        For a value that is no tensor.
+        For a value that is not a tensor.
     ValueError
         For names that several dictionaries have, and for different values of tied names.
     RuntimeError
@@ -64,36 +64,36 @@ def functional_call(
     >>> grad(loss)(params, lucid_gpu.ones(3, 2))["weight"]
     tensor([[3., 3.]])
     """
-    given = _one_dict(parameter_and_buffer_dicts)
-    for value in given.values():
+    replacements = _one_dict(parameter_and_buffer_dicts)
+    for value in replacements.values():
         if not isinstance(value, Tensor):
             raise TypeError(f"{value!r} is not an instance of Tensor")
     named = _all_state(module)
     if strict:
-        _check_names(module, given, named)
+        _check_names(module, replacements, named)
     if tie_weights:
-        given = _tied(given, named)
+        replacements = _tied(replacements, named)
     positional = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _replaced(module, given, named):
+    with _replaced(module, replacements, named):
         return module(*positional, **(kwargs or {}))
 
 
-def _one_dict(given: Any) -> State:
-    if isinstance(given, Mapping):
-        return dict(given)
-    if not isinstance(given, Sequence) or not all(isinstance(d, Mapping) for d in given):
+def _one_dict(dicts: Any) -> State:
+    if isinstance(dicts, Mapping):
+        return dict(dicts)
+    if not isinstance(dicts, Sequence) or not all(isinstance(d, Mapping) for d in dicts):
         raise ValueError(
             "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
-            f"{type(given)}"
+            f"{type(dicts)}"
         )
-    names = [name for one in given for name in one]
+    names = [name for one in dicts for name in one]
     repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if repeated:
         raise ValueError(
             f"{repeated} appeared in multiple dictionaries; behavior of functional call is "
             "ambiguous"
         )
-    return {name: value for one in given for name, value in one.items()}
+    return {name: value for one in dicts for name, value in one.items()}
 
 
 def _all_state(module: Module) -> dict[str, Any]:
@@ -102,9 +102,9 @@ def _all_state(module: Module) -> dict[str, Any]:
     return named
 
 
-def _check_names(module: Module, given: State, named: dict[str, Any]) -> None:
-    unexpected = [name for name in given if name not in named]
-    missing = [name for name in named if name not in given]
+def _check_names(module: Module, replacements: State, named: dict[str, Any]) -> None:
+    unexpected = [name for name in replacements if name not in named]
+    missing = [name for name in named if name not in replacements]
     lines = [
         f"\n\t{what} key(s): " + ", ".join(map(repr, names)) + "."
         for what, names in (("Unexpected", unexpected), ("Missing", missing))
@@ -115,30 +115,30 @@ def _check_names(module: Module, given: State, named: dict[str, Any]) -> None:
         raise RuntimeError(f"Error(s) in reparametrizing for {kind}:" + "".join(lines))
 
 
-def _tied(given: State, named: dict[str, Any]) -> State:
+def _tied(replacements: State, named: dict[str, Any]) -> State:
     """The same replacement under every name of a tensor."""
     names_of: dict[int, list[str]] = {}
     for name, value in named.items():
         names_of.setdefault(id(value), []).append(name)
-    result = dict(given)
+    result = dict(replacements)
     for names in names_of.values():
-        chosen = [name for name in names if name in given]
-        if len({id(given[name]) for name in chosen}) > 1:
+        chosen = [name for name in names if name in replacements]
+        if len({id(replacements[name]) for name in chosen}) > 1:
             raise ValueError(
                 f"functional_call got multiple values for keys {names}, which are tied. Consider "
                 "using tie_weights=False"
             )
         if chosen:
-            result.update(dict.fromkeys(names, given[chosen[0]]))
+            result.update(dict.fromkeys(names, replacements[chosen[0]]))
     return result
 
 
 @contextmanager
-def _replaced(module: Module, given: State, named: dict[str, Any]) -> Iterator[None]:
+def _replaced(module: Module, replacements: State, named: dict[str, Any]) -> Iterator[None]:
     """The module with other tensors in its tables, for a while."""
     before: list[tuple[dict[str, Any], str, Any]] = []
     try:
-        for name, value in given.items():
+        for name, value in replacements.items():
             if name not in named:
                 continue
             path, _, own = name.rpartition(".")

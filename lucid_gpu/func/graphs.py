@@ -36,8 +36,8 @@ def transforming() -> Iterator[None]:
 def fresh(tensor: Tensor) -> Tensor:
     """A tensor of the same value to differentiate by; gradients pass on to the original's."""
     if tensor._wrapper is not None:
-        found: Tensor = tensor._wrapper.level.over(tensor, fresh)
-        return found
+        wrapped: Tensor = tensor._wrapper.level.over(tensor, fresh)
+        return wrapped
     apart = tensor.clone() if tensor.is_inference() else tensor.alias()
     if not tensor.requires_grad:
         return apart._mark()

@@ -47,7 +47,7 @@ def grad(
     ------
     RuntimeError
         When called, for a ``func`` that does not return a tensor of one element, and an ``argnums``
-        that there is not.
+        without an argument.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def grad(
 def grad_and_value(
     func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """As `grad`, for both: ``(gradient, value)``, or ``(gradient, (value, aux))``."""
+    """See `grad`; the result is ``(gradient, value)``, or ``(gradient, (value, aux))``."""
 
     @functools.wraps(func)
     def both(*args: Any, **kwargs: Any) -> Any:
@@ -81,7 +81,7 @@ def grad_and_value(
 def value_and_grad(
     func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """As `grad_and_value`, the other way round: ``(value, gradient)``."""
+    """See `grad`; the result is ``(value, gradient)``, or ``((value, aux), gradient)``."""
 
     @functools.wraps(func)
     def both(*args: Any, **kwargs: Any) -> Any:
@@ -112,7 +112,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
     Raises
     ------
     RuntimeError
-        Where ``func`` returns what is no tensor.
+        If ``func`` returns anything but tensors.
     """
     output, pull, aux = _pullback(func, primals, tuple(range(len(primals))), has_aux, {})
     return (output, pull, aux) if has_aux else (output, pull)
@@ -126,16 +126,16 @@ def jacrev(
     chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
 ) -> Callable[..., Any]:
-    """The function that computes the Jacobian of ``func``, a row an element of its output.
+    """The function that computes the Jacobian of ``func``, one row for each element of its output.
 
     Parameters
     ----------
     func, argnums, has_aux
-        As for `grad`; ``func`` returns a tensor or a tree of them.
+        See `grad`; ``func`` returns a tensor or a tree of them.
     chunk_size : int, optional
         How many rows to compute at once; all of them by default. Smaller takes less memory.
     _preallocate_and_copy : bool
-        Taken for PyTorch's sake; changes nothing.
+        Accepted for compatibility; changes nothing.
 
     Returns
     -------
@@ -148,7 +148,7 @@ def jacrev(
     ValueError
         For a ``chunk_size`` that is not above 0.
     RuntimeError
-        Where ``func`` returns what is no tensor.
+        If ``func`` returns anything but tensors.
     """
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
@@ -174,8 +174,8 @@ def jacrev(
         blocks = _blocks(rows, outputs, sizes, point)
         if isinstance(argnums, int):
             blocks = [block[0] for block in blocks]
-        found = unflatten(blocks, structure)
-        return (found, aux) if has_aux else found
+        result = unflatten(blocks, structure)
+        return (result, aux) if has_aux else result
 
     return jacobian
 
@@ -199,17 +199,17 @@ def refuse_complex(name: str, tree: Any, role: str) -> None:
 
 
 def _numbers(argnums: Any, count: int) -> tuple[int, ...]:
-    given = (argnums,) if isinstance(argnums, int) else argnums
-    if not isinstance(given, tuple) or not all(isinstance(n, int) for n in given):
+    numbers = (argnums,) if isinstance(argnums, int) else argnums
+    if not isinstance(numbers, tuple) or not all(isinstance(n, int) for n in numbers):
         raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
-    if not given:
+    if not numbers:
         raise RuntimeError("argnums must be non-empty")
-    for n in given:
+    for n in numbers:
         if not -count <= n < count:
             raise RuntimeError(f"Got argnum={n}, but only {count} positional inputs")
-    if len({n % count for n in given}) != len(given):
+    if len({n % count for n in numbers}) != len(numbers):
         raise RuntimeError(f"argnums elements must be unique, got {argnums}")
-    return tuple([n % count for n in given])
+    return tuple([n % count for n in numbers])
 
 
 def _chosen(args: tuple[Any, ...], argnums: Argnums) -> tuple[Any, ...]:
@@ -224,12 +224,12 @@ def _apart(value: Any) -> Tensor:
 
 def _set_apart(args: tuple[Any, ...], argnums: Argnums) -> tuple[tuple[Any, ...], Any]:
     """The arguments, those to differentiate by replaced by fresh ones; and those."""
-    given = list(args)
+    arguments = list(args)
     point = []
     for n in _numbers(argnums, len(args)) if argnums != () else ():
-        given[n] = tree_map(_apart, args[n])
-        point.append(given[n])
-    return tuple(given), tuple(point)
+        arguments[n] = tree_map(_apart, args[n])
+        point.append(arguments[n])
+    return tuple(arguments), tuple(point)
 
 
 def _without_aux(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
@@ -244,7 +244,7 @@ def _without_aux(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
 
 
 def check_outputs(name: str, call: str, outputs: list[Any]) -> None:
-    """Refuse what has no derivative: no output at all, and what is no tensor."""
+    """Refuse what has no derivative: no output at all, and anything but a tensor."""
     if not outputs or outputs == [None]:
         raise RuntimeError(
             f"{name}: Expected f to be a function that has non-empty output (got output = "
@@ -278,9 +278,9 @@ def _differentiated(
     _numbers(argnums, len(args))
     recording = is_grad_enabled()
     with inference_mode(False):
-        given, point = _set_apart(args, argnums)
+        arguments, point = _set_apart(args, argnums)
         with transforming():
-            result = func(*given, **kwargs)
+            result = func(*arguments, **kwargs)
         value, aux = _without_aux(result, has_aux, _VALUE)
         _check_value(value)
         targets, structure = flatten(point)
@@ -290,8 +290,8 @@ def _differentiated(
     results = [_loose(t, ends, recording) for t in slope]
     value, aux = tree_map(lambda t: _loose(t, ends, recording), (value, aux))
     ends.close()
-    found = unflatten(results, structure)
-    return found[0] if isinstance(argnums, int) else found, value, aux
+    gradient = unflatten(results, structure)
+    return gradient[0] if isinstance(argnums, int) else gradient, value, aux
 
 
 def _check_value(value: Any) -> None:
@@ -308,14 +308,14 @@ def _gradients(
     outputs: list[Any], targets: list[Any], cotangents: Any, create_graph: bool
 ) -> list[Tensor]:
     """Gradients, zeros where there are none; the graph is kept."""
-    given = [None] * len(outputs) if cotangents is None else cotangents
-    pairs = [(o, c) for o, c in zip(outputs, given, strict=True) if o.requires_grad]
+    vectors = [None] * len(outputs) if cotangents is None else cotangents
+    pairs = [(o, c) for o, c in zip(outputs, vectors, strict=True) if o.requires_grad]
     if not pairs or not targets:
         return [zeros_like(t) for t in targets]
     roots, weights = zip(*pairs, strict=True)
     keep = create_graph or cotangents is not None
-    found = gradients_of(roots, targets, weights, keep, create_graph, allow_unused=True)
-    return [zeros_like(t) if g is None else g for g, t in zip(found, targets, strict=True)]
+    grads = gradients_of(roots, targets, weights, keep, create_graph, allow_unused=True)
+    return [zeros_like(t) if g is None else g for g, t in zip(grads, targets, strict=True)]
 
 
 def _loose(value: Any, ends: Ends, recording: bool) -> Any:
@@ -337,9 +337,9 @@ def _pullback(
     """Output, the function from cotangents to gradients, aux."""
     recording = is_grad_enabled()
     with inference_mode(False):
-        given, point = _set_apart(args, argnums)
+        arguments, point = _set_apart(args, argnums)
         with transforming():
-            result = func(*given, **kwargs)
+            result = func(*arguments, **kwargs)
         output, aux = _without_aux(result, has_aux, _VJP)
     outputs, structure = flatten(output)
     check_outputs(_VJP, "f(*primals)", outputs)
@@ -350,8 +350,8 @@ def _pullback(
         vectors = _cotangents(cotangents, structure)
         keep = is_grad_enabled() and ends.lead_elsewhere((*outputs, *vectors))
         with inference_mode(False):
-            found = _gradients(outputs, targets, vectors, keep)
-        results = [_loose(g, ends, keep) for g in found]
+            grads = _gradients(outputs, targets, vectors, keep)
+        results = [_loose(g, ends, keep) for g in grads]
         slopes = unflatten(results, of_point)
         return slopes[0] if isinstance(argnums, int) else slopes
 
@@ -359,8 +359,8 @@ def _pullback(
     return output, pull, aux
 
 
-def _cotangents(given: Any, structure: Structure) -> list[Tensor]:
-    vectors, own = flatten(given)
+def _cotangents(cotangents: Any, structure: Structure) -> list[Tensor]:
+    vectors, own = flatten(cotangents)
     if own != structure:
         raise RuntimeError(
             "Expected pytree structure of cotangents to be the same as pytree structure of outputs "

@@ -124,13 +124,13 @@ def spread(prefix: Any, structure: Structure) -> list[Any] | None:
     fits = type(prefix) is structure.kind and len(children) == len(structure.children)
     if not fits or keys != structure.keys:
         return None
-    found: list[Any] = []
+    values: list[Any] = []
     for child, below in zip(children, structure.children, strict=True):
         part = spread(child, below)
         if part is None:
             return None
-        found += part
-    return found
+        values += part
+    return values
 
 
 def _count(structure: Structure) -> int:

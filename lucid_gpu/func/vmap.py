@@ -48,7 +48,7 @@ def vmap(
     Raises
     ------
     RuntimeError
-        For what cannot be batched: data-dependent control flow (``if tensor``, ``.item()``),
+        For code that cannot be batched: data-dependent control flow (``if tensor``, ``.item()``),
         results of another shape for each example, in-place writes of batched values into tensors
         that all examples share.
     ValueError
@@ -125,16 +125,16 @@ def _batch_of(call: _Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Ba
             f"vmap({call.name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you "
             "are trying to vmap over a function with no inputs. The latter is unsupported."
         )
-    given, of_args = flatten(args)
+    inputs, of_args = flatten(args)
     dims = spread(in_dims, of_args)
     if dims is None:
         raise ValueError(
             f"{call.as_written}: in_dims is not compatible with the structure of `inputs`. in_dims "
             f"has structure {flatten(in_dims)[1]} but inputs has structure {of_args}."
         )
-    dims = [_checked_dim(call, leaf, dim) for leaf, dim in zip(given, dims, strict=True)]
+    dims = [_checked_dim(call, leaf, dim) for leaf, dim in zip(inputs, dims, strict=True)]
     leaves, structure = flatten((args, kwargs))
-    dims += [None] * (len(leaves) - len(given))
+    dims += [None] * (len(leaves) - len(inputs))
     return _Batch(leaves, dims, structure, _size(call, leaves, dims))
 
 
@@ -182,18 +182,18 @@ def _size(call: _Call, leaves: list[Any], dims: list[Any]) -> int:
 
 def _run(call: _Call, batch: _Batch, out_dims: Any) -> Any:
     with watching, VmapLevel(batch.size, call.randomness) as level:
-        given = [
+        inputs = [
             leaf if dim is None else level.wrap(leaf if dim == 0 else movedim(leaf, dim, 0))
             for leaf, dim in zip(batch.leaves, batch.dims, strict=True)
         ]
-        args, kwargs = unflatten(given, batch.structure)
+        args, kwargs = unflatten(inputs, batch.structure)
         results, structure = flatten(call.func(*args, **kwargs))
-        places = _places(call, out_dims, structure, results)
-        found = [_taken(call, level, r, d) for r, d in zip(results, places, strict=True)]
-    return unflatten(found, structure)
+        places = _result_dims(call, out_dims, structure, results)
+        outputs = [_taken(call, level, r, d) for r, d in zip(results, places, strict=True)]
+    return unflatten(outputs, structure)
 
 
-def _places(call: _Call, out_dims: Any, structure: Structure, results: list[Any]) -> list[Any]:
+def _result_dims(call: _Call, out_dims: Any, structure: Structure, results: list[Any]) -> list[Any]:
     for result in results:
         if not isinstance(result, Tensor):
             raise ValueError(
@@ -212,9 +212,9 @@ def _places(call: _Call, out_dims: Any, structure: Structure, results: list[Any]
     return places
 
 
-def _taken(call: _Call, level: BatchLevel, result: Tensor, place: int | None) -> Tensor:
+def _taken(call: _Call, level: BatchLevel, result: Tensor, out_dim: int | None) -> Tensor:
     """A result with its batch where ``out_dims`` says."""
-    if place is None:
+    if out_dim is None:
         if level.holds(result):
             raise ValueError(
                 f"vmap({call.name}, ...): `{call.name}` can not return a BatchedTensor when "
@@ -222,16 +222,16 @@ def _taken(call: _Call, level: BatchLevel, result: Tensor, place: int | None) ->
             )
         return result
     rank = result.ndim + 1
-    if not -rank <= place < rank:
+    if not -rank <= out_dim < rank:
         raise IndexError(
             f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got "
-            f"{place})"
+            f"{out_dim})"
         )
     if not level.holds(result):
         result = expand(result, (level.size, *result.shape))
     else:
         result = level.value(result)
-    return result if place % rank == 0 else movedim(result, 0, place)
+    return result if out_dim % rank == 0 else movedim(result, 0, out_dim)
 
 
 def _in_chunks(call: _Call, batch: _Batch, count: int) -> Any:
@@ -248,7 +248,7 @@ def _in_chunks(call: _Call, batch: _Batch, count: int) -> Any:
         rows.append(results)
     places = spread(call.out_dims, structure) or []
     joined = [
-        column[0] if place is None else cat(column, place % column[0].ndim)
-        for column, place in zip(zip(*rows), places, strict=True)
+        column[0] if out_dim is None else cat(column, out_dim % column[0].ndim)
+        for column, out_dim in zip(zip(*rows), places, strict=True)
     ]
     return unflatten(joined, structure)

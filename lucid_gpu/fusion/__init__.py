@@ -19,7 +19,19 @@ class Eager:
 
 @contextmanager
 def eager(mode: bool = True) -> Iterator[None]:
-    """Realise every op at once inside a ``with`` block, on all threads; or not, with False."""
+    """Compute each op on its own line inside a ``with`` block, without fusion, on all threads.
+
+    Parameters
+    ----------
+    mode : bool
+        False turns fusion on again inside such a block.
+
+    Examples
+    --------
+    >>> import lucid_gpu
+    >>> with lucid_gpu.fusion.eager():
+    ...     y = lucid_gpu.ones(3) * 2 + 1  # two kernels
+    """
     before = set_eager(mode)
     try:
         yield

@@ -62,11 +62,11 @@ def emit(
         _refuse_negative(operands[1].value)
     if to is not None:
         result = to
-    given = [known[o].shape for o in operands if type(o) is int]
+    shapes = [known[o].shape for o in operands if type(o) is int]
     if shape is None:
-        shape = broadcast_shapes(given, op.name)
-    elif broadcast_shapes([shape, *given], op.name) != shape:
-        own = list(given[0])
+        shape = broadcast_shapes(shapes, op.name)
+    elif broadcast_shapes([shape, *shapes], op.name) != shape:
+        own = list(shapes[0])
         raise RuntimeError(f"a tensor of shape {own} does not broadcast to {list(shape)}")
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
     if op.rule == "compare" or op.name in ("clamp_min", "clamp_max"):

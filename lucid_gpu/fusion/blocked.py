@@ -214,10 +214,10 @@ class Executable:
         loads, numbers = len(self.plan.loads), len(self.plan.scalars)
         results = self._run(arrays[:loads], scalars[:numbers])
         rest = iter(arrays[loads:])
-        given = [next(rest) if s is None else results[s] for s in tail.sources]
+        inputs = [next(rest) if s is None else results[s] for s in tail.sources]
         if tail.plan.executable is None:
             tail.plan.executable = Executable(tail.plan)
-        return results + tail.plan.executable(given, scalars[numbers:])
+        return results + tail.plan.executable(inputs, scalars[numbers:])
 
     def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
         plan = self.plan
@@ -298,14 +298,14 @@ class Executable:
         small = threads.run_quietly(self.once, *arrays, *scalars) if self.once else ()
         fixed: dict[str, Any] = {}
         loads = len(self.plan.loads)
-        given = (("a", arrays[:loads]), ("i", arrays[loads:]), ("x", scalars), ("o", outs))
-        for prefix, values in given:
+        arguments = (("a", arrays[:loads]), ("i", arrays[loads:]), ("x", scalars), ("o", outs))
+        for prefix, values in arguments:
             fixed.update({f"{prefix}{i}": v for i, v in enumerate(values)})
         fixed.update(zip(code.small_names, small, strict=True))
         reduction = self.plan.reduction
         walk = [
-            (place, fixed[name].reshape(shape), wide)
-            for place, (name, shape, wide) in enumerate(code.cut)
+            (position, fixed[name].reshape(shape), wide)
+            for position, (name, shape, wide) in enumerate(code.cut)
         ]
         rest = [fixed[name].reshape(()) for name in code.uncut]  # one element each
         parts: list[Any] = [None] * len(layout.slices)
@@ -349,12 +349,12 @@ class Executable:
                 total, written = np.empty(keep, kind), set()
                 for index, part in zip(layout.slices, parts, strict=True):
                     where = tuple([ALL if i in code.axes else s for i, s in enumerate(index)])
-                    place = str(where)
-                    if place in written:
+                    key = str(where)
+                    if key in written:
                         ufunc(total[where], part[number], out=total[where])
                     else:
                         total[where] = part[number]
-                        written.add(place)
+                        written.add(key)
             out[...] = self._result(number, np.asarray(total))
 
     def over_rows(
@@ -380,11 +380,13 @@ class Executable:
         none = [None for _ in loads]
         small = threads.run_quietly(self.once, *none, *numbers) if self.once else ()
         if self.native is not None:
-            given = [address(number) for number in (*numbers, *small)]
+            fixed_addresses = [address(number) for number in (*numbers, *small)]
             at = [addresses(column) for column in columns]
             rows = zip(*[at[c] for c in read], *at[: len(stores)], strict=True)
             n, sizes = len(read), [array.size for array in columns[0]]
-            jobs = [([*r[:n], *given, *r[n:]], m) for r, m in zip(rows, sizes, strict=True)]
+            jobs = [
+                ([*r[:n], *fixed_addresses, *r[n:]], m) for r, m in zip(rows, sizes, strict=True)
+            ]
             self.native.run(jobs)
             return
         fixed = {f"x{i}": v for i, v in enumerate(numbers)}

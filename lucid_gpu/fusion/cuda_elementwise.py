@@ -111,8 +111,8 @@ def _flat_body(
     loaded = [f"    p{i}[u] = {moves.load}<{width}>(a{i} + first + u * {step});" for i in arrays]
     values = [f"s{i}" if once[i] else f"p{i}[u][k]" for i in loads]
     values += [own_number(kind, "0" if s else f"(first + u * {step}) | k") for s in alone]
-    place = f"first + u * {step}"
-    inner = [f"    {line}" for line in stored(work, values, place, width, moves)]
+    offset = f"first + u * {step}"
+    inner = [f"    {line}" for line in stored(work, values, offset, width, moves)]
     loop = ["#pragma unroll", f"for (int u = 0; u < {repeat}; ++u) {{"]
     single = [f"s{i}" if once[i] else f"a{i}[i]" for i in loads]
     single += [own_number(kind, "0" if s else "i") for s in alone]

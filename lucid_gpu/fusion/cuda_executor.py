@@ -130,8 +130,8 @@ class Executable:
         address = launcher.address
         values = [address(a) for a in arrays]
         packed = True
-        for place, multiple in zip(values, self.aligned):
-            if place % multiple:
+        for pointer, multiple in zip(values, self.aligned):
+            if pointer % multiple:
                 packed = False
         if not packed:
             arrays = self._of_whole_elements(arrays, values)
@@ -157,8 +157,8 @@ class Executable:
     def _of_whole_elements(self, arrays: Sequence[Any], places: Sequence[int]) -> list[Any]:
         """Copies of arrays that begin within an element, which NumPy allows and CUDA does not."""
         return [
-            a.copy() if place % load.dtype.itemsize else a
-            for a, place, load in zip(arrays, places, self.plan.all_loads, strict=True)
+            a.copy() if pointer % load.dtype.itemsize else a
+            for a, pointer, load in zip(arrays, places, self.plan.all_loads, strict=True)
         ]
 
     def fields_of(self, scalars: Sequence[Any]) -> list[Any]:
@@ -187,17 +187,17 @@ class Executable:
 
     def kernels(self, packed: bool) -> list[Kernel]:
         """The kernels of this plan, not yet compiled."""
-        found = self._kernels.get(packed)
-        if found is None:
+        kernels = self._kernels.get(packed)
+        if kernels is None:
             if self.work.fold is not None:
-                found = reduction(self.work, packed)
+                kernels = reduction(self.work, packed)
             else:
                 moved = self.plan.bytes_read + self.plan.bytes_written
                 streamed = moved > self.launcher.cache
                 streamed = streamed and not self.shared
-                found = [elementwise(self.work, self.processors, packed, streamed=streamed)]
-            self._kernels[packed] = found
-        return found
+                kernels = [elementwise(self.work, self.processors, packed, streamed=streamed)]
+            self._kernels[packed] = kernels
+        return kernels
 
     def _compiled(self, packed: bool) -> list[Launch]:
         kernels = self.kernels(packed)
@@ -252,8 +252,8 @@ class Executable:
                     self._fill(self._form(renamed, packed), some, fields)
 
     def _form(self, read: Sequence[int], packed: bool) -> Form:
-        found = self._forms.get(packed)
-        if found is None:
+        form = self._forms.get(packed)
+        if form is None:
             work = self.work
             types = [d for _, d in work.stores]
             by_column = dict(zip(read, [d for d, _ in work.loads]))
@@ -263,8 +263,8 @@ class Executable:
             function = compiling.compiled(self.launcher, text_of(kernel))
             launch = Launch(kernel, work, self.numbers, function, [table.form])
             sizes = tuple([d.itemsize for d in types])
-            found = self._forms[packed] = Form(launch, table, tile, sizes)
-        return found
+            form = self._forms[packed] = Form(launch, table, tile, sizes)
+        return form
 
     def _fill(self, form: Form, rows: Sequence[tuple[int, ...]], fields: list[Any]) -> None:
         """Launch as often as the table has to be filled."""
@@ -292,13 +292,13 @@ class Executable:
         texts = self._texts(packed)
         if all(compiling.ready(launcher, text) for text in texts):
             return None
-        found = self._cut(packed)
-        if found is None or not self._prepared(found):
+        parts = self._cut(packed)
+        if parts is None or not self._prepared(parts):
             return None
         if launcher.meet(texts[0]) >= MEETINGS:
             for text in texts:
                 compiling.begin(launcher, text)
-        return found
+        return parts
 
     def _prepared(self, whole: Cut) -> bool:
         """Compile what the ops of a plan lack, unless that is more than the plan's own kernel."""
@@ -338,7 +338,7 @@ class Executable:
 
 def _is_apart(row: tuple[int, ...], aligned: Sequence[int]) -> bool:
     """Whether an array of a row, which begins with its size, is not aligned."""
-    return any(place % multiple for place, multiple in zip(row[1:], aligned))
+    return any(pointer % multiple for pointer, multiple in zip(row[1:], aligned))
 
 
 def text_of(kernel: Kernel) -> Text:
@@ -353,7 +353,7 @@ when_forgotten.append(_ops.clear)
 def _shared(plan: Plan) -> Executable:
     """What runs a plan of one op, for all plans that it is an op of."""
     key = (launcher_of(plan.device), plan.key, plan.divisors)
-    found = _ops.get(key)
-    if found is None:
-        found = _ops[key] = Executable(plan, shared=True)
-    return found
+    executable = _ops.get(key)
+    if executable is None:
+        executable = _ops[key] = Executable(plan, shared=True)
+    return executable

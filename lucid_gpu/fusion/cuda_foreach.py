@@ -66,9 +66,9 @@ def _body(
 ) -> list[str]:
     stores = range(len(work.stores))
     packs = [f"lucid_pack<{c_type(d)}, {width}>" for d in types]
-    place = f"(u * {THREADS} + threadIdx.x) * {width}"
+    offset = f"(u * {THREADS} + threadIdx.x) * {width}"
     loads = [
-        f"    p{c}[u] = lucid_load_written<{width}>(a{c} + {place});" for c in sorted(set(read))
+        f"    p{c}[u] = lucid_load_written<{width}>(a{c} + {offset});" for c in sorted(set(read))
     ]
     unrolled = ["#pragma unroll", f"for (int u = 0; u < {REPEAT}; ++u) {{"]
     whole = [
@@ -82,7 +82,7 @@ def _body(
         f"    for (int k = 0; k < {width}; ++k)",
         "        "
         + call_element(work, [f"p{c}[u][k]" for c in read], [f"q{c}[k]" for c in stores]),
-        *[f"    lucid_store<{width}>(a{c} + {place}, q{c});" for c in stores],
+        *[f"    lucid_store<{width}>(a{c} + {offset}, q{c});" for c in stores],
         "}",
         "return;",
     ]

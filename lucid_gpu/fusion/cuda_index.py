@@ -47,18 +47,18 @@ class Indices:
         """
         coordinate, extent, quotient = names
         lines = []
-        found = [index] * len(extents)
+        coordinates = [index] * len(extents)
         for g in range(len(extents) - 1, min(needed, default=len(extents)) - 1, -1):
             if g == 0:
-                found[0] = index
+                coordinates[0] = index
                 break
             n, q, i = f"{extent}{g}", f"{quotient}{g}", f"{coordinate}{g}"
             self.sizes.append(self._divider(n, extents[g]))
             lines.append(f"const {self.type} {q} = {n}.quotient({index});")
             if g in needed:
                 lines.append(f"const {self.type} {i} = {n}.rest({index}, {q});")
-            found[g], index = i, q
-        return lines, found
+            coordinates[g], index = i, q
+        return lines, coordinates
 
     def _divider(self, name: str, extent: int) -> Size:
         declaration = f"lucid_divider<{self.type}> {name}"
@@ -135,27 +135,27 @@ CACHED = Moves("lucid_load", "lucid_store")
 STREAMED = Moves("lucid_load_streamed", "lucid_store_streamed")
 
 
-def stored(work: Work, values: Sequence[str], place: str, width: int, moves: Moves) -> list[str]:
+def stored(work: Work, values: Sequence[str], offset: str, width: int, moves: Moves) -> list[str]:
     """Lines that compute elements and write them; a ``width`` of 0 is an element by itself."""
     numbers = range(len(work.stores))
     if not width:
-        return [call_element(work, values, [f"o{i}[{place}]" for i in numbers])]
+        return [call_element(work, values, [f"o{i}[{offset}]" for i in numbers])]
     return [
         *[f"lucid_pack<{c_type(d)}, {width}> q{i};" for i, (_, d) in enumerate(work.stores)],
         "#pragma unroll",
         f"for (int k = 0; k < {width}; ++k)",
         "    " + call_element(work, values, [f"q{i}[k]" for i in numbers]),
-        *[f"{moves.store}<{width}>(o{i} + {place}, q{i});" for i in numbers],
+        *[f"{moves.store}<{width}>(o{i} + {offset}, q{i});" for i in numbers],
     ]
 
 
-def own_number(kind: str, place: str) -> str:
+def own_number(kind: str, index: str) -> str:
     """An index as the table's rows take it. Of 32 bits none is a sign: the upper half is 0.
 
-    In a pack it is ``(place) | k``, not a sum: so the compiler sees that four neighbours of a draw
+    In a pack it is ``(index) | k``, not a sum: so the compiler sees that four neighbours of a draw
     share the rounds of Philox, and computes them once.
     """
-    return f"(long long)(unsigned)({place})" if kind == "int" else f"({place})"
+    return f"(long long)(unsigned)({index})" if kind == "int" else f"({index})"
 
 
 class Reads:
@@ -184,7 +184,7 @@ class Reads:
         self.lines: list[str] = []
         self.values: list[str] = []
         for i, ((d, _), walk) in enumerate(zip(work.loads, walks)):
-            element, place = c_type(d), f"a{i} + {offsets.get(walk, '')}"
+            element, pointer = c_type(d), f"a{i} + {offsets.get(walk, '')}"
             if not any(walk):
                 self.once.append(f"const {element} s{i} = *a{i};  // the same for all")
                 self.values.append(f"s{i}")
@@ -195,11 +195,11 @@ class Reads:
                 self.values.append(f"p{i}")
             else:
                 pack = f"lucid_pack<{element}, {width}>"
-                self.lines.append(f"const {pack} p{i} = lucid_load<{width}>({place});")
+                self.lines.append(f"const {pack} p{i} = lucid_load<{width}>({pointer});")
                 self.values.append(f"p{i}[k]")
         for walk in walks[len(work.loads) :]:
-            place = offsets[walk] if any(walk) else "0"
-            within = f"({place}) | k" if width > 1 and walk[inner] else place  # packs are aligned
+            offset = offsets[walk] if any(walk) else "0"
+            within = f"({offset}) | k" if width > 1 and walk[inner] else offset  # packs are aligned
             self.values.append(own_number(kind, within))
 
 

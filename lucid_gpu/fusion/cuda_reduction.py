@@ -64,7 +64,7 @@ def reduction(work: Work, packed: bool = True, long_index: bool | None = None) -
     Parameters
     ----------
     packed, long_index
-        As for `lucid_gpu.fusion.cuda_elementwise.elementwise`.
+        See `lucid_gpu.fusion.cuda_elementwise.elementwise`.
     """
     assert work.fold is not None
     space = _Space(work, packed)
@@ -89,7 +89,7 @@ class Geometry(NamedTuple):
 
 
 def geometry(work: Work, packed: bool) -> Geometry:
-    """How a reduction walks; ``packed`` as for `reduction`."""
+    """How a reduction walks; ``packed`` as in `reduction`."""
     space = _Space(work, packed)
     return Geometry(space.order, space.rows, space.width, _share(space))
 
@@ -298,9 +298,9 @@ def _take(work: Work, fold: Fold, reads: Reads, space: _Space, own: str) -> list
     results = [f"value{i}" for i in range(count)]
     results += [f"y{i}[{own}]" if width == 1 else f"q{i}[k]" for i in range(len(wholes))]
     lines.append(call_element(work, reads.values, results))
-    place = "r" if width == 1 or not space.rows else f"(long long)r * {width} + k"
+    position = "r" if width == 1 or not space.rows else f"(long long)r * {width} + k"
     for i, row in enumerate(fold.rows):
-        lines.append(f"state{i}[{at}].take(value{i}{f', {place}' if row.places else ''});")
+        lines.append(f"state{i}[{at}].take(value{i}{f', {position}' if row.places else ''});")
     if width == 1:
         return lines
     return [

@@ -91,12 +91,12 @@ def along_rows(
         repeat //= 2
     if shape[g] < min(repeat * walk.down, FEW):
         repeat = 1
-    kind, place = index.type, offsets[row_major(shape)]
+    kind, offset = index.type, offsets[row_major(shape)]
 
     def rows(many: int) -> list[str]:
         """Lines that take ``many`` rows: all are asked for before the first is computed."""
         row = "(r + u * stride)" if many > 1 else "r"
-        after = stored(work, reads.values(many, kind), place, width if width > 1 else 0, moves)
+        after = stored(work, reads.values(many, kind), offset, width if width > 1 else 0, moves)
         if many == 1:
             return _located(steps, row, [*reads.moved(1), *after])
         ahead = _each(many, _located(steps, row, reads.moved(many))) if reads.fresh else []
@@ -193,15 +193,15 @@ class _Reads:
         self.own = [(offsets.get(w, "0"), bool(w[-1])) for w in walks[len(work.loads) :]]
         self.count, self.width = len(work.loads), width
         for i, ((d, _), w) in enumerate(zip(work.loads, walks)):
-            kind, place = c_type(d), f"a{i}[{offsets.get(w, '0')}]"
+            kind, source = c_type(d), f"a{i}[{offsets.get(w, '0')}]"
             if width > 1 and w[-1]:
                 self.packs.add(i)
                 kind = f"lucid_pack<{kind}, {width}>"
-                place = f"{moves.load if w[g] else 'lucid_load'}<{width}>(a{i} + {offsets[w]})"
+                source = f"{moves.load if w[g] else 'lucid_load'}<{width}>(a{i} + {offsets[w]})"
             if w[g]:
-                self.fresh[i] = kind, place
+                self.fresh[i] = kind, source
             else:
-                self.held.append(f"const {kind} p{i} = {place};")
+                self.held.append(f"const {kind} p{i} = {source};")
 
     def declared(self, many: int) -> list[str]:
         """Room for what ``many`` rows read."""
@@ -210,15 +210,17 @@ class _Reads:
     def moved(self, many: int) -> list[str]:
         """Lines that read a row."""
         if many > 1:
-            return [f"p{i}[u] = {place};" for i, (_, place) in self.fresh.items()]
-        return [f"const {kind} p{i} = {place};" for i, (kind, place) in self.fresh.items()]
+            return [f"p{i}[u] = {source};" for i, (_, source) in self.fresh.items()]
+        return [f"const {kind} p{i} = {source};" for i, (kind, source) in self.fresh.items()]
 
     def values(self, many: int, kind: str) -> list[str]:
         """Each load's, then each index's, value in C; of a pack, its element ``k``."""
-        found = []
+        values = []
         for i in range(self.count):
             row = "[u]" if many > 1 and i in self.fresh else ""
-            found.append(f"p{i}{row}{'[k]' if i in self.packs else ''}")
-        for place, moves in self.own:
-            found.append(own_number(kind, f"({place}) | k" if self.width > 1 and moves else place))
-        return found
+            values.append(f"p{i}{row}{'[k]' if i in self.packs else ''}")
+        for offset, moves in self.own:
+            values.append(
+                own_number(kind, f"({offset}) | k" if self.width > 1 and moves else offset)
+            )
+        return values

@@ -117,7 +117,7 @@ class Kernel(NamedTuple):
 
 
 def work_of(plan: Plan) -> Work:
-    """Read a plan. Byte strides that are no whole elements count as row-major (see `ragged`)."""
+    """Read a plan. Byte strides that are not whole elements count as row-major (see `ragged`)."""
     alone = len(set(plan.ops) - {"cast"}) == 1 and plan.reduction is None
     work = _elementwise_work(plan)._replace(
         name=f"{plan.name}_kernel" if alone else plan.name  # lucid_abs is a device function

@@ -144,11 +144,11 @@ def explain(*tensors: Any) -> Explanation:
     Raises
     ------
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     for i, t in enumerate(tensors):
         if not hasattr(t, "_expr"):
-            raise TypeError(f"explain() takes tensors; argument {i} is a {type(t).__name__}")
+            raise TypeError(f"explain() takes tensors; argument {i} is of type {type(t).__name__}")
     names = {id(t): f"tensor {i}" for i, t in reversed(list(enumerate(tensors)))}
     kernels: list[Kernel] = []
     done: set[int] = set()
@@ -167,7 +167,7 @@ def _kernels(members: Sequence[Any], names: dict[int, str], first: bool) -> list
     """What realising some tensors runs: the first kernel takes along all that wait."""
     values = [m._expr for m in members if not m._expr.program.is_load]
     before, beside = would_run(values)
-    found = [_kernel(plan, leaves, {}) for plan, leaves in before] if first else []
+    kernels = [_kernel(plan, leaves, {}) for plan, leaves in before] if first else []
     if values:
         plan, leaves = beside or plan_for(values)
         skipped = 0 if plan.wholes else len(plan.all_stores) - len(members)
@@ -175,8 +175,8 @@ def _kernels(members: Sequence[Any], names: dict[int, str], first: bool) -> list
             skipped + i: names.get(id(m), "realised together with it")
             for i, m in enumerate(members)
         }
-        found.append(_kernel(plan, leaves, at))
-    return found
+        kernels.append(_kernel(plan, leaves, at))
+    return kernels
 
 
 def realised_together(tensor: Any) -> list[Any]:
@@ -213,8 +213,8 @@ def _kernel(plan: Plan, leaves: Sequence[Cell], names: dict[int, str]) -> Kernel
 
 
 def _layout(load: Load, plan: Plan) -> str:
-    found = "" if load.strides is None else " strided"
-    return found + ("" if load.shape == plan.shape else " broadcast")
+    layout = "" if load.strides is None else " strided"
+    return layout + ("" if load.shape == plan.shape else " broadcast")
 
 
 def origin(cell: Cell) -> str:

@@ -93,9 +93,9 @@ class Cell:
         self.node = node
         self.output = output  # which output of the node the leaf is
         if capturing.recorder is not None:
-            found = capturing.capturing()
-            if found is not None:
-                found.leaf_made(self)
+            recorder = capturing.capturing()
+            if recorder is not None:
+                recorder.leaf_made(self)
 
     @property
     def filled(self) -> bool:
@@ -139,24 +139,24 @@ class Cell:
         """A twin that leads to no graph: one for all who read it so."""
         if type(self) is Cell and self.array is None:
             return _NOWHERE
-        found: Cell | None = None if self.apart is None else self.apart()
-        if found is None:
-            found = self.twin()
-            self.apart = weakref.ref(found)
-        return found
+        twin: Cell | None = None if self.apart is None else self.apart()
+        if twin is None:
+            twin = self.twin()
+            self.apart = weakref.ref(twin)
+        return twin
 
     def readers(self) -> list[Cell]:
         """All living leaves on this array, this one first."""
         if self.sharers is None:
             return [self]
-        found = [c for r in self.sharers if (c := r()) is not None and c is not self]
-        return [self, *[c for c in found if c.array is self.array]]
+        others = [c for r in self.sharers if (c := r()) is not None and c is not self]
+        return [self, *[c for c in others if c.array is self.array]]
 
 
 def _seen(leaf: Cell) -> None:
-    found = capturing.capturing()
-    if found is not None:
-        found.see(leaf)
+    recorder = capturing.capturing()
+    if recorder is not None:
+        recorder.see(leaf)
 
 
 _NOWHERE = Cell(None)  # where only a gradient passed
@@ -236,12 +236,12 @@ def tell(cell: Cell, write: Write) -> None:
 
 def reread(value: Expr) -> Expr:
     """The same value for an op that replaces it: what that op saves stays good."""
-    found = Expr(value.program, value.leaves, value.made_by)
-    found.node, found.since = value.node, value.since
+    copy = Expr(value.program, value.leaves, value.made_by)
+    copy.node, copy.since = value.node, value.since
     also = getattr(value, "also", None)
     if also is not None:
-        found.also = also
-    return found
+        copy.also = also
+    return copy
 
 
 class MustStore(Exception):
@@ -328,11 +328,11 @@ def reshaped_uniform(value: Expr, shape: tuple[int, ...]) -> Expr | None:
     None for any other value.
     """
     program = value.program
-    found: Any = program.next.get((reshaped_uniform, shape))
-    if found is None:
-        found = _reshaped(program, shape) or NOT_UNIFORM
-        program.next[reshaped_uniform, shape] = found
-    return None if found is NOT_UNIFORM else Expr(found, value.leaves, None)
+    reshaped: Any = program.next.get((reshaped_uniform, shape))
+    if reshaped is None:
+        reshaped = _reshaped(program, shape) or NOT_UNIFORM
+        program.next[reshaped_uniform, shape] = reshaped
+    return None if reshaped is NOT_UNIFORM else Expr(reshaped, value.leaves, None)
 
 
 NOT_UNIFORM: Any = object()  # remembered in place of a program
@@ -420,7 +420,7 @@ def build(
     Raises
     ------
     MustStore
-        Where an operand has to be an array first: store it and try again.
+        If an operand has to be an array first: store it and try again.
     """
     first = next((o for o in operands if type(o) is Expr), None)
     if first is None:
@@ -437,7 +437,7 @@ def build(
     turns = scheduler.turns_in(program.device)
     key: list[Any] = [op, grad, to, shape, scheduled, turns]
     marks: list[Any] = []
-    for place, operand in enumerate(operands):
+    for position, operand in enumerate(operands):
         if operand is first:
             key.append(None)
             marks.append((first.program, None))
@@ -446,22 +446,22 @@ def build(
             key += (operand.program, pattern)
             marks.append((operand.program, pattern))
         else:
-            mark, leaves = _scalar_mark(program, op, place, operand, leaves)
+            mark, leaves = _scalar_mark(program, op, position, operand, leaves)
             key += mark
             marks.append(mark)
-    found = program.next.get(tuple(key))
-    if found is None:
-        found = _derive(op, marks, len(leaves), grad, to, shape, scheduled, turns)
-        if not (type(found) is Program and found.shared):
-            program.next[tuple(key)] = found
-    if type(found) is not Program:
+    derived = program.next.get(tuple(key))
+    if derived is None:
+        derived = _derive(op, marks, len(leaves), grad, to, shape, scheduled, turns)
+        if not (type(derived) is Program and derived.shared):
+            program.next[tuple(key)] = derived
+    if type(derived) is not Program:
         pending = [o for o in operands if type(o) is Expr and not o.program.is_load]
-        raise MustStore(scheduler.stored_first(found, pending))
-    return Expr(found, leaves, (op, *operands))
+        raise MustStore(scheduler.stored_first(derived, pending))
+    return Expr(derived, leaves, (op, *operands))
 
 
 def _scalar_mark(
-    program: Program, op: Op, place: int, value: Any, leaves: tuple[Cell, ...]
+    program: Program, op: Op, position: int, value: Any, leaves: tuple[Cell, ...]
 ) -> tuple[Any, tuple[Cell, ...]]:
     """A number as a part of the program, or as one leaf more."""
     kind = type(value)
@@ -469,26 +469,26 @@ def _scalar_mark(
     power = op.name == "pow"
     refusable = kind is int and (power or not fits(value))
     if refusable or not _is_argument(
-        numbers_seen(program), (op, place), (text, kind), value, power
+        numbers_seen(program), (op, position), (text, kind), value, power
     ):
         return ("number", text, kind, value), leaves
     return ("slot", len(leaves), kind, scalar_type(value)), (*leaves, Cell(value))
 
 
 def _is_argument(
-    seen: dict[Any, Any], place: Any, number: Any, value: Any, exponent: bool = False
+    seen: dict[Any, Any], slot: Any, number: Any, value: Any, exponent: bool = False
 ) -> bool:
     """Whether a number that is met at a place is an argument of the kernel: see `scheduler.stays`.
 
     ``number`` tells it from others; ``seen`` has those of each place, and the first one's step.
     """
-    first, known = seen.setdefault(place, (state.step, set()))
+    first, known = seen.setdefault(slot, (state.step, set()))
     if value == 0 or value == 1:  # they make ops simpler
         return False
     if scheduler.stays(number, first, known, exponent):
         return False
     if not exponent:
-        seen[place] = _CHANGING
+        seen[slot] = _CHANGING
     return True
 
 
@@ -551,10 +551,10 @@ def one_device(name: str, programs: Sequence[Program]) -> device:
 def boundary(inner: Expr, node: Any, output: int = 0) -> Expr:
     """The same value, whose gradient goes to ``node`` instead of through ``inner``."""
     program = inner.program
-    found = program.next.get("boundary")
-    if found is None:
-        found = program.next["boundary"] = _boundary(program)
-    wrapped, kept = found
+    pair = program.next.get("boundary")
+    if pair is None:
+        pair = program.next["boundary"] = _boundary(program)
+    wrapped, kept = pair
     leaves = inner.leaves
     if kept is not None:
         leaves = tuple([leaves[i] for i in kept])
@@ -588,13 +588,13 @@ def _boundary(program: Program) -> tuple[Program, tuple[int, ...] | None]:
 
 def _inside(program: Program) -> Program:
     """The program whose value a boundary marks."""
-    found: Program | None = program.next.get("inside")
-    if found is None:
-        found = intern(
+    inner: Program | None = program.next.get("inside")
+    if inner is None:
+        inner = intern(
             program.instructions[:-1], program.leaves - 1, program.device, program.shared
         )
-        program.next["inside"] = found
-    return found
+        program.next["inside"] = inner
+    return inner
 
 
 def dependent(value: Expr) -> Expr:

@@ -70,8 +70,8 @@ def traced(inputs: Sequence[Expr], values: Sequence[Expr], numbers: Sequence[Exp
         patterns.append(pattern)
     column_of = {e.leaves[0]: i for i, e in enumerate(inputs)}
     number_of = {e.leaves[0]: i for i, e in enumerate(numbers)}
-    place = {column_of[cell]: i for i, cell in enumerate(leaves) if cell in column_of}
-    over = tuple([place.get(i) for i in range(len(values))])
+    leaf_of = {column_of[cell]: i for i, cell in enumerate(leaves) if cell in column_of}
+    over = tuple([leaf_of.get(i) for i in range(len(values))])
     plan = Plan([v.program for v in values], patterns, over=over)
     plan.executable = executor(plan)
     read = tuple([column_of[leaves[load.leaf]] for load in plan.loads])
@@ -92,7 +92,7 @@ def run(update: Update, columns: Sequence[Sequence[Any]], numbers: Sequence[Any]
     plan, read = update.plan, update.read
     scalars = [value if i is None else numbers[i] for i, value in update.numbers]
     if capturing.recorder is not None:
-        given = [list(column) for column in columns]
-        capturing.write(plan.name, plan.executable.over_rows, given, read, scalars)
+        own_columns = [list(column) for column in columns]
+        capturing.write(plan.name, plan.executable.over_rows, own_columns, read, scalars)
         return
     plan.executable.over_rows(columns, read, scalars)

@@ -243,8 +243,8 @@ class _Derivation:
         reads = frozenset(
             leaf
             for part in parts
-            for place, leaf in enumerate(part.leaves)
-            if place in _loads(part.program)
+            for position, leaf in enumerate(part.leaves)
+            if position in _loads(part.program)
             and (leaf < self.program.leaves or leaf == self.output_leaf)
         )
         computed = [p for _, p in results if not p.program.is_load]
@@ -253,7 +253,7 @@ class _Derivation:
         summed = frozenset([s.part for s in self.steps]).intersection(at_once)
         repeated = frozenset([p for p in at_once if computed.count(p) > 1])
         apart = [p for p in at_once if p not in repeated and p.program.shape == root.shape]
-        beside = [place for place, (_, p) in enumerate(results) if p in apart]
+        beside = [position for position, (_, p) in enumerate(results) if p in apart]
         return Gradient(tuple(self.steps), tuple(results), reads, summed, repeated, tuple(beside))
 
     def symbol(self, index: int) -> Symbol:
@@ -262,9 +262,9 @@ class _Derivation:
     def extract(self, symbol: Symbol) -> Part:
         instructions = self.work.extract(symbol.index)
         used = sorted({leaf for ins in instructions if (leaf := leaf_of(ins)) is not None})
-        place = {leaf: i for i, leaf in enumerate(used)}
+        positions = {leaf: i for i, leaf in enumerate(used)}
         index = range(len(instructions))
-        compact = [relocate(ins, index, place) for ins in instructions]
+        compact = [relocate(ins, index, positions) for ins in instructions]
         program = intern(compact, len(used), self.program.device, int(self.program.shared))
         if len(instructions) > len(used) + 2:  # fewer are also found in forward passes
             program.backward = True
@@ -293,10 +293,10 @@ class _Derivation:
             g = self._next_leaf(g, ins.shape)
         y = self.symbol(self.index[i])
         operands = [self.symbol(self.index[a]) for a in ins.args]
-        for place, argument in enumerate(ins.args):
+        for position, argument in enumerate(ins.args):
             if not reaches[argument]:
                 continue
-            formula = TABLE[ins.op].vjp[place]
+            formula = TABLE[ins.op].vjp[position]
             if formula is ZERO or formula is NONE:
                 continue
             part = _conjugated(formula, ins.dtype.is_complex, g, y, operands)
@@ -395,7 +395,7 @@ def _loads(program: Program) -> frozenset[int]:
 def gradient_leaves(program: Program) -> list[int]:
     """Leaves through which a gradient leaves the program, in order."""
     open_at = {len(program.instructions) - 1}
-    found = set()
+    leaves = set()
     for i in range(len(program.instructions) - 1, -1, -1):
         ins = program.instructions[i]
         if i not in open_at or not ins.needs_grad:
@@ -404,5 +404,5 @@ def gradient_leaves(program: Program) -> list[int]:
         if leaf is None:
             open_at.update(ins.args)
         else:
-            found.add(leaf)
-    return sorted(found)
+            leaves.add(leaf)
+    return sorted(leaves)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lucid_gpu.fusion.expression import Expr, boundary, build
 from lucid_gpu.fusion.optable import Op
-from lucid_gpu.fusion.saving import RESULT, RESULT_PLACE, Noted, noted, saves_of
+from lucid_gpu.fusion.saving import RESULT, RESULT_POSITION, Noted, noted, saves_of
 
 __all__ = ["OF_A_NAME", "observed_within", "replay", "saved_inside"]
 
@@ -46,9 +46,9 @@ def replay(expr: Expr, done: dict[int, Expr], top: bool = False) -> Expr:
 
     ``done`` holds what was replayed, by the id of its value; ``top`` is whether this is the whole.
     """
-    found = done.get(id(expr))
-    if found is not None:
-        return found
+    replayed = done.get(id(expr))
+    if replayed is not None:
+        return replayed
     made_by = expr.made_by
     if not top and expr.node is not None and expr.node.observed:
         result = boundary(expr, expr.node)
@@ -111,5 +111,5 @@ def _kept(made: Expr, operand: Expr) -> list[Noted]:
     assert made.made_by is not None
     op, *operands = made.made_by
     places = saves_of(op, operands, made.program)
-    saved = any(p != RESULT_PLACE and operands[p] is operand for p in places)
+    saved = any(p != RESULT_POSITION and operands[p] is operand for p in places)
     return [noted(operand)] if saved else []

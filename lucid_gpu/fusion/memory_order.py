@@ -86,10 +86,10 @@ class Ordered(Executable):
 
     def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
         turned = self._turned(arrays)
-        found = [a.transpose(self.back) for a in self.inner._run(turned, scalars)]
+        results = [a.transpose(self.back) for a in self.inner._run(turned, scalars)]
         if self.plan.reduction is None:
-            return found
-        pairs = zip(found, self.plan.stores, strict=True)
+            return results
+        pairs = zip(results, self.plan.stores, strict=True)
         return [np.ascontiguousarray(a).reshape(s.shape) for a, s in pairs]
 
 

@@ -54,11 +54,11 @@ def parse(lines: tuple[str, ...]) -> list[Statement] | None:
     """The generated lines as statements; None where one is not a plain ufunc call."""
     result = []
     for line in "; ".join(lines).split("; "):
-        found = re.fullmatch(r"(\w+)\((.*)\)", line)
-        if found is None or not isinstance(getattr(np, found[1], None), np.ufunc):
+        match = re.fullmatch(r"(\w+)\((.*)\)", line)
+        if match is None or not isinstance(getattr(np, match[1], None), np.ufunc):
             return None
-        *operands, out = [a.strip().removeprefix("out=") for a in found[2].split(",")]
-        result.append(Statement(found[1], tuple(operands), out))
+        *operands, out = [a.strip().removeprefix("out=") for a in match[2].split(",")]
+        result.append(Statement(match[1], tuple(operands), out))
     return result
 
 

@@ -43,9 +43,9 @@ def panels_of(m: int, k: int, n: int) -> int:
     that is wide by a power of two would share few places of the cache.
     """
     most = range(1, n // NARROWEST + 1)
-    found = [p for p in most if n % p == 0 and m * k * (n // p) <= UNPACKED]
-    best = [p for p in found if n // p <= WIDEST and n // p % VECTOR == 0]
-    return (best or found or [1])[0]
+    counts = [p for p in most if n % p == 0 and m * k * (n // p) <= UNPACKED]
+    best = [p for p in counts if n // p <= WIDEST and n // p % VECTOR == 0]
+    return (best or counts or [1])[0]
 
 
 @lru_cache(512)

@@ -73,8 +73,8 @@ class _Writer:
             return direct
         for number, store in enumerate(self.plan.stores):
             ins = self.plan.instructions[store.index]
-            given = ins.op in ("load", "index", "constant", "scalar")
-            computed = not given and not self.is_small(ins)
+            is_input = ins.op in ("load", "index", "constant", "scalar")
+            computed = not is_input and not self.is_small(ins)
             early = self._overwrites_early(number, store.index)
             if computed and not early and ins.dtype is store.dtype and store.index not in direct:
                 direct[store.index] = number

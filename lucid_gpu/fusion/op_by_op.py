@@ -157,7 +157,7 @@ class _Writer:
         self.lies: list[Shape | None] = [
             None if ragged(load) else load.strides for load in plan.all_loads
         ]
-        self.given = set(range(len(self.lies)))  # the caller's arrays, and those of results
+        self.taken = set(range(len(self.lies)))  # the caller's arrays, and those of results
 
     def elementwise(
         self, plan: Plan, arrays: Sequence[int], scalar: int, constant: int
@@ -183,9 +183,9 @@ class _Writer:
     def stored(self, operand: Operand, d: dtype, shape: Shape) -> int:
         """A value as an array of its own, of a type and shape."""
         op, number, *_ = operand
-        if op != "load" or operand[2:] != (d, shape) or number in self.given:
+        if op != "load" or operand[2:] != (d, shape) or number in self.taken:
             (number,) = self.computed([operand], None, shape, d)
-        self.given.add(number)
+        self.taken.add(number)
         return number
 
     def reductions(self, known: Sequence[Operand], packed: bool) -> list[int] | None:

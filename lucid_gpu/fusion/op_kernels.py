@@ -54,18 +54,18 @@ def _elementwise() -> Iterator[Plan]:
         if row.name in ("cast", "identity"):
             continue
         try:
-            types, result = types_of(row, [(d, 1, False) for d in _given(row)])
+            types, result = types_of(row, [(d, 1, False) for d in _operand_types(row)])
         except (TypeError, RuntimeError):  # not of floats
             continue
         for kinds in _kinds(row):
             operands = [
-                Operand(kind, place, d, () if kind == "scalar" else SHAPE)
-                for place, (kind, d) in enumerate(zip(kinds, types, strict=True))
+                Operand(kind, position, d, () if kind == "scalar" else SHAPE)
+                for position, (kind, d) in enumerate(zip(kinds, types, strict=True))
             ]
             yield _plan(operands, Instruction(row.name, (), result, SHAPE, False))
 
 
-def _given(row: Op) -> list[dtype]:
+def _operand_types(row: Op) -> list[dtype]:
     """The types of a row's operands."""
     if row.rule == "draw":
         return [dt.int64] * 3 + [dt.float32] * (row.arity - 3)

@@ -112,7 +112,25 @@ def _pow_base(g: Any, y: Any, a: Any, b: Any) -> Any:
 
 def _pow_exponent(g: Any, y: Any, a: Any, b: Any) -> Any:
     zero = a == 0 if b.dtype.is_complex else (a == 0) & (b >= 0)
-    return zero.pick(0.0, g * (y * a.log()))
+    return zero.pick(0.0, g * (y * zero.pick(1.0, a).log()))
+
+
+def _without(value: float, x: Any) -> Any:
+    """``x``, and 1 where it is ``value``: derivatives of a branch not taken stay finite there.
+
+    A condition around the result alone does not help: its gradient is 0 times theirs.
+    """
+    return (x == value).pick(1.0, x)
+
+
+def _hardswish(g: Any, y: Any, x: Any) -> Any:
+    """Conditions inside and outside: neither ``g`` nor the slope is read where the result is 0."""
+    none = x <= -3
+    return none.pick(0.0, g * none.pick(0.0, (x >= 3).pick(1.0, x / 3 + 0.5)))
+
+
+def _i1e(g: Any, y: Any, x: Any) -> Any:
+    return g * (x == 0).pick(0.5, x.apply("i0e", x) - y * (x.sign() + 1 / _without(0, x)))
 
 
 def _sgn(g: Any, y: Any, x: Any) -> Any:
@@ -140,7 +158,8 @@ def _gelu_tanh_bend(g: Any, y: Any, x: Any) -> Any:
 def _turned(g: Any, a: Any, b: Any) -> Any:
     """``g * a / (a**2 + b**2)``, and nothing at the origin, which has no angle."""
     square = a * a + b * b
-    return (square == 0).pick(0.0, g * (a / square))
+    origin = square == 0
+    return origin.pick(0.0, g * (a / origin.pick(1.0, square)))
 
 
 def _larger_share(g: Any, a: Any, b: Any) -> Any:
@@ -219,9 +238,8 @@ _row("gelu_tanh", "float", "special.gelu_tanh({0}, {out})", "lucid_gelu_tanh({0}
      (lambda g, y, x: g * x.gelu_tanh_slope(),), reads_late=True)
 _row("gelu_tanh_slope", "float", "special.gelu_tanh_slope({0}, {out})",
      "lucid_gelu_tanh_slope({0})", (_gelu_tanh_bend,), reads_late=True)
-# each branch is differentiated by itself: an infinite cotangent meets no zero of another branch
 _row("hardswish", "float", "special.hardswish({0}, {out})", "lucid_hardswish({0})",
-     (lambda g, y, x: (x <= -3).pick(0.0, (x >= 3).pick(g, g * (x / 3 + 0.5))),), reads_late=True)
+     (_hardswish,), reads_late=True)
 _row("lgamma", "float", "special.lgamma({0}, {out})", "lgamma({0})",
      (lambda g, y, x: g * x.digamma(),), reads_late=True, domain="positive")
 _row("digamma", "float", "special.digamma({0}, {out})", "lucid_digamma({0})",
@@ -235,11 +253,10 @@ _row("i0e", "float", "special.i0e({0}, {out})", "lucid_i0e({0})",
      (lambda g, y, x: g * (x.apply("i1e", x) - x.sign() * y),), reads_late=True,
      header="special.cuh")
 _row("i1", "float", "special.i1({0}, {out})", "lucid_i1({0})",
-     (lambda g, y, x: g * (x == 0).pick(0.5, x.i0() - y / x),), reads_late=True,
+     (lambda g, y, x: g * (x == 0).pick(0.5, x.i0() - y / _without(0, x)),), reads_late=True,
      header="special.cuh")
 _row("i1e", "float", "special.i1e({0}, {out})", "lucid_i1e({0})",
-     (lambda g, y, x: g * (x == 0).pick(0.5, x.apply("i0e", x) - y * (x.sign() + 1 / x)),),
-     reads_late=True, header="special.cuh")
+     (_i1e,), reads_late=True, header="special.cuh")
 _row("floor", "same", "np.floor({0}, {out})", "lucid_floor({0})", (ZERO,))
 _row("ceil", "same", "np.ceil({0}, {out})", "lucid_ceil({0})", (ZERO,))
 _row("round", "same", "np.rint({0}, {out})", "lucid_rint({0})", (ZERO,))
@@ -295,13 +312,13 @@ _row("hypot", "same", "np.hypot({0}, {1}, {out})", "hypot({0}, {1})",
 _row("logaddexp", "same", "np.logaddexp({0}, {1}, {out})", "lucid_logaddexp({0}, {1})",
      (lambda g, y, a, b: g * (a - b).sigmoid(), lambda g, y, a, b: g * (b - a).sigmoid()))
 _row("xlogy", "float", "special.xlogy({0}, {1}, {out})", "lucid_xlogy({0}, {1})",
-     (lambda g, y, a, b: ((a == 0) & (b <= 0)).pick(0.0, g * b.log()),
+     (lambda g, y, a, b: ((a == 0) & (b <= 0)).pick(0.0, g.apply("xlogy", g, b)),
       lambda g, y, a, b: g * (a / b)), reads_late=True, domain="positive", header="special.cuh")
 _row("zeta", "float", "special.zeta({0}, {1}, {out})", "lucid_zeta({0}, {1})",
      (NONE, lambda g, y, s, q: -g * (s * (s + 1).zeta(q))), reads_late=True, domain="above_one",
      header="special.cuh")
 _row("copysign", "float", "np.copysign({0}, {1}, {out})", "copysign({0}, {1})",
-     (lambda g, y, a, b: (a == 0).pick(0.0, g * (y / a)), ZERO), domain="positive")
+     (lambda g, y, a, b: (a == 0).pick(0.0, g * (y / _without(0, a))), ZERO), domain="positive")
 _row("eq", "compare", "np.equal({0}, {1}, {out})", "{0} == {1}", (NONE, NONE))
 _row("ne", "compare", "np.not_equal({0}, {1}, {out})", "{0} != {1}", (NONE, NONE))
 _row("lt", "compare", "np.less({0}, {1}, {out})", "{0} < {1}", (NONE, NONE))

@@ -194,10 +194,10 @@ def recipe_of(
 ) -> Recipe:
     """What `start` has to know of a program, made once."""
     key = (row, axes, shape, divisor, made_here())
-    found: Recipe | None = program.next.get(key)
-    if found is None:
-        found = program.next[key] = Recipe(program, row, axes, shape, divisor)
-    return found
+    recipe: Recipe | None = program.next.get(key)
+    if recipe is None:
+        recipe = program.next[key] = Recipe(program, row, axes, shape, divisor)
+    return recipe
 
 
 def _bound(value: Expr) -> None:
@@ -307,20 +307,20 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
     if any(type(cell) is ReducedCell for cell in arrays):
         return []
     steps = sum([len(v.program.instructions) for v in values])
-    found: list[Pending] = []
+    reductions: list[Pending] = []
     for pending in _wanted():
         value, space = pending.value, pending.recipe.space
         if space[:2] != (program.device, program.shape) or arrays.isdisjoint(value.leaves):
             continue
         together = arrays.union(value.leaves)
         steps += len(value.program.instructions)
-        if found and space != found[0].recipe.space:
+        if reductions and space != reductions[0].recipe.space:
             continue
         if not fits_a_kernel(steps, len(together)):
             break
-        found.append(pending)
+        reductions.append(pending)
         arrays = together
-    return found
+    return reductions
 
 
 def _reducing(values: Sequence[Expr]) -> list[Pending]:
@@ -363,18 +363,18 @@ def _consumed(values: Sequence[Expr]) -> list[Pending]:
     """The pending reductions that these values can be the tail of."""
     program = values[0].program
     arrays = dict.fromkeys([cell for value in values for cell in value.leaves])
-    found = list(dict.fromkeys([c.pending for c in arrays if type(c) is ReducedCell]))
+    reductions = list(dict.fromkeys([c.pending for c in arrays if type(c) is ReducedCell]))
     steps = sum([len(v.program.instructions) for v in values])
-    if not found:
+    if not reductions:
         return []
-    first = found[0].recipe
-    if first.space[0] != program.device or any(p.recipe.shape != program.shape for p in found):
+    first = reductions[0].recipe
+    if first.space[0] != program.device or any(p.recipe.shape != program.shape for p in reductions):
         return []
-    if any(p.recipe.space != first.space for p in found):
+    if any(p.recipe.space != first.space for p in reductions):
         return []
-    steps += sum([len(p.value.program.instructions) for p in found])
-    count = len(arrays) + sum([p.value.program.leaves for p in found])
-    return found if fits_a_kernel(steps, count) else []
+    steps += sum([len(p.value.program.instructions) for p in reductions])
+    count = len(arrays) + sum([p.value.program.leaves for p in reductions])
+    return reductions if fits_a_kernel(steps, count) else []
 
 
 _plans: dict[Any, Plan] = {}
@@ -384,13 +384,13 @@ when_forgotten.append(_plans.clear)
 def _run(group: Sequence[Pending], values: Sequence[Expr], made_of_them: bool) -> list[Any]:
     """One kernel for reductions of one space and for values beside them; gives the values."""
     plan, leaves = plan_of(group, values, made_of_them)
-    found = realising.execute(plan, leaves)
+    arrays = realising.execute(plan, leaves)
     at = first = len(plan.wholes)
     for pending in group:
         count = len(pending.cells)
-        pending.settle(found[at : at + count])
+        pending.settle(arrays[at : at + count])
         at += count
-    return found[:first] if first else found[at:]
+    return arrays[:first] if first else arrays[at:]
 
 
 def plan_of(
@@ -403,12 +403,12 @@ def plan_of(
     made_of_them : bool
         The values are the tail; else they are of what is reduced, and stored as they are.
     """
-    place: dict[Any, int] = {}
-    heads = [(p.value.program, _pattern(p.value.leaves, place)) for p in group]
-    tails = [(v.program, _pattern(v.leaves, place)) for v in values]
+    positions: dict[Any, int] = {}
+    heads = [(p.value.program, _pattern(p.value.leaves, positions)) for p in group]
+    tails = [(v.program, _pattern(v.leaves, positions)) for v in values]
     results = {
-        place[cell]: (group.index(cell.pending), cell.result)
-        for cell in place
+        positions[cell]: (group.index(cell.pending), cell.result)
+        for cell in positions
         if type(cell) is ReducedCell and values
     }
     recipes = [p.recipe for p in group]
@@ -417,11 +417,11 @@ def plan_of(
     plan = _plans.get(key)
     if plan is None:
         plan = _plans[key] = _plan(group, heads, tails, results, made_of_them)
-    return plan, tuple(place)
+    return plan, tuple(positions)
 
 
-def _pattern(leaves: Sequence[Cell], place: dict[Any, int]) -> tuple[int, ...]:
-    return tuple([place.setdefault(cell, len(place)) for cell in leaves])
+def _pattern(leaves: Sequence[Cell], positions: dict[Any, int]) -> tuple[int, ...]:
+    return tuple([positions.setdefault(cell, len(positions)) for cell in leaves])
 
 
 Part = tuple[Program, tuple[int, ...]]

@@ -330,11 +330,11 @@ class _Builder:
 
     def _named(self, op: str, table: list[Any], entry: Any, d: dtype, shape: Shape) -> int:
         key = (op, entry)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = len(table)
+        number = self.known.get(key)
+        if number is None:
+            number = self.known[key] = len(table)
             table.append(entry[1] if op == "constant" else entry)
-        return self.put(op, (), d, shape, found)
+        return self.put(op, (), d, shape, number)
 
     def _constant(self, number: Any, d: dtype) -> int:
         entry = ((constant_value(number)[0], d), (number, d))
@@ -357,10 +357,10 @@ class _Builder:
         if op == "boundary":
             return args[0]
         if op == "identity":
-            given = self.work.instructions[args[0]]
-            if given.shape == shape:
+            source = self.work.instructions[args[0]]
+            if source.shape == shape:
                 return args[0]
-            args = list(given.args) if given.op == "identity" else args
+            args = list(source.args) if source.op == "identity" else args
             return self.put("identity", args, wide, shape)
         if op == "cast":
             i = args[0]
@@ -383,8 +383,8 @@ class _Builder:
         known = self.work.instructions
         args = [known[a].args[0] if known[a].op == "identity" else a for a in args]
         own = broadcast_shapes([known[a].shape for a in args], op)
-        found = self.put(op, args, d, own)
-        return found if own == shape else self.put("identity", (found,), d, shape)
+        number = self.put(op, args, d, own)
+        return number if own == shape else self.put("identity", (number,), d, shape)
 
     def _lower_pow(self, args: list[int], d: dtype, shape: Shape) -> int | None:
         """Small constant exponents become products; the others keep the general formula."""

@@ -155,18 +155,18 @@ def intern(
 ) -> Program:
     """The one program with these instructions."""
     key = (tuple(instructions), leaves, where, marks)
-    found = _programs.get(key)
-    if found is None:
+    program = _programs.get(key)
+    if program is None:
         with _lock:
             before = len(_instructions)
             own = tuple([_instructions.setdefault(i, i) for i in key[0]])
             added = len(_instructions) - before
             spend(OF_PROGRAM + OF_PLACE * len(own) + OF_INSTRUCTION * added)
             key = (own, leaves, where, marks)
-            found = _programs.setdefault(key, Program(own, leaves, where, marks))
-            _alive.add(found)
+            program = _programs.setdefault(key, Program(own, leaves, where, marks))
+            _alive.add(program)
         made("programs")
-    return found
+    return program
 
 
 def spend(count: int) -> None:
@@ -226,11 +226,11 @@ def load_program(
 ) -> Program:
     """The program of a realised array: one load of leaf 0."""
     key = (d, shape, strides, needs_grad, where, marks)
-    found = _loads.get(key)
-    if found is None:
+    program = _loads.get(key)
+    if program is None:
         one = Instruction("load", (), d, shape, needs_grad, (0, strides))
-        found = _loads[key] = intern((one,), 1, where, marks)
-    return found
+        program = _loads[key] = intern((one,), 1, where, marks)
+    return program
 
 
 def constant_program(
@@ -239,13 +239,13 @@ def constant_program(
     """The program of a tensor full of one number: it reads no leaf."""
     value = constant_value(number)
     key = (value[0], d, shape, where, marks)
-    found = _constants.get(key)
-    if found is None:
+    program = _constants.get(key)
+    if program is None:
         instructions = [Instruction("constant", (), d, (), False, value)]
         if shape:
             instructions.append(Instruction("identity", (0,), d, shape, False))
-        found = _constants[key] = intern(instructions, 0, where, marks)
-    return found
+        program = _constants[key] = intern(instructions, 0, where, marks)
+    return program
 
 
 def numbers_seen(program: Program) -> dict[Any, tuple[int, set[Any]]]:
@@ -277,11 +277,11 @@ def marked(program: Program, marks: int) -> Program:
     """The same program with these marks."""
     if program.marks == marks:
         return program
-    found: Program | None = program.next.get(("marked", marks))
-    if found is None:
-        found = intern(program.instructions, program.leaves, program.device, marks)
-        program.next["marked", marks] = found
-    return found
+    twin: Program | None = program.next.get(("marked", marks))
+    if twin is None:
+        twin = intern(program.instructions, program.leaves, program.device, marks)
+        program.next["marked", marks] = twin
+    return twin
 
 
 def constant_value(number: Any) -> tuple[str, Any]:
@@ -346,11 +346,11 @@ class Assembly:
             self.append(instruction)
 
     def append(self, instruction: Instruction) -> int:
-        found = self.index.get(instruction)
-        if found is None:
-            found = self.index[instruction] = len(self.instructions)
+        number = self.index.get(instruction)
+        if number is None:
+            number = self.index[instruction] = len(self.instructions)
             self.instructions.append(instruction)
-        return found
+        return number
 
     def include(self, program: Program, leaf: Sequence[int] | None) -> int:
         """Append a whole program, its leaf ``i`` becoming ``leaf[i]``; returns its root."""

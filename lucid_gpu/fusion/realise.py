@@ -32,13 +32,13 @@ def realise(values: Sequence[Expr]) -> list[Any]:
     list of arrays
     """
     if capturing.recorder is not None:
-        found = capturing.recording()
-        if found is not None and all(found.older(value) for value in values):
-            found.pause()  # it is there before the graph's first call
+        recorder = capturing.recording()
+        if recorder is not None and all(recorder.older(value) for value in values):
+            recorder.pause()  # it is there before the graph's first call
             try:
                 return realise(values)
             finally:
-                found.go_on()
+                recorder.go_on()
     if waiting:
         for ask in askers:
             results = ask(values)
@@ -54,17 +54,17 @@ def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
     if run is None:
         run = plan.executable = executor(plan)
     if capturing.recorder is not None:
-        found = capturing.recording()
-        if found is not None:
+        recorder = capturing.recording()
+        if recorder is not None:
             for leaf in plan.read:
-                found.see(leaves[leaf])
+                recorder.see(leaves[leaf])
     arrays = [leaves[leaf].array for leaf in plan.read]
     scalars = [leaves[leaf].array for leaf in plan.numbers] if plan.numbers else []
     if [array.strides for array in arrays] != plan.layouts:
         arrays = _as_declared(plan, arrays)
-    found = capturing.capturing()
-    if found is not None:
-        call = found.call if plan.device.type == "cpu" else found.call_on_gpu
+    recorder = capturing.capturing()
+    if recorder is not None:
+        call = recorder.call if plan.device.type == "cpu" else recorder.call_on_gpu
         return list(call(plan.name, _Observed(plan, run), (arrays, scalars)))
     results: list[Any] = observed(plan, run, arrays, scalars) if observers else run(arrays, scalars)
     if debug:
@@ -120,21 +120,21 @@ def plan_for(values: Sequence[Expr]) -> tuple[Plan, Any]:
         if plan is None:
             plan = program.plan = Plan((program,), (None,))
         return plan, values[0].leaves
-    place: dict[Cell, int] = {}
+    positions: dict[Cell, int] = {}
     key: list[Any] = []
     patterns: list[Any] = []
     leaves = None
     for value in values:
         if value.leaves is not leaves:  # gradients of one region read the same
             leaves = value.leaves
-            pattern = tuple([place.setdefault(cell, len(place)) for cell in leaves])
+            pattern = tuple([positions.setdefault(cell, len(positions)) for cell in leaves])
         patterns.append(pattern)
         key += (value.program, pattern)
     known = tuple(key)
     plan = _plans.get(known)
     if plan is None:
         plan = _plans[known] = Plan([v.program for v in values], patterns)
-    return plan, tuple(place)
+    return plan, tuple(positions)
 
 
 def executor(plan: Plan) -> Callable[..., Any]:

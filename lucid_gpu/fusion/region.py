@@ -92,27 +92,27 @@ class RegionNode(Node):
         name = self.program.root.op
         if name == "where":
             del operands[0]
-        found = [edge for edge in operands if edge is not None]
-        if len(found) < len(operands) and (name in _COMMUTES or operands[0] is not None):
-            found += [(None, 0)] * (name in _COUNTS_NUMBERS)
-        return tuple(found)
+        edges = [edge for edge in operands if edge is not None]
+        if len(edges) < len(operands) and (name in _COMMUTES or operands[0] is not None):
+            edges += [(None, 0)] * (name in _COUNTS_NUMBERS)
+        return tuple(edges)
 
     def _stored_operands(self) -> list[Edge | None] | None:
         """The edges of an op whose operands are all leaves or, with None, numbers."""
         program = self.program
         edges = dict(zip(gradient_leaves(program), self._edges))
-        found: list[Edge | None] = []
+        operands: list[Edge | None] = []
         for number in program.root.args:
             instruction = program.instructions[number]
             if instruction.op in ("constant", "scalar"):
-                found.append(None)
+                operands.append(None)
             elif instruction.op == "load":
-                found.append(edges.get(instruction.value[0], (None, 0)))
+                operands.append(edges.get(instruction.value[0], (None, 0)))
             elif instruction.op == "boundary":
-                found.append(edges.get(instruction.value, (None, 0)))
+                operands.append(edges.get(instruction.value, (None, 0)))
             else:
                 return None
-        return found
+        return operands
 
     def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
         observe(self)
@@ -267,14 +267,14 @@ class RegionNode(Node):
             if early and part in early:
                 results.append(early[part])
                 continue
-            found = merged
+            own_leaves = merged
             if len(part.leaves) != len(merged):
-                found = tuple([merged[i] for i in part.leaves])
+                own_leaves = tuple([merged[i] for i in part.leaves])
             if part.program.is_load:  # the cotangent itself, say: its memory is somebody's
-                leaf = found[0].twin(found[0].node, found[0].output)
+                leaf = own_leaves[0].twin(own_leaves[0].node, own_leaves[0].output)
                 leaf.borrowed = True
-                found = (leaf,)
-            results.append(wrap(Expr(part.program, found, None)))
+                own_leaves = (leaf,)
+            results.append(wrap(Expr(part.program, own_leaves, None)))
         self._group(g.program, results)
         return results
 
@@ -293,19 +293,21 @@ class RegionNode(Node):
             of_family = isinstance(other, RegionNode) and other.family is self.family
             if not of_family or not other._joins(have[0]):  # type: ignore[attr-defined]
                 continue
-            found = build(TABLE["add"], [total, other._weighed(have[0])], True, scheduled=False)  # type: ignore[attr-defined]
-            if not scheduler.fits_a_kernel(len(found.program.instructions), len(found.leaves)):
+            joint = build(TABLE["add"], [total, other._weighed(have[0])], True, scheduled=False)  # type: ignore[attr-defined]
+            if not scheduler.fits_a_kernel(len(joint.program.instructions), len(joint.leaves)):
                 break
-            total, have[0], self.joint = found, None, found
+            total, have[0], self.joint = joint, None, joint
 
     def _joins(self, cotangent: Any) -> bool:
         """Whether the gradient is linear in a stored cotangent and reads leaves alone."""
         program = self.program
         if self._released or program.dtype.category != 2:
             return False
-        given = cotangent._expr.program
-        same = given.is_load and given.dtype is program.dtype and given.shape == program.shape
-        plain = not (given.marks or given.needs_grad or program.marks or self.observed)
+        incoming = cotangent._expr.program
+        same = (
+            incoming.is_load and incoming.dtype is program.dtype and incoming.shape == program.shape
+        )
+        plain = not (incoming.marks or incoming.needs_grad or program.marks or self.observed)
         return same and plain and program.leaves not in saved_by(program)
 
     def _weighed(self, cotangent: Any) -> Expr:
@@ -319,10 +321,10 @@ class RegionNode(Node):
         program = joint.program
         node = RegionNode(joint)
         one = of_constant(1.0, program.dtype, program.shape, program.device)
-        found: dict[Edge, Any] = {}
+        gradients: dict[Edge, Any] = {}
         for edge, result in zip(node._edges, node.vjp((cotangent._of(one),)), strict=True):
-            found[edge] = found[edge] + result if edge in found else result
-        return [found.get(edge) for edge in self._edges]
+            gradients[edge] = gradients[edge] + result if edge in gradients else result
+        return [gradients.get(edge) for edge in self._edges]
 
     def _stored_anyway(
         self,
@@ -338,25 +340,25 @@ class RegionNode(Node):
         The results numbered ``beside``, which are computed from a pending cotangent as well, come
         out of the same kernel.
         """
-        found: dict[Any, Any] = {}
+        stored: dict[Any, Any] = {}
         left = dict.fromkeys(parts, readers)
         for (_, part), (node, _) in zip(gradient.results, self._edges, strict=True):
             if part not in left or node is None or not node.reads_cotangent:
                 continue
             left[part] -= 1
             if left[part] == 0:
-                found[part] = wrap(_on(part, leaves))
-        if found:
-            for place in beside:
-                if self._edges[place][0] in state.task.waiting:
-                    part = gradient.results[place][1]
-                    found[part] = wrap(_on(part, leaves))
-            together = [weakref.ref(tensor) for tensor in found.values()]
-            for tensor in found.values():
+                stored[part] = wrap(_on(part, leaves))
+        if stored:
+            for number in beside:
+                if self._edges[number][0] in state.task.waiting:
+                    part = gradient.results[number][1]
+                    stored[part] = wrap(_on(part, leaves))
+            together = [weakref.ref(tensor) for tensor in stored.values()]
+            for tensor in stored.values():
                 tensor._siblings = together
-            for tensor in found.values():
+            for tensor in stored.values():
                 tensor._realise()
-        return found
+        return stored
 
     def _stored(self, wrap: Wrap, part: Any, leaves: tuple[Cell, ...]) -> Cell:
         """A step's value as a leaf; the programs that read it were derived for a row-major one."""
@@ -374,13 +376,13 @@ class RegionNode(Node):
         pairs = zip(leaves, self._edges, strict=True)
         wanted = frozenset([leaf for leaf, (node, _) in pairs if node in reached])
         key = ("asked for", wanted, bool(state.grad))
-        found = program.gradients.get(key)
-        if found is None:
+        gradient = program.gradients.get(key)
+        if gradient is None:
             root, n = program.root, program.leaves
             load = load_program(root.dtype, root.shape, None, False, program.device)
-            found = gradient_of(program, load, n, n + 1, key[2], None, wanted)
-            program.gradients[key] = found
-        return leaves, found
+            gradient = gradient_of(program, load, n, n + 1, key[2], None, wanted)
+            program.gradients[key] = gradient
+        return leaves, gradient
 
     def _save_output(self, wrap: Wrap) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""
@@ -416,9 +418,9 @@ class RegionNode(Node):
                 raise self.stale_error(self.output_stale, program, self.name())
             if write is not None:
                 raise self.stale_error(write, entry.program, None)
-        found = refusal(self.made_by, program)
-        if found is not None:
-            value, write = found
+        refused = refusal(self.made_by, program)
+        if refused is not None:
+            value, write = refused
             name = title_of(value.program) if value.program.needs_grad else None
             raise self.stale_error(write, value.program, name)
 
@@ -519,10 +521,10 @@ def region_edges(expr: Expr) -> tuple[Edge, ...]:
 
 def _leaves_of(program: Program) -> list[int]:
     """The leaves a gradient goes to."""
-    found: list[int] | None = program.gradients.get("leaves")
-    if found is None:
-        found = program.gradients["leaves"] = gradient_leaves(program)
-    return found
+    leaves: list[int] | None = program.gradients.get("leaves")
+    if leaves is None:
+        leaves = program.gradients["leaves"] = gradient_leaves(program)
+    return leaves
 
 
 def edge_of(expr: Expr) -> Edge:
@@ -538,24 +540,24 @@ def edge_of(expr: Expr) -> Edge:
 
 def saved_by(program: Program) -> frozenset[int]:
     """Leaves whose values the gradient reads once the output is known (its number is the last)."""
-    found: frozenset[int] | None = program.gradients.get("saved")
-    if found is None:
+    saved: frozenset[int] | None = program.gradients.get("saved")
+    if saved is None:
         root = program.root
         cotangent = load_program(root.dtype, root.shape, None, False, program.device)
         n = program.leaves
-        found = gradient_of(program, cotangent, n + 1, n + 2, False, output_leaf=n).reads
-        program.gradients["saved"] = found
-    return found
+        saved = gradient_of(program, cotangent, n + 1, n + 2, False, output_leaf=n).reads
+        program.gradients["saved"] = saved
+    return saved
 
 
 def unread_by(program: Program) -> tuple[int, ...]:
     """The other leaves."""
-    found: tuple[int, ...] | None = program.gradients.get("unread")
-    if found is None:
+    unread: tuple[int, ...] | None = program.gradients.get("unread")
+    if unread is None:
         reads = saved_by(program)
-        found = tuple([i for i in range(program.leaves) if i not in reads])
-        program.gradients["unread"] = found
-    return found
+        unread = tuple([i for i in range(program.leaves) if i not in reads])
+        program.gradients["unread"] = unread
+    return unread
 
 
 def _gradient(
@@ -567,13 +569,13 @@ def _gradient(
     strides: tuple[int, ...] | None,
 ) -> Gradient:
     key = (cotangent, pattern, leaf_count, state.grad, output_leaf, strides)
-    found: Gradient | None = program.gradients.get(key)
-    if found is None:
-        found = gradient_of(
+    gradient: Gradient | None = program.gradients.get(key)
+    if gradient is None:
+        gradient = gradient_of(
             program, cotangent, pattern, leaf_count, state.grad, output_leaf, strides=strides
         )
-        program.gradients[key] = found
-    return found
+        program.gradients[key] = gradient
+    return gradient
 
 
 # Regions that keep all their arrays because somebody was inside when they were realised: in a loop

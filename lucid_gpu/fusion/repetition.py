@@ -10,7 +10,7 @@ from lucid_gpu.fusion.program import Instruction
 
 __all__ = ["Turns", "turns_behind"]
 
-_GIVEN = ("load", "scalar", "constant", "index")  # computed by no op
+_INPUTS = ("load", "scalar", "constant", "index")  # computed by no op
 _BY_ONE = ("mul", "div", "pow")  # left out where one is the second operand of what is pending
 
 
@@ -55,7 +55,7 @@ def turns_behind(instructions: Sequence[Instruction]) -> Turns | None:
     turns, start = 2, first
     while (earlier := _earlier(instructions, cones, start)) is not None:
         turns, start = turns + 1, earlier
-    if any(not _given(instructions, a) for a in instructions[start].args):
+    if any(not _is_input(instructions, a) for a in instructions[start].args):
         return None
     onward = sum([1 << i for i, cone in enumerate(cones) if cone >> start & 1])
     now = cones[last] & ~cones[before]
@@ -93,12 +93,12 @@ def _sort(instructions: Sequence[Instruction], at: int) -> Any:
     return ins.op, ins.dtype, ins.shape, tuple(numbers)
 
 
-def _given(instructions: Sequence[Instruction], at: int) -> bool:
+def _is_input(instructions: Sequence[Instruction], at: int) -> bool:
     """Whether a value is read or known: constants may be spread over a shape, arrays times one."""
     ins = instructions[at]
     if ins.op == "identity" or (ins.op in _BY_ONE and _is_one(instructions[ins.args[1]])):
-        return _given(instructions, ins.args[0])
-    return ins.op in _GIVEN
+        return _is_input(instructions, ins.args[0])
+    return ins.op in _INPUTS
 
 
 def _is_one(ins: Instruction) -> bool:
@@ -108,4 +108,4 @@ def _is_one(ins: Instruction) -> bool:
 def _steps(instructions: Sequence[Instruction], which: int) -> Counter[Any]:
     """How often each sort of op is among some instructions."""
     chosen = [i for i in range(len(instructions)) if which >> i & 1]
-    return Counter([_sort(instructions, i) for i in chosen if not _given(instructions, i)])
+    return Counter([_sort(instructions, i) for i in chosen if not _is_input(instructions, i)])

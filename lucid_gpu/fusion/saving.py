@@ -33,7 +33,7 @@ __all__ = [
 
 FROM_OPERANDS = {"div", "erfinv"}  # PyTorch saves the operands though the result would do
 SAVE_ALL = {"pow", "sgn"}  # PyTorch saves operands and result where our formula needs fewer
-RESULT_PLACE = -1  # in place of an operand's number
+RESULT_POSITION = -1  # in place of an operand's number
 _NUMBERS = ("constant", "scalar")
 
 
@@ -95,10 +95,10 @@ _saves: dict[Any, tuple[int, ...]] = {}
 def saves(name: str, kinds: tuple[Kind, ...], d: Any) -> tuple[int, ...]:
     """Which operands PyTorch's op saves; -1 stands for the result, of type ``d``."""
     key = (name, kinds, d)
-    found = _saves.get(key)
-    if found is None:
-        found = _saves[key] = _derived(name, kinds, d)
-    return found
+    positions = _saves.get(key)
+    if positions is None:
+        positions = _saves[key] = _derived(name, kinds, d)
+    return positions
 
 
 def _derived(name: str, kinds: tuple[Kind, ...], d: Any) -> tuple[int, ...]:
@@ -110,12 +110,12 @@ def _derived(name: str, kinds: tuple[Kind, ...], d: Any) -> tuple[int, ...]:
     if name == "div" and kinds[0][0] is None:
         return ()  # a reciprocal of PyTorch's own
     if name in SAVE_ALL and all(kind is not None for kind, _ in kinds):
-        return (*range(n), RESULT_PLACE)
+        return (*range(n), RESULT_POSITION)
     reads = _read(name, kinds, d)
     if n > 1:  # PyTorch does not ask for whom it saves a result
         every = tuple([(kind, kind is not None and kind.category > 1) for kind, _ in kinds])
         reads |= _read(name, every, d) & {n}
-    return tuple([RESULT_PLACE if leaf == n else leaf for leaf in sorted(reads)])
+    return tuple([RESULT_POSITION if leaf == n else leaf for leaf in sorted(reads)])
 
 
 def _read(name: str, kinds: tuple[Kind, ...], d: Any) -> frozenset[int]:
@@ -147,8 +147,8 @@ def saved_leaves(program: Program) -> tuple[int, ...]:
     The number of leaves stands for the result, where the last op saves that. Ops that no gradient
     comes to, as below a comparison, are not asked.
     """
-    found: tuple[int, ...] | None = program.gradients.get("saved leaves")
-    if found is None:
+    saved: tuple[int, ...] | None = program.gradients.get("saved leaves")
+    if saved is None:
         known, leaves = program.instructions, set()
         reached = {len(known) - 1}
         for number in range(len(known) - 1, -1, -1):
@@ -156,18 +156,18 @@ def saved_leaves(program: Program) -> tuple[int, ...]:
             if number not in reached or not ins.needs_grad:
                 continue
             reached.update(ins.args)
-            for place in _by(known, ins):
-                if place == RESULT_PLACE:
+            for position in _by(known, ins):
+                if position == RESULT_POSITION:
                     if ins is program.root:
                         leaves.add(program.leaves)
                     continue
-                operand = known[ins.args[place]]
+                operand = known[ins.args[position]]
                 while operand.op == "identity" and known[operand.args[0]].shape != operand.shape:
                     operand = known[operand.args[0]]
                 if operand.op == "load":
                     leaves.add(operand.value[0])
-        found = program.gradients["saved leaves"] = tuple(sorted(leaves))
-    return found
+        saved = program.gradients["saved leaves"] = tuple(sorted(leaves))
+    return saved
 
 
 def saves_of(op: Op, operands: Sequence[Any], program: Program) -> tuple[int, ...]:
@@ -195,10 +195,10 @@ def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write]
     stack: list[tuple[Any, Program]] = [(made_by, root)]
     while stack:
         (op, *operands), program = stack.pop()
-        for place in saves_of(op, operands, program):
-            if place == RESULT_PLACE:
+        for position in saves_of(op, operands, program):
+            if position == RESULT_POSITION:
                 continue
-            operand = operands[place]
+            operand = operands[position]
             if type(operand) is Expr and not operand.program.is_load:
                 write = stale_of(operand)
                 if write is not None:
@@ -227,12 +227,12 @@ def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write]
 
 def _converts(program: Program) -> bool:
     """Whether a program converts one of its leaves."""
-    found: bool | None = program.gradients.get("converts")
-    if found is None:
+    converts: bool | None = program.gradients.get("converts")
+    if converts is None:
         known = program.instructions
-        found = any(ins.op == "cast" and known[ins.args[0]].op == "load" for ins in known)
-        program.gradients["converts"] = found
-    return found
+        converts = any(ins.op == "cast" and known[ins.args[0]].op == "load" for ins in known)
+        program.gradients["converts"] = converts
+    return converts
 
 
 def _is_converted(operand: Any, program: Program) -> bool:
@@ -251,9 +251,9 @@ def converted(made_by: tuple[Any, ...] | None, root: Program) -> list[Noted]:
     stack: list[tuple[Any, Program]] = [(made_by, root)]
     while stack:
         (op, *operands), program = stack.pop()
-        for place in saves_of(op, operands, program):
-            if place != RESULT_PLACE and _is_converted(operands[place], program):
-                notes.append(noted(operands[place]))
+        for position in saves_of(op, operands, program):
+            if position != RESULT_POSITION and _is_converted(operands[position], program):
+                notes.append(noted(operands[position]))
         for operand in operands:
             if type(operand) is Expr and operand not in seen and operand.made_by is not None:
                 seen.add(operand)

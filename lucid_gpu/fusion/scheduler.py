@@ -106,7 +106,7 @@ def kernels_of(tensors: Sequence[Any]) -> list[list[Any]]:
     """
     if len(tensors) == 1:
         return [[*tensors]]
-    found: list[_Group] = []
+    groups: list[_Group] = []
     spaces: dict[Any, dict[Any, _Group]] = {}  # by shape and device; the groups by leaf
     for tensor in tensors:
         program, leaves = tensor._expr.program, tensor._expr.leaves
@@ -118,11 +118,11 @@ def kernels_of(tensors: Sequence[Any]) -> list[list[Any]]:
                 break
         if group is None or not group.takes(program, leaves):
             group = _Group()
-            found.append(group)
+            groups.append(group)
         group.add(tensor, program, leaves)
         for leaf in leaves:
             reading[leaf] = group
-    return [group.tensors for group in found]
+    return [group.tensors for group in groups]
 
 
 class _Group:
@@ -205,10 +205,10 @@ def mark_computed(value: Any, itself: bool = False) -> None:
     step = state.step
     if state.task is not None or (value.since < step and value.since != WRITTEN):
         return
-    found = capturing.capturing()
+    recorder = capturing.capturing()
     if itself and 0 <= value.since < ALWAYS:
-        if found is not None:
-            found.date(value)
+        if recorder is not None:
+            recorder.date(value)
         value.since = COMPUTED
     if value.made_by is None:
         return
@@ -217,8 +217,8 @@ def mark_computed(value: Any, itself: bool = False) -> None:
     for made_by in sources:  # which grows
         for inner in made_by:
             if type(inner) is kind and step <= inner.since < ALWAYS:
-                if found is not None:
-                    found.date(inner)
+                if recorder is not None:
+                    recorder.date(inner)
                 inner.since = COMPUTED
                 if inner.made_by is not None:
                     sources.append(inner.made_by)
@@ -226,9 +226,9 @@ def mark_computed(value: Any, itself: bool = False) -> None:
 
 def mark_written(value: Any) -> None:
     """A leaf of the graph was written in place and has this value now."""
-    found = capturing.capturing()
-    if found is not None:
-        found.date(value)
+    recorder = capturing.capturing()
+    if recorder is not None:
+        recorder.date(value)
     value.since = WRITTEN
 
 
@@ -365,13 +365,13 @@ def shared_parts(gradient: Any, where: device) -> list[tuple[frozenset[Any], int
     cheaper, a part that is summed and read by one op: ``relu(x @ w + b)`` masks its cotangent once,
     and b's gradient sums what x's stored. In CUDA C one kernel does both.
     """
-    found: list[tuple[frozenset[Any], int]] = []
+    shared: list[tuple[frozenset[Any], int]] = []
     if not state.grad:
         if gradient.repeated:
-            found.append((gradient.repeated, 2))
+            shared.append((gradient.repeated, 2))
         if gradient.summed and costs_of(where).stores_shared:
-            found.append((gradient.summed, 1))
-    return found
+            shared.append((gradient.summed, 1))
+    return shared
 
 
 def worth_storing(where: device, elements: int, instructions: int) -> bool:

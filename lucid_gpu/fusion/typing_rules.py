@@ -47,7 +47,7 @@ def types_of(op: Op, operands: Sequence[Operand]) -> tuple[list[dtype], dtype]:
     Raises
     ------
     RuntimeError, TypeError
-        Where PyTorch refuses the op for these types.
+        If PyTorch refuses the op for these types.
     """
     rule = op.rule
     if rule == "cast" or rule == "identity" or rule == "test":

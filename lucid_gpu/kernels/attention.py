@@ -227,8 +227,8 @@ def _launch(
     where: device,
 ) -> None:
     """Start a kernel; ``walked`` are the arrays of its structure of strides, None where unused."""
-    place = backend(where).address
-    aligned = not any(place(x) % ACCESS for x in walked if x is not None)
+    address_of = backend(where).address
+    aligned = not any(address_of(x) % ACCESS for x in walked if x is not None)
     layouts = tuple([None if x is None else (x.shape, x.strides) for x in walked])
     tensor = d is not float32 and has_tensor_cores(where)
     grid, shared, at, template = _plan(kernel, layouts, scale, causal, d, tensor, aligned)
@@ -314,8 +314,8 @@ def _backward_on_host(
         sums = [heads.numbered(x)[None] for x in (dk, dv)]
     _run(_backward, heads, [*read, written], sums, scale)
     if apart:  # parts of rows and heads that share a key are added in their order
-        for x, found in zip((dk, dv), sums, strict=True):
-            x[...] = found.sum((0, 3) if heads.members > 1 else (0, 1))
+        for x, partials in zip((dk, dv), sums, strict=True):
+            x[...] = partials.sum((0, 3) if heads.members > 1 else (0, 1))
     if narrow:
         dq[...] = written
     return dq, dk, dv
@@ -427,8 +427,8 @@ def _run(text: Text, heads: _Heads, arrays: list[Any], sums: list[Any], scale: f
     layouts = tuple([(x.shape[4:], x.strides[2:]) for x in walked])
     bases = [(loops.address(x), x.strides[:4]) for x in walked]
 
-    def work(place: tuple[int, int, slice, slice]) -> None:
-        part, outer, some, few = place
+    def work(block: tuple[int, int, slice, slice]) -> None:
+        part, outer, some, few = block
         calls = _recorded(text, layouts, scale, heads.head, heads.rows(part))
         first = part, outer, some.start, few.start
         at = [base + sum(map(operator.mul, first, strides)) for base, strides in bases]

@@ -213,14 +213,14 @@ def _by_channel(x: Any) -> Any:
 
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
-    found: list[tuple[Kernel, dict[str, Any]]] = []
+    instances: list[tuple[Kernel, dict[str, Any]]] = []
     for d in (dt.float32, dt.float64, dt.float16, dt.bfloat16):
         for width in (1, BYTES // d.itemsize):
             way: dict[str, Any] = {"T": d, "A": d.compute, "WIDTH": width}
-            found += [(_rows, way), (_columns, way)]
+            instances += [(_rows, way), (_columns, way)]
         figures = dict.fromkeys((d, d.compute))
-        found += [(_finish, {"T": d, "A": d.compute, "M": f, "V": f}) for f in figures]
-    return found
+        instances += [(_finish, {"T": d, "A": d.compute, "M": f, "V": f}) for f in figures]
+    return instances
 
 
 INSTANCES = _instances()

@@ -79,9 +79,9 @@ def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
         None for volumes that cuDNN does not take, here and for the gradients.
     """
     shape = frame.shape[0], weight.shape[0], *frame.steps
-    found = _by_library("conv_fprop", x, weight, shape, frame.window)
-    if found is not None or x.ndim > 4:
-        return found
+    output = _by_library("conv_fprop", x, weight, shape, frame.window)
+    if output is not None or x.ndim > 4:
+        return output
     return _convolve_in_parts(x, weight, frame, groups)
 
 
@@ -100,9 +100,9 @@ def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
     -------
     array, shape (n, c, h, w)
     """
-    found = _by_library("conv_dgrad", g, weight, frame.shape, frame.window)
-    if found is not None or g.ndim > 4:
-        return found
+    gradient = _by_library("conv_dgrad", g, weight, frame.shape, frame.window)
+    if gradient is not None or g.ndim > 4:
+        return gradient
     filters = _filters(weight, groups).swapaxes(-1, -2)
     return _input_gradient_in_parts(g, filters, frame, groups)
 
@@ -123,9 +123,9 @@ def weight_gradient(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     array, shape (o, c // groups, kh, kw)
     """
     shape = g.shape[1], frame.shape[1] // groups, *frame.window.kernel
-    found = _by_library("conv_wgrad", x, g, shape, frame.window)
-    if found is not None or g.ndim > 4:
-        return found
+    gradient = _by_library("conv_wgrad", x, g, shape, frame.window)
+    if gradient is not None or g.ndim > 4:
+        return gradient
     return _weight_gradient_in_parts(x, g, frame, groups).reshape(shape)
 
 
@@ -261,11 +261,11 @@ def input_gradient_on_host(g: Any, weight: Any, frame: Frame, groups: int) -> An
     images = result.transpose(inverse(axes))
     for phase in itertools.product(range(min(sh, size[0])), range(min(sw, size[1]))):
         part = images[:, :, phase[0] :: sh, phase[1] :: sw]
-        found = [_backward(frame, axis, phase[axis]) for axis in (0, 1)]
-        if any(taps.number == 0 for _, taps in found):
+        axis_taps = [_backward(frame, axis, phase[axis]) for axis in (0, 1)]
+        if any(taps.number == 0 for _, taps in axis_taps):
             part[...] = 0
             continue
-        (rows, down), (columns, across) = found
+        (rows, down), (columns, across) = axis_taps
         turned = _turned(filters[:, :, rows, columns], groups)
         _slide(turned, wide, (down, across), axes, part.transpose(axes))
     return result.astype(g.dtype, copy=False).transpose(inverse(axes))
@@ -276,13 +276,13 @@ def weight_gradient_on_host(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     """`weight_gradient` on NumPy's arrays."""
     axes = axes_in_memory(frame)
     if g.size and depthwise.applies(groups, x.shape[1], g.shape[1], _wide(g).dtype):
-        found = depthwise.weight_gradient(_wide(x), _wide(g), _forward(frame), axes)
-        return found.reshape(-1, 1, *frame.window.kernel).astype(g.dtype, copy=False)
+        gradient = depthwise.weight_gradient(_wide(x), _wide(g), _forward(frame), axes)
+        return gradient.reshape(-1, 1, *frame.window.kernel).astype(g.dtype, copy=False)
     view = _windows(_wide(x), _forward(frame), axes)
     laid = np.ascontiguousarray(_wide(g).transpose(axes))
-    found = _correlate(view, laid.reshape(groups, len(laid) // groups, -1))
+    gradient = _correlate(view, laid.reshape(groups, len(laid) // groups, -1))
     shape = g.shape[1], frame.shape[1] // groups, *frame.window.kernel
-    return found.swapaxes(-1, -2).reshape(shape).astype(g.dtype, copy=False)
+    return gradient.swapaxes(-1, -2).reshape(shape).astype(g.dtype, copy=False)
 
 
 def _slide(filters: Any, x: Any, slides: tuple[Taps, Taps], axes: Sequence[int], out: Any) -> None:
@@ -337,7 +337,7 @@ def _windows(x: Any, slides: tuple[Taps, Taps], axes: Sequence[int]) -> Any:
     if any(outside) or not laid.flags.c_contiguous:
         shape = (n, c, slides[0].span, slides[1].span)
         laid = pool.empty([shape[axis] for axis in axes], x.dtype)
-        _place(x, slides, laid.transpose(inverse(axes)))
+        _copy_padded(x, slides, laid.transpose(inverse(axes)))
         first = 0
     else:
         first = slides[0].start * x.strides[2] + slides[1].start * x.strides[3]
@@ -352,7 +352,7 @@ def _windows(x: Any, slides: tuple[Taps, Taps], axes: Sequence[int]) -> Any:
     return np.lib.stride_tricks.as_strided(start, shape, strides)
 
 
-def _place(x: Any, slides: tuple[Taps, Taps], out: Any) -> None:
+def _copy_padded(x: Any, slides: tuple[Taps, Taps], out: Any) -> None:
     """Copy the pixels that windows reach into ``out``, and zeros where there are none."""
     inside, source = [], []
     for t, size in zip(slides, x.shape[2:], strict=True):
@@ -432,10 +432,10 @@ def _multiply(filters: Any, view: Any, out: Any) -> None:
         if flat is not None:
             _product(filters, columns, flat[:, :, block.flat])
             return
-        found = np.empty((groups, outputs, columns.shape[2]), out.dtype)
-        _product(filters, columns, found)
+        products = np.empty((groups, outputs, columns.shape[2]), out.dtype)
+        _product(filters, columns, products)
         part = out[:, block.outer, block.middle]
-        part[...] = found.reshape(part.shape)
+        part[...] = products.reshape(part.shape)
 
     if out.size:
         each(_blocks(view, out.size * depth), work)

@@ -136,7 +136,7 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
     backend = backend_of_array(x)
     assert backend is not None
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
-    x, target, weight = _as_given(backend, x, target, how)
+    x, target, weight = _prepared(backend, x, target, how)
     wide, each = d.compute, how.reduction == "none"
     where = device_of(x)
     lse = backend.empty(target.shape, wide, where)
@@ -157,8 +157,8 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
         width = ACCESS // d.itemsize
         lanes, threads = walkers(lines.columns, width)
         grid = -(-rows // (threads // lanes)) if lanes else rows
-        given = (*arrays, rows, lines.columns, *settings)
-        rows_kernel.of(lanes)(grid, given, threads=threads, **kinds, W=width, LANES=lanes)
+        arguments = (*arrays, rows, lines.columns, *settings)
+        rows_kernel.of(lanes)(grid, arguments, threads=threads, **kinds, W=width, LANES=lanes)
     if backend.type == "cpu":
         fault.check()
     if each:
@@ -176,7 +176,7 @@ def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
     backend = backend_of_array(x)
     assert backend is not None
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
-    x, target, weight = _as_given(backend, x, target, how)
+    x, target, weight = _prepared(backend, x, target, how)
     dx = backend.empty(x.shape, d, device_of(x))
     weights = None
     if weight is not None and how.smoothing:
@@ -198,14 +198,14 @@ def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
     lanes, threads = walkers(lines.columns, width)
     span = lines.columns if lanes else threads * width * 8
     grid = (-(-rows // (threads // lanes)) if lanes else rows, -(-lines.columns // span))
-    given = (*arrays, rows, lines.columns, *settings, span)
+    arguments = (*arrays, rows, lines.columns, *settings, span)
     backward_rows_kernel.of(lanes)(
-        grid, given, threads=threads, T=d, R=d.compute, W=width, LANES=lanes
+        grid, arguments, threads=threads, T=d, R=d.compute, W=width, LANES=lanes
     )
     return dx
 
 
-def _as_given(backend: Any, x: Any, target: Any, how: Settings) -> tuple[Any, Any, Any]:
+def _prepared(backend: Any, x: Any, target: Any, how: Settings) -> tuple[Any, Any, Any]:
     """Arrays as the kernels take them."""
     weight = how.weight
     if weight is not None:
@@ -228,7 +228,7 @@ _largest: Any = np.maximum.reduce
 
 
 def out_of_bounds(target: int, classes: int, ignore: int) -> IndexError:
-    """The error of a target that is no class."""
+    """The error of a target that is not a class."""
     return IndexError(
         f"Target {target} is out of bounds: the input has {classes} classes, and ignore_index is "
         f"{ignore}"
@@ -288,7 +288,7 @@ def on_host(x: Any, target: Any, how: Settings) -> tuple[Any, Kept]:
     """The loss, reduced as it shall be, in float32 at least; and what its gradient needs."""
     outer, classes, inner = extents = lines_of(x.shape)
     target, ignored = _classes_of(target.reshape(outer, inner), classes, how)
-    places = target * inner + _first_places(outer, classes, inner)
+    places = target * inner + _first_offsets(outer, classes, inner)
     each = x.ravel().take(places)  # for now the targets' scores
     rows, scored, own = x.reshape(extents), None, None
     if x.size <= BLOCK:
@@ -403,7 +403,7 @@ _ONE = np.float32(1)
 
 
 @functools.lru_cache(maxsize=64)
-def _first_places(outer: int, classes: int, inner: int) -> Any:
+def _first_offsets(outer: int, classes: int, inner: int) -> Any:
     """The place of each row's first score."""
     return np.arange(outer)[:, None] * (classes * inner) + np.arange(inner)
 
@@ -468,19 +468,19 @@ _KINDS = (
 
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
-    found: list[tuple[Kernel, dict[str, Any]]] = []
+    instances: list[tuple[Kernel, dict[str, Any]]] = []
     for d, smooth, lengths in _KINDS:
         kinds: dict[str, Any] = {"T": d, "R": d.compute}
         width = ACCESS // d.itemsize
         for classes in lengths:
             lanes, _ = walkers(classes, width)
             some = {**kinds, "W": width, "LANES": lanes}
-            given = {**kinds, "O": d.compute, "W": width, "LANES": lanes, "SMOOTH": smooth}
-            found += [(rows_kernel.of(lanes), given), (backward_rows_kernel.of(lanes), some)]
+            template = {**kinds, "O": d.compute, "W": width, "LANES": lanes, "SMOOTH": smooth}
+            instances += [(rows_kernel.of(lanes), template), (backward_rows_kernel.of(lanes), some)]
         if not smooth:
-            found += [(total_kernel, kinds), (backward_columns_kernel, kinds)]
-        found.append((columns_kernel, {**kinds, "O": d, "SMOOTH": smooth}))
-    return found
+            instances += [(total_kernel, kinds), (backward_columns_kernel, kinds)]
+        instances.append((columns_kernel, {**kinds, "O": d, "SMOOTH": smooth}))
+    return instances
 
 
 INSTANCES = _instances()

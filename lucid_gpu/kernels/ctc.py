@@ -123,9 +123,9 @@ def log_likelihoods(emitted: Any, problem: Problem) -> tuple[Any, Any]:
     xp, _, skips, times, states = problem
     steps, n, most = emitted.shape
     alpha = xp.full(emitted.shape, -np.inf, emitted.dtype)
-    place = xp.arange(most)
+    state = xp.arange(most)
     if steps:
-        alpha[0] = xp.where((place < 2) & (place < states[:, None]), emitted[0], -np.inf)
+        alpha[0] = xp.where((state < 2) & (state < states[:, None]), emitted[0], -np.inf)
     for t in range(1, steps):
         last = alpha[t - 1]
         ways = last, _shifted(last, 1, xp), _leap(last, 2, skips, xp)
@@ -143,8 +143,8 @@ def gradient(x: Any, emitted: Any, alpha: Any, losses: Any, problem: Problem) ->
     """``exp(x) - sum over the states of a label of exp(alpha + beta + loss - x)``."""
     xp, labels, skips, times, states = problem
     steps, n, most = emitted.shape
-    rows, place = xp.arange(n)[:, None], xp.arange(most)
-    ends = (place >= (states - 2)[:, None]) & (place < states[:, None])
+    rows, state = xp.arange(n)[:, None], xp.arange(most)
+    ends = (state >= (states - 2)[:, None]) & (state < states[:, None])
     beta = xp.full((n, most), -np.inf, emitted.dtype)  # without what the state itself emits
     onto = xp.zeros_like(skips)  # whether one leaps from a state two ahead
     if most > 2:
@@ -156,7 +156,7 @@ def gradient(x: Any, emitted: Any, alpha: Any, losses: Any, problem: Problem) ->
             beta = _joined(xp, ahead, _shifted(ahead, -1, xp), _leap(ahead, -2, onto, xp))
         beta = xp.where((times == t + 1)[:, None], xp.where(ends, 0.0, -np.inf), beta)
         beta = beta.astype(emitted.dtype)
-        share[t] = xp.where(place < states[:, None], xp.exp(alpha[t] + beta + losses[:, None]), 0)
+        share[t] = xp.where(state < states[:, None], xp.exp(alpha[t] + beta + losses[:, None]), 0)
     same = (labels[:, :, None] == labels[:, None, :]).astype(emitted.dtype)
     total = xp.matmul(share.transpose(1, 0, 2), same).transpose(1, 0, 2)
     of_labels = xp.zeros_like(x)

@@ -160,18 +160,18 @@ def _chunk(length: int, blocks: int, shortest: int, multiple: int) -> int:
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
     """Every kernel with every type, both ways of float32."""
-    found: list[tuple[Kernel, dict[str, Any]]] = []
+    instances: list[tuple[Kernel, dict[str, Any]]] = []
     pairs = [(d, d) for d in (dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int64)]
     for d, to in [*pairs, (dt.bool, dt.int64)]:
         widest = BYTES // to.itemsize
         ways = [(1, False), (widest, True)] if d is dt.float32 else [(widest, True)]
         for width, reverse in ways:
             way: dict[str, Any] = {"From": d, "A": _wide(to), "WIDTH": width, "REVERSE": reverse}
-            found += [(_rows, way | {"To": to, "WARPS": warps}) for warps in (1, THREADS // 32)]
-            found.append((_row_totals, way))
-            found.append((_columns, way | {"To": to, "TOTALS": False}))
-            found.append((_columns, way | {"To": _wide(to), "TOTALS": True}))
-    return found
+            instances += [(_rows, way | {"To": to, "WARPS": warps}) for warps in (1, THREADS // 32)]
+            instances.append((_row_totals, way))
+            instances.append((_columns, way | {"To": to, "TOTALS": False}))
+            instances.append((_columns, way | {"To": _wide(to), "TOTALS": True}))
+    return instances
 
 
 INSTANCES = _instances()

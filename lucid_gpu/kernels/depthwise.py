@@ -37,7 +37,7 @@ def applies(groups: int, inputs: int, outputs: int, kind: Any) -> bool:
 class Tap(NamedTuple):
     """Where a tap lies in the filter, in which phase's plane it reads, and from which offset on."""
 
-    place: int
+    position: int
     phase: int
     offset: int
 
@@ -60,13 +60,13 @@ class _Planes:
         phases: dict[tuple[int, int], int] = {}
         self.taps = []
         numbers = itertools.product(*[range(t.number) for t in slides])
-        for place, tap in enumerate(numbers):
+        for position, tap in enumerate(numbers):
             ahead = [i * t.dilation for i, t in zip(tap, slides, strict=True)]
             phase = tuple([a % t.stride for a, t in zip(ahead, slides, strict=True)])
             whole = [a // t.stride for a, t in zip(ahead, slides, strict=True)]
             offset = whole[0] * steps[2] + whole[1] * steps[3]
             number = phases.setdefault((phase[0], phase[1]), len(phases))
-            self.taps.append(Tap(place, number, offset))
+            self.taps.append(Tap(position, number, offset))
         self.phases = [*phases]
 
     def settings(self) -> tuple[Any, ...]:
@@ -140,17 +140,17 @@ def convolve(
 def weight_gradient(x: Any, g: Any, slides: tuple[Taps, Taps], axes: Sequence[int]) -> Any:
     """Products of what each tap reads with cotangents (n, c, down, across), summed: (c, kh kw)."""
     planes = _Planes(x, slides, axes)
-    found = np.zeros((x.shape[1], len(planes.taps)), x.dtype)
+    gradient = np.zeros((x.shape[1], len(planes.taps)), x.dtype)
     calls = _products(*planes.settings())
 
     def work(channels: slice) -> None:
         *laid, cotangents = planes.views(channels, 1)
         cotangents[...] = 0
         planes.inside(cotangents)[...] = g[:, channels]
-        planes.run(calls, [*laid, cotangents, found[channels]])
+        planes.run(calls, [*laid, cotangents, gradient[channels]])
 
     each(planes.blocks(), work)
-    return found
+    return gradient
 
 
 # --- recorded: a piece of a channel's plane -------------------------------------------------------
@@ -163,8 +163,8 @@ def _sums(kind: str, piece: int, room: int, taps: tuple[Tap, ...]) -> Recording:
     product = calls.scratch(piece)
     for tap in taps:
         part = planes[tap.phase][tap.offset :][:piece]
-        if tap.place:
-            calls(np.multiply, part, weight[tap.place :][:1], product)
+        if tap.position:
+            calls(np.multiply, part, weight[tap.position :][:1], product)
             calls(np.add, total, product, total)
         else:
             calls(np.multiply, part, weight[:1], total)
@@ -174,12 +174,12 @@ def _sums(kind: str, piece: int, room: int, taps: tuple[Tap, ...]) -> Recording:
 @functools.lru_cache(maxsize=64)
 def _products(kind: str, piece: int, room: int, taps: tuple[Tap, ...]) -> Recording:
     """Of planes, cotangents, and the sums of products for each tap."""
-    calls, planes, cotangents, found = _operands(kind, piece, room, taps)
+    calls, planes, cotangents, sums = _operands(kind, piece, room, taps)
     more = calls.scratch(len(taps))
     for tap in taps:
         part = planes[tap.phase][tap.offset :][:piece]
-        calls.matmul(part[None], cotangents[:, None], more[tap.place :][:1][None])
-    calls(np.add, found, more, found)
+        calls.matmul(part[None], cotangents[:, None], more[tap.position :][:1][None])
+    calls(np.add, sums, more, sums)
     return calls
 
 

@@ -256,7 +256,9 @@ def _row(columns: int, kind: Any) -> Recording:
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
     """Every kernel with every type, and every way of float32."""
-    found: list[tuple[Kernel, dict[str, Any]]] = [(_order, {"K": k}) for k in (dt.int32, dt.int64)]
+    instances: list[tuple[Kernel, dict[str, Any]]] = [
+        (_order, {"K": k}) for k in (dt.int32, dt.int64)
+    ]
     for d in (dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int64):
         widest = BYTES // d.itemsize
         keys, flags = (
@@ -264,9 +266,9 @@ def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
         )
         for k, add in product(keys, flags):
             way: dict[str, Any] = {"T": d, "A": d.compute, "K": k, "ADD": add}
-            found += [(_edges, way), (_pieces, way | {"WIDTH": widest})]
-    found.append((_pieces, way | {"T": dt.float32, "A": dt.float32, "WIDTH": 1}))
-    return found
+            instances += [(_edges, way), (_pieces, way | {"WIDTH": widest})]
+    instances.append((_pieces, way | {"T": dt.float32, "A": dt.float32, "WIDTH": 1}))
+    return instances
 
 
 INSTANCES = _instances()

@@ -137,10 +137,10 @@ def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
         width = _width_alike(d.itemsize, x, y)
         walked_kernel(rows, (*arrays, columns, eps), **kinds, W=width)
     else:
-        given = (*arrays, rows, columns, eps)
+        arguments = (*arrays, rows, columns, eps)
         kinds.update(W=group.width, LANES=group.lanes, ITEMS=group.items)
         launch = held_kernel.of(group.lanes)
-        launch(group.blocks(rows), given, threads=group.threads, **kinds)
+        launch(group.blocks(rows), arguments, threads=group.threads, **kinds)
     return y, Statistics(mean, rstd)
 
 
@@ -176,10 +176,10 @@ def gradients(
     ]
     rms = known.mean is None
     if group is not None:
-        given = (x, g, weight, *known, dx, *parts, rows, columns)
+        arguments = (x, g, weight, *known, dx, *parts, rows, columns)
         more = {"W": group.width, "LANES": group.lanes, "ITEMS": group.items}
         launch = backward_held_kernel.of(group.lanes)
-        launch(blocks, given, threads=group.threads, **kinds, **more, RMS=rms)
+        launch(blocks, arguments, threads=group.threads, **kinds, **more, RMS=rms)
     else:
         _long_gradients((x, g, weight), known, dx, parts, kinds)
     sums = [backend.empty((columns,), d, where) if wish else None for wish in wanted[1:]]
@@ -198,8 +198,8 @@ def _long_gradients(
     (rows, columns), rms = x.shape, known.mean is None
     if dx is not None:
         width = _width_alike(x.itemsize, x, g, dx)
-        given = (x, g, weight, *known, dx, columns)
-        backward_walked_kernel(rows, given, **kinds, W=width, RMS=rms)
+        arguments = (x, g, weight, *known, dx, columns)
+        backward_walked_kernel(rows, arguments, **kinds, W=width, RMS=rms)
     if any(part is not None for part in parts):
         grid = -(-columns // 256), min(rows, CHUNKS)
         column_parts_kernel(grid, (x, g, *known, *parts, rows, columns), **kinds, RMS=rms)
@@ -258,12 +258,12 @@ def gradients_on_host(
     how = _Backward(known.mean is None, weight is not None, earlier is not None, wanted)
     read = [x, g, known.mean, known.rstd, earlier]
     sums = _over_rows(_differentiate, how, kind, read, [dx], [weight], 2)
-    found = [
+    totals = [
         sum([s[0] for s in parts[1:]], parts[0][0]) if parts else np.zeros(x.shape[1], kind)
         for parts in (list(zip(*sums)) or [(), ()])
     ]
     dweight, dbias = (
-        one.astype(x.dtype, copy=False) if wish else None for one, wish in zip(found, wanted[1:])
+        one.astype(x.dtype, copy=False) if wish else None for one, wish in zip(totals, wanted[1:])
     )
     return dx, dweight, dbias
 
@@ -307,17 +307,17 @@ def _over_rows(
     vectors = [_vector(a, columns, kind, ROWS if recorded else 1) for a in along]
 
     def work(part: slice) -> list[Any]:
-        given = [None if a is None else np.ascontiguousarray(a[part], kind) for a in read]
+        inputs = [None if a is None else np.ascontiguousarray(a[part], kind) for a in read]
         made: list[Any] = [None if a is None else _room(a[part], kind) for a in written]
         added = [np.zeros((1, columns), kind) for _ in range(sums)]
-        rowwise = [given[0] if a is None else a for a in (*given, *made)]
+        rowwise = [inputs[0] if a is None else a for a in (*inputs, *made)]
         if recorded:
             _run_recorded(text, how, kind, rowwise, [*vectors, *added])
         else:
             text(Immediate((), kind), [*rowwise, *vectors, *added], how)
-        for a, found in zip(written, made, strict=True):
-            if a is not None and found.dtype != a.dtype:
-                a[part] = found
+        for a, result in zip(written, made, strict=True):
+            if a is not None and result.dtype != a.dtype:
+                a[part] = result
         return added
 
     if 0 < rows <= chunk and min(rows, ROWS) * columns <= UNSHARED:
@@ -353,7 +353,7 @@ def _run_recorded(
     for start, many, repeats in ((0, ROWS, whole // ROWS), (whole, rows - whole, 1)):
         if many and repeats:
             calls = _recorded(text, how, np.dtype(kind).char, many, columns, widths, depths)
-            calls.run([*[place + start * step for place, step in places], *fixed], repeats)
+            calls.run([*[base + start * step for base, step in places], *fixed], repeats)
 
 
 @functools.lru_cache(maxsize=128)
@@ -463,7 +463,7 @@ def _share(columns: int, kind: Any) -> Any:
 
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
-    found: list[tuple[Kernel, dict[str, Any]]] = []
+    instances: list[tuple[Kernel, dict[str, Any]]] = []
     for d, rms, lengths in (
         (float32, False, (64, 768, 1024, 4096, 8192)),
         (float32, True, (4096,)),
@@ -482,13 +482,13 @@ def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
             ):
                 if group is not None:
                     width, lanes, items, _ = group
-                    given = {**kinds, "W": width, "LANES": lanes, "ITEMS": items}
-                    found.append((kernel.of(lanes), given))
-        found += [(k, {**kinds, "W": full}) for k in (walked_kernel, backward_walked_kernel)]
-        found.append((column_parts_kernel, kinds))
+                    template = {**kinds, "W": width, "LANES": lanes, "ITEMS": items}
+                    instances.append((kernel.of(lanes), template))
+        instances += [(k, {**kinds, "W": full}) for k in (walked_kernel, backward_walked_kernel)]
+        instances.append((column_parts_kernel, kinds))
         if not rms:
-            found.append((parts_kernel, {"T": d, "R": d.compute}))
-    return found
+            instances.append((parts_kernel, {"T": d, "R": d.compute}))
+    return instances
 
 
 INSTANCES = _instances()

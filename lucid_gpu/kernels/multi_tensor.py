@@ -105,18 +105,18 @@ def clip_to_norm(arrays: Sequence[Any], norm: Any, limit: float, where: device) 
 
 
 @by_device
-def unscale(arrays: Sequence[Any], factor: Any, found: Any, where: device) -> None:
-    """Multiply arrays, in place; ``found`` becomes 1 where an element was infinite or NaN.
+def unscale(arrays: Sequence[Any], factor: Any, flag: Any, where: device) -> None:
+    """Multiply arrays, in place; ``flag`` becomes 1 where an element was infinite or NaN.
 
     Parameters
     ----------
     arrays : sequence of row-major arrays of real floating point types
-    factor, found : float32 arrays without dimensions, on the same device
+    factor, flag : float32 arrays without dimensions, on the same device
     where : device
     """
     for d, width, argument, blocks, size in _launches(arrays, where):
         _unscale(
-            blocks, (argument, factor, found), reads=size + 4, writes=size,
+            blocks, (argument, factor, flag), reads=size + 4, writes=size,
             T=d, A=_wide([d.numpy]), ROWS=TABLE.rows, WIDTH=width, TILE=TILE,
         )  # fmt: skip
 
@@ -193,7 +193,7 @@ def _clip_to_norm(arrays: Sequence[Any], norm: Any, limit: float, where: device)
 
 
 @unscale.on_host
-def _unscale_in_pieces(arrays: Sequence[Any], factor: Any, found: Any, where: device) -> None:
+def _unscale_in_pieces(arrays: Sequence[Any], factor: Any, flag: Any, where: device) -> None:
     by = float(factor)
     for array in arrays:
         wide = dt.from_numpy_dtype(array.dtype).compute.numpy
@@ -202,21 +202,21 @@ def _unscale_in_pieces(arrays: Sequence[Any], factor: Any, found: Any, where: de
                 array
             ):  # a sum is finite unless an element is not, or it overflows
                 if not np.isfinite(piece.sum()) and not np.isfinite(piece).all():
-                    found[...] = 1.0
+                    flag[...] = 1.0
             np.multiply(array, wide.type(by), out=array, dtype=wide, casting="unsafe")
 
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
-    found: list[tuple[Kernel, dict[str, Any]]] = []
+    instances: list[tuple[Kernel, dict[str, Any]]] = []
     for d, wide_access in product((dt.float32, dt.float64, dt.float16, dt.bfloat16), (True, False)):
         width = BYTES // d.itemsize if wide_access else 1
         one: dict[str, Any] = {"T": d, "A": d.compute, "ROWS": TABLE.rows}
         one |= {"WIDTH": width, "TILE": TILE}
-        found += [(_norm, one | {"KIND": kind}) for kind in (1, 2, 3, 4, 5)]
-        found += [(_clip, one | {"R": d}), (_unscale, one)]
+        instances += [(_norm, one | {"KIND": kind}) for kind in (1, 2, 3, 4, 5)]
+        instances += [(_clip, one | {"R": d}), (_unscale, one)]
     for d, kind in product((dt.float32, dt.float64, dt.float16), (1, 2, 3, 4, 5)):
-        found.append((_finish, {"R": d, "A": d.compute, "KIND": kind}))
-    return found
+        instances.append((_finish, {"R": d, "A": d.compute, "KIND": kind}))
+    return instances
 
 
 INSTANCES = _instances()

@@ -90,8 +90,8 @@ def max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
         The place of each maximum in its window, ``i * kw + j``.
     """
     shape = *frame.shape[:2], *frame.steps
-    y, places = empty(x, shape), empty(x, shape, _place_type(frame).numpy)
-    _over_windows(max_kernel, (x, y, places), frame, x, {"P": _place_type(frame)})
+    y, places = empty(x, shape), empty(x, shape, _position_type(frame).numpy)
+    _over_windows(max_kernel, (x, y, places), frame, x, {"P": _position_type(frame)})
     return y, places
 
 
@@ -112,7 +112,7 @@ def max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
     array, shape (n, c, h, w)
     """
     x = empty(g, frame.shape)
-    _over_pixels(max_bwd_kernel, (g, places, x), frame, g, {"P": _place_type(frame)})
+    _over_pixels(max_bwd_kernel, (g, places, x), frame, g, {"P": _position_type(frame)})
     return x
 
 
@@ -120,7 +120,7 @@ def max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
 def max_pool_take(x: Any, places: Any, frame: Frame) -> Any:
     """The pixel at a known place of each window: the adjoint of `max_pool_bwd`."""
     y = empty(x, (*frame.shape[:2], *frame.steps))
-    _over_windows(take_kernel, (x, places, y), frame, x, {"P": _place_type(frame)})
+    _over_windows(take_kernel, (x, places, y), frame, x, {"P": _position_type(frame)})
     return y
 
 
@@ -179,7 +179,7 @@ def _launch(
     )
 
 
-def _place_type(frame: Frame) -> dtype:
+def _position_type(frame: Frame) -> dtype:
     down, across = frame.window.kernel
     return uint8 if down * across <= 256 else int32
 
@@ -195,8 +195,8 @@ def _by_channels(
     images, windows = (max(n * math.prod(s), 1) for s in (frame.full[2:], frame.steps))
     step = max(BLOCK // images, FEWEST // windows, 1)
     if c <= step:
-        found = compute(*arrays, frame)
-        return list(found) if len(kinds) > 1 else [found]
+        computed = compute(*arrays, frame)
+        return list(computed) if len(kinds) > 1 else [computed]
     order = memory_order(arrays[0])
     shape = (n, c, *size)
     results = [
@@ -223,17 +223,17 @@ def _lowest(d: Any) -> Any:
 
 @max_pool.on_host
 def _max_pool_by_channels(x: Any, frame: Frame) -> tuple[Any, Any]:
-    kinds = x.dtype, _place_type(frame).numpy
+    kinds = x.dtype, _position_type(frame).numpy
     y, places = _by_channels(_max_pool, frame, (x,), frame.steps, *kinds)
     return y, places
 
 
 def _max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
     image, spots = frame.bordered(x, _lowest(x.dtype)), frame.window.slices(frame.steps)
-    narrow = _place_type(frame).numpy
+    narrow = _position_type(frame).numpy
     best = image[spots[0][1]].copy("K")
     places = np.zeros_like(best, dtype=narrow)
-    places += _first_places(frame).astype(narrow)
+    places += _first_positions(frame).astype(narrow)
     for k, (_, pixels) in enumerate(spots[1:], 1):
         here = image[pixels]
         np.maximum(places, np.multiply(here > best, narrow.type(k)), out=places)
@@ -245,7 +245,7 @@ def _max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
     return best, places
 
 
-def _first_places(frame: Frame) -> Any:
+def _first_positions(frame: Frame) -> Any:
     """The first place of each window that is a pixel of the image."""
     down, across = (
         np.maximum(-((np.arange(steps) * s - p) // d), 0)

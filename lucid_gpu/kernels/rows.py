@@ -40,7 +40,7 @@ def counted(elements: int) -> int:
     Raises
     ------
     RuntimeError
-        Where there are more than `LONGEST`.
+        If there are more than `LONGEST`.
     """
     if elements > LONGEST:
         raise RuntimeError(
@@ -51,7 +51,7 @@ def counted(elements: int) -> int:
 
 
 def lines_along(shape: Sequence[int], axis: int) -> Lines:
-    """The lines of a row-major array along an axis; RuntimeError where they are too long."""
+    """The lines of a row-major array along an axis; RuntimeError if they are too long."""
     return Lines(prod(shape[:axis]), counted(shape[axis]), prod(shape[axis + 1 :]))
 
 

@@ -65,10 +65,10 @@ def accumulated(xp: Any, name: str, x: Any, dim: int) -> Any:
     combine = getattr(xp, name)
     if xp.__name__ == "numpy":
         return accumulate(combine, x, dim)
-    found = x.copy()
+    scan = x.copy()
     for early, late in _doubling(dim, x.shape[dim]):
-        found[late] = combine(found[late], found[early])
-    return found
+        scan[late] = combine(scan[late], scan[early])
+    return scan
 
 
 def _doubling(dim: int, extent: int) -> Iterator[tuple[Any, Any]]:

@@ -215,20 +215,20 @@ _KINDS = (
 
 
 def _instances(ways: _Ways) -> list[tuple[Kernel, dict[str, Any]]]:
-    found: list[tuple[Kernel, dict[str, Any]]] = []
+    instances: list[tuple[Kernel, dict[str, Any]]] = []
     for d, log, lengths in _KINDS:
         kinds: dict[str, Any] = {"T": d, "R": d.compute, "LOG": log}
         for columns in lengths:
             group = held(columns, width_of(columns, (), d.itemsize), d.itemsize, ways.arrays)
             if group is not None:
                 width, lanes, items, _ = group
-                given = {**kinds, "W": width, "LANES": lanes, "ITEMS": items}
-                found.append((ways.held.of(lanes), given))
-        found.append((ways.walked, {**kinds, "W": ACCESS // d.itemsize}))
+                template = {**kinds, "W": width, "LANES": lanes, "ITEMS": items}
+                instances.append((ways.held.of(lanes), template))
+        instances.append((ways.walked, {**kinds, "W": ACCESS // d.itemsize}))
         for columns in (3, 1000) if d is float32 else (200,):
             _, items = _for_lines(Lines(1, columns, 64), d.itemsize, ways.arrays)
-            found.append((ways.columns, {**kinds, "ITEMS": items}))
-    return found
+            instances.append((ways.columns, {**kinds, "ITEMS": items}))
+    return instances
 
 
 INSTANCES = [*_instances(_FORWARD), *_instances(_BACKWARD)]

@@ -109,7 +109,7 @@ class Frame:
         ``(n, c, h, w)`` of the images.
     window : Window
     ceil_mode : bool
-        As for `Window.steps`.
+        See `Window.steps`.
 
     Attributes
     ----------

@@ -61,10 +61,10 @@ class Packing:
     def __init__(
         self, fields: Sequence[str], constants: Sequence[tuple[str, tuple[Any, ...]]] = ()
     ) -> None:
-        given = [_padded(field) for field in fields]
+        varying = [_padded(field) for field in fields]
         fixed = [_padded(field) for field, _ in constants]
-        self.head = struct.Struct("=" + "".join(given))
-        self.fields = given + fixed
+        self.head = struct.Struct("=" + "".join(varying))
+        self.fields = varying + fixed
         self.tail = b"".join(
             [
                 struct.pack("=" + field, *values)
@@ -82,11 +82,11 @@ class Packing:
             For a value that its field does not hold.
         """
         try:
-            found = self.spare.pop()
+            arguments = self.spare.pop()
         except IndexError:
-            found = Arguments(self)
-        found.pack(found.memory, found.start, *values)
-        return found
+            arguments = Arguments(self)
+        arguments.pack(arguments.memory, arguments.start, *values)
+        return arguments
 
 
 class Arguments:

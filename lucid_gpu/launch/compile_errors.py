@@ -10,7 +10,7 @@ from lucid_gpu.launch.failures import kernel_and_work
 __all__ = ["CompileError"]
 
 # NVRTC writes `file(12): error: ...`, g++ `file:12:5: error: ...`.
-_PLACE = re.compile(
+_LOCATION = re.compile(
     r"^(?P<file>[^\s(:]+)(?:\((?P<a>\d+)\)|:(?P<b>\d+):\d+): (?:catastrophic |fatal )?error",
     re.MULTILINE,
 )
@@ -30,9 +30,11 @@ class CompileError(Telling):
 
     def __init__(self, name: str, compiler: str, log: str, source: str) -> None:
         self.log = log.strip("\0\n ")
-        place = _PLACE.search(self.log)
-        self.line = int(place["a"] or place["b"]) if place else None
-        shown = "" if place is None else _excerpt(_file(source, place["file"]), self.line or 1)
+        location = _LOCATION.search(self.log)
+        self.line = int(location["a"] or location["b"]) if location else None
+        shown = (
+            "" if location is None else _excerpt(_file(source, location["file"]), self.line or 1)
+        )
 
         def sentence(work: str) -> str:
             who = kernel_and_work(name, work)

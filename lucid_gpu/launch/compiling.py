@@ -124,18 +124,18 @@ def _asked(launcher: Launcher, text: Text, verb: str | None) -> tuple[Future[Any
 
     It is counted here, where the user's line is on the stack.
     """
-    found = launcher.kernels.get(text)
-    if found is not None:
-        return found, False
+    future = launcher.kernels.get(text)
+    if future is not None:
+        return future, False
     from concurrent.futures import Future  # which imports logging: most programs on a CPU need none
 
     with _lock:
-        found = launcher.kernels.get(text)
-        if found is not None:
-            return found, False
-        found = launcher.kernels[text] = _unfinished[launcher, text] = Future()
+        future = launcher.kernels.get(text)
+        if future is not None:
+            return future, False
+        future = launcher.kernels[text] = _unfinished[launcher, text] = Future()
     made("kernels", text, verb)
-    return found, True
+    return future, True
 
 
 def _build(launcher: Launcher, text: Text, future: Future[Any]) -> None:

@@ -72,12 +72,12 @@ class Function:
     def built(self) -> Any:
         """The library's function, with the arithmetic that is asked for now."""
         contracted = self.contract and arithmetic() == "contracted"
-        found = self._built.get(contracted)
-        if found is None:
+        function = self._built.get(contracted)
+        if function is None:
             library = build(self.name, self.source, self.cooperative, contracted)
-            found = self._built[contracted] = ctypes.CDLL(str(library)).lucid_host_launch
-            found.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 9
-        return found
+            function = self._built[contracted] = ctypes.CDLL(str(library)).lucid_host_launch
+            function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 9
+        return function
 
 
 class HostLauncher(Launcher):
@@ -136,7 +136,7 @@ def order() -> int:
     Raises
     ------
     RuntimeError
-        Where it is neither ``reversed`` nor a number, the seed of a mixture.
+        If it is neither ``reversed`` nor a number, the seed of a mixture.
     """
     text = os.environ.get("LUCID_HOST_ORDER", "")
     if not text or text == "reversed":
@@ -197,7 +197,7 @@ def build(name: str, source: str, cooperative: bool, contracted: bool = False) -
     RuntimeError
         Without a C++ compiler; where it shall be contracted and the processor cannot.
     CompileError
-        Where it refuses the source.
+        If it refuses the source.
     """
     command = [_compiler(), *FLAGS, f"-DLUCID_FIBER_STACK={STACK}", f"-DLUCID_SHARED={SHARED}"]
     if cooperative:
@@ -230,13 +230,13 @@ def _compile(command: list[str], text: str, name: str, target: Path) -> None:
 @functools.cache
 def _compiler() -> str:
     wanted = os.environ.get("CXX") or "g++"
-    found = shutil.which(wanted)
-    if found is None:
+    path = shutil.which(wanted)
+    if path is None:
         raise RuntimeError(
             f"LUCID_EXECUTOR=host-cuda needs a C++ compiler and found no {wanted!r}; on Debian and "
             "Ubuntu: apt-get install g++"
         )
-    return found
+    return path
 
 
 @functools.cache

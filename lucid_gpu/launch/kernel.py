@@ -118,7 +118,7 @@ class Kernel:
         TypeError, OverflowError
             For an argument that is not what its parameter declares; nothing is launched.
         RuntimeError
-            Where the source does not compile or the launch fails.
+            If the source does not compile or the launch fails.
         """
         function = self._functions.get(tuple(template.items()))
         if function is None:
@@ -137,10 +137,10 @@ class Kernel:
     def instance(self, **template: Any) -> Function:
         """The kernel for some template arguments, not yet compiled."""
         key = tuple(template.items())
-        found = self._functions.get(key)
-        if found is None:
-            found = self._functions[key] = self._instance(template)
-        return found
+        function = self._functions.get(key)
+        if function is None:
+            function = self._functions[key] = self._instance(template)
+        return function
 
     def _instance(self, template: dict[str, Any]) -> Function:
         if set(template) != set(self.template):
@@ -156,13 +156,13 @@ class Kernel:
         return Function(name, self._source(name, values), bound, self.threads, forms)
 
     def _source(self, name: str, values: Mapping[str, str]) -> str:
-        given = f"<{', '.join(values.values())}>" if values else ""
+        template_arguments = f"<{', '.join(values.values())}>" if values else ""
         return (
             f"{self.text}\n"
             f'extern "C" __global__ void __launch_bounds__({self.bounds})\n'
             f"{name}({substituted(self.declaration, values)})\n"
             "{\n"
-            f"    {self.name}{given}({', '.join(p.name for p in self.parameters)});\n"
+            f"    {self.name}{template_arguments}({', '.join(p.name for p in self.parameters)});\n"
             "}\n"
         )
 

@@ -13,7 +13,7 @@ def kernel_folder() -> Path:
     Raises
     ------
     FileNotFoundError
-        Where neither is there.
+        If neither is there.
     """
     # The installed place first: in site-packages a folder `kernels` would be somebody else's.
     for folder in (_PACKAGE / "_kernels", _PACKAGE.parent / "kernels"):
@@ -32,7 +32,7 @@ def kernel_path(name: str) -> Path:
     Raises
     ------
     FileNotFoundError
-        Where there is no such source; the message lists those there are.
+        If there is no such source; the message lists those there are.
     """
     folder = kernel_folder()
     path = folder / name

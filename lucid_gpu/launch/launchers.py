@@ -13,16 +13,16 @@ _launchers: dict[device, Launcher] = {}
 
 def launcher_of(where: device) -> Launcher:
     """The launcher of a device; a cuda device without a number means the current one."""
-    found = _launchers.get(where)
-    if found is None:
+    launcher = _launchers.get(where)
+    if launcher is None:
         if where.type == "cpu":
             from lucid_gpu.launch.host import HostLauncher
 
-            found = _launchers[where] = HostLauncher()
+            launcher = _launchers[where] = HostLauncher()
         elif where.index is None:
             return launcher_of(device("cuda", backend(where).current_index()))
         else:
             from lucid_gpu.launch.cuda import CudaLauncher
 
-            found = _launchers[where] = CudaLauncher(where)
-    return found
+            launcher = _launchers[where] = CudaLauncher(where)
+    return launcher

@@ -29,7 +29,7 @@ def load(cupy: Any, index: int, source: str, name: str, options: Sequence[str]) 
     Raises
     ------
     CompileError
-        Where NVRTC refuses the source.
+        If NVRTC refuses the source.
     """
     wanted = architecture_for(int(cupy.cuda.Device(index).compute_capability))
     if not in_memory():
@@ -81,8 +81,8 @@ def _compiler(complete: tuple[str, ...]) -> str:
     """NVRTC's version, and CuPy's and CUDA's headers."""
     texts = [str(library().getVersion()), cupy_backend.import_cupy().__version__]
     for name in HEADERS:
-        found = (Path(o[2:], name) for o in complete if o.startswith("-I"))
-        header = next((path for path in found if path.exists()), None)
+        paths = (Path(o[2:], name) for o in complete if o.startswith("-I"))
+        header = next((path for path in paths if path.exists()), None)
         texts.append(hashlib.sha256(header.read_bytes()).hexdigest() if header else "none")
     return " ".join(texts)
 
@@ -99,7 +99,7 @@ def compiled(source: str, name: str, options: Sequence[str], architecture: int) 
     Raises
     ------
     CompileError
-        Where NVRTC refuses the source; the message shows the line.
+        If NVRTC refuses the source; the message shows the line.
     """
     here = library()
     program = here.createProgram(source, f"{name}.cu", (), ())

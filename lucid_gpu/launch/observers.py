@@ -65,18 +65,18 @@ def launched_rows(plan: Any, count: int) -> Launched:
 
 def observed(kernel: Any, run: Callable[..., Any], *arguments: Any) -> Any:
     """Run what starts a kernel, and tell the observers of it."""
-    told = tuple(observers)
-    tokens = [observer.begin(kernel) for observer in told]
+    notified = tuple(observers)
+    tokens = [observer.begin(kernel) for observer in notified]
     results = run(*arguments)
-    for observer, token in zip(told, tokens, strict=True):
+    for observer, token in zip(notified, tokens, strict=True):
         observer.end(token, kernel)
     return results
 
 
 def library_call(name: str, where: device, run: Callable[..., Any], *arrays: Any) -> Any:
     """Run another library's function of some arrays that gives an array; told like a kernel."""
-    told = LibraryCall(name, where, arrays)
-    return observed(told, told.run, run)
+    call = LibraryCall(name, where, arrays)
+    return observed(call, call.run, run)
 
 
 class LibraryCall:

@@ -51,15 +51,15 @@ def parameters(declaration: str) -> list[Parameter]:
     Raises
     ------
     ValueError
-        Where a parameter has no name or no type, is a reference or a pointer to pointers, or two
+        If a parameter has no name or no type, is a reference or a pointer to pointers, or two
         have one name.
     """
-    found = [_parameter(text, declaration) for text in _split(declaration)]
-    names = [p.name for p in found]
+    parsed = [_parameter(text, declaration) for text in _split(declaration)]
+    names = [p.name for p in parsed]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"the signature {declaration!r} names {name!r} twice")
-    return found
+    return parsed
 
 
 def _split(declaration: str) -> Iterator[str]:

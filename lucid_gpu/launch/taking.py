@@ -29,7 +29,7 @@ def taker(kernel: str, parameter: Parameter, form: str | None) -> Taker:
     Raises
     ------
     ValueError
-        For a type that is no number and has no form.
+        For a type that is not a number and has no form.
     """
     if parameter.pointer:
         take = _pointer(kernel, parameter)
@@ -45,7 +45,7 @@ def taker(kernel: str, parameter: Parameter, form: str | None) -> Taker:
 def is_plain(parameter: Parameter, form: str | None) -> bool:
     """Whether `struct` packs an address or a number of this parameter, and refuses what is wrong.
 
-    ``form`` as for `taker`.
+    ``form`` as in `taker`.
     """
     if parameter.pointer:
         return not parameter.dimensions and element_type(parameter) is not None
@@ -72,7 +72,7 @@ def form_of(kernel: str, parameter: Parameter, forms: dict[str, str]) -> str:
     Raises
     ------
     ValueError
-        For a type that is no number and has no form.
+        For a type that is not a number and has no form.
     """
     if parameter.pointer:
         return "Q" + f"{parameter.dimensions}q" * 2 * bool(parameter.dimensions)

@@ -43,4 +43,6 @@ def _reworded(text: str, kind: type[Any], init: Any) -> str:
     known = [*inspect.signature(kind).parameters]
     near = get_close_matches(wrong[1], known, 1) if wrong else []
     meant = f"{near[0]!r}?" if near else guess
-    return f"{text}; did you mean {meant}" if meant else text
+    if meant:
+        return f"{text}; did you mean {meant}"
+    return f"{text}; it takes {', '.join(known)}" if wrong else text

@@ -354,7 +354,7 @@ def softmax(
 def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """The logarithm of `softmax`, without overflow; arguments and shape are as there."""
+    """The logarithm of `softmax`, without overflow; arguments and shape are the same."""
     _named_dim("log_softmax", dim)
     return softmaxes.log_softmax(input, dim, dtype)
 
@@ -363,7 +363,7 @@ def log_softmax(
 def softmin(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """`softmax` of ``-x``; arguments and shape are as there."""
+    """`softmax` of ``-x``; arguments and shape are the same."""
     _named_dim("softmin", dim)
     return softmaxes.softmax(-input, dim, dtype)
 
@@ -477,9 +477,9 @@ def cross_entropy(
     return ops.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
-_OLDER = "size_average, reduce : bool, optional\n    Older words for ``reduction``.\n"
-for _loss, _told in ((nll_loss, ops.nll_loss), (cross_entropy, ops.cross_entropy)):
-    _doc = inspect.cleandoc(_told.__doc__ or "")
+_OLDER = "size_average, reduce : bool, optional\n    Deprecated; use ``reduction``.\n"
+for _loss, _documented in ((nll_loss, ops.nll_loss), (cross_entropy, ops.cross_entropy)):
+    _doc = inspect.cleandoc(_documented.__doc__ or "")
     _loss.__doc__ = _doc.replace("\nreduction :", f"\n{_OLDER}reduction :", 1)
 
 findable(dict(globals()), __name__)

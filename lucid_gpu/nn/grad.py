@@ -29,7 +29,7 @@ _INPUT = """The gradient of a convolution with respect to its input, of shape ``
     weight, grad_output : Tensor
         The filters, and a cotangent of the result's shape.
     stride, padding, dilation, groups
-        As of `nn.functional.conv{rank}d`, with its errors.
+        See `nn.functional.conv{rank}d`; raises the same errors.
 
     Raises
     ------
@@ -47,7 +47,7 @@ _WEIGHT = """The gradient of a convolution with respect to its filters, of shape
     grad_output : Tensor
         A cotangent of the result's shape.
     stride, padding, dilation, groups
-        As of `nn.functional.conv{rank}d`, with its errors.
+        See `nn.functional.conv{rank}d`; raises the same errors.
 
     Raises
     ------
@@ -94,8 +94,8 @@ def _gradient(function: Callable[[Tensor], Tensor], size: Sequence[int], g: Tens
     wanted = is_grad_enabled()
     with enable_grad():
         x = g.new_zeros(tuple(size))._mark()
-        (found,) = grad(function(x), x, g, create_graph=wanted)
-    return found
+        (gradient,) = grad(function(x), x, g, create_graph=wanted)
+    return gradient
 
 
 conv1d_input, conv1d_weight = _of_rank(1)

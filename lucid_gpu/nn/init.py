@@ -70,7 +70,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     Raises
     ------
     ValueError
-        For another name, and a slope that is no number.
+        For another name, and a slope that is not a number.
     """
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
@@ -160,7 +160,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Normal numbers of variance ``gain^2 * 2 / (fan_in + fan_out)``, for shape (out, in, *window).
 
-    All else is as of `xavier_uniform_`.
+    All else is as in `xavier_uniform_`.
     """
     return _xavier(tensor, gain, _spread_normal, generator)
 
@@ -202,7 +202,7 @@ def kaiming_uniform_(
     mode : {"fan_in", "fan_out"}
         Whether the forward or the backward signal keeps its variance.
     nonlinearity : str
-        As for `calculate_gain`.
+        See `calculate_gain`.
     generator : Generator, optional
 
     Raises
@@ -320,8 +320,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         tensor.zero_()
         for start in range(0, outputs, each):
             for channel in range(min(each, inputs)):
-                place = start + channel, channel, *middle
-                tensor[place] = 1
+                index = start + channel, channel, *middle
+                tensor[index] = 1
     return tensor
 
 

@@ -46,14 +46,14 @@ def linear_cross_entropy(
         Or probabilities, of the scores' shape.
     linear_bias : Tensor, optional, shape (classes,) or (classes, d1, ...)
     weight, reduction, ignore_index, label_smoothing
-        As of `cross_entropy`.
+        See `cross_entropy`.
     options : LinearCrossEntropyOptions, optional
         Taken and without effect.
 
     Raises
     ------
     RuntimeError
-        Where shapes do not fit each other.
+        If shapes do not fit each other.
     """
     _check_shapes(input, linear_weight, linear_bias)
     classes, positions = linear_weight.shape[0], tuple(linear_weight.shape[1:-1])

@@ -253,32 +253,32 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None, p: float) -> Tensor:
     return dropout(weights, p) if p else weights
 
 
-def _static(name: str, given: Tensor, heads: int, head: int) -> Tensor:
+def _static(name: str, static: Tensor, heads: int, head: int) -> Tensor:
     for dim, size in ((0, heads), (2, head)):
         _expect(
-            given.shape[dim] == size,
-            f"expecting {name}.size({dim}) of {size}, but got {given.shape[dim]}",
+            static.shape[dim] == size,
+            f"expecting {name}.size({dim}) of {size}, but got {static.shape[dim]}",
         )
-    return given
+    return static
 
 
 def _projected(
-    given: tuple[Tensor, Tensor, Tensor],
+    inputs: tuple[Tensor, Tensor, Tensor],
     packed: Tensor | None,
     bias: Tensor | None,
     separate: tuple[Tensor | None, Tensor | None, Tensor | None],
     use_separate: bool,
 ) -> list[Tensor]:
     """Query, key and value by linear maps; what is the same tensor, by one."""
-    query, key, value = given
+    query, key, value = inputs
     if use_separate:
         _expect(
             key.shape[:2] == value.shape[:2],
             f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}",
         )
         biases = [None] * 3 if bias is None else list(bias.chunk(3))
-        found = []
-        for name, t, w, b in zip(("query", "key", "value"), given, separate, biases, strict=True):
+        projections = []
+        for name, t, w, b in zip(("query", "key", "value"), inputs, separate, biases, strict=True):
             if w is None:
                 raise AssertionError(
                     f"use_separate_proj_weight is True but {name[0]}_proj_weight is None"
@@ -288,8 +288,8 @@ def _projected(
                 tuple(w.shape) == shape,
                 f"expecting {name} weights shape of {shape}, but got {w.shape}",
             )
-            found.append(linear(t, w, b))
-        return found
+            projections.append(linear(t, w, b))
+        return projections
     _expect(
         key.shape == value.shape,
         f"key shape {key.shape} does not match value shape {value.shape}",
@@ -302,5 +302,5 @@ def _projected(
     sizes = [width, 2 * width] if key is value else [width] * 3
     biases = [None] * len(sizes) if bias is None else list(bias.split(sizes))
     maps = zip((query, key, value), packed.split(sizes), biases)
-    found = [linear(t, w, b) for t, w, b in maps]
-    return [found[0], *found[1].chunk(2, -1)] if key is value else found
+    projections = [linear(t, w, b) for t, w, b in maps]
+    return [projections[0], *projections[1].chunk(2, -1)] if key is value else projections

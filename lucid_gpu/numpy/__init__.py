@@ -39,7 +39,7 @@ __all__ = sorted({*__all__, *_numpy.__all__})
 def __getattr__(name: str) -> Any:
     """What is NumPy's own: functions, types, constants, ``linalg``, ``fft`` and ``random``."""
     try:
-        found = getattr(_numpy, name)
+        attribute = getattr(_numpy, name)
     except AttributeError:
         from difflib import get_close_matches
 
@@ -47,8 +47,8 @@ def __getattr__(name: str) -> Any:
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise AttributeError(f"module 'lucid_gpu.numpy' has no attribute {name!r}{hint}") from None
     if not name.startswith("__"):
-        globals()[name] = found
-    return found
+        globals()[name] = attribute
+    return attribute
 
 
 def __dir__() -> list[str]:

@@ -31,22 +31,22 @@ def apply_along_axis(
     rows = last.reshape((int(np.prod(outer, dtype=int)), last.shape[-1])).unbind(0)
     if not rows:
         raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
-    found = stack(alike(*as_tensors([func1d(row, *args, **kwargs) for row in rows], arr)))
-    inner = tuple(found.shape)[1:]
-    places = range(len(outer), len(outer) + len(inner))
-    return moveaxis(found.reshape(outer + inner), places, range(axis, axis + len(inner)))
+    stacked = stack(alike(*as_tensors([func1d(row, *args, **kwargs) for row in rows], arr)))
+    inner = tuple(stacked.shape)[1:]
+    inner_axes = range(len(outer), len(outer) + len(inner))
+    return moveaxis(stacked.reshape(outer + inner), inner_axes, range(axis, axis + len(inner)))
 
 
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Any:
     """`numpy.apply_over_axes`: a reduction over one axis after the other."""
-    found = a = as_tensor(a)
+    reduced = a = as_tensor(a)
     for axis in np.atleast_1d(axes).tolist():
         axis = axis_of(axis, a.ndim)
-        result = func(found, axis)
-        found = result if result.ndim == found.ndim else expand_dims(result, axis)
-        if found.ndim != a.ndim:
+        result = func(reduced, axis)
+        reduced = result if result.ndim == reduced.ndim else expand_dims(result, axis)
+        if reduced.ndim != a.ndim:
             raise ValueError("function is not returning an array of the correct shape")
-    return found
+    return reduced
 
 
 # --- positions -----------------------------------------------------------------------------------
@@ -54,14 +54,14 @@ def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Any:
 
 def ix_(*args: Any) -> tuple[Tensor, ...]:
     """`numpy.ix_`."""
-    found = []
+    indices = []
     for k, part in enumerate(as_tensors(args)):
         if part.ndim != 1:
             raise ValueError("Cross index must be 1 dimensional")
         part = part.nonzero().reshape(-1) if part.dtype == dt.bool else part
         part = part if part.numel() else part.to(dt.int64)
-        found.append(part.reshape([-1 if i == k else 1 for i in range(len(args))]))
-    return tuple(found)
+        indices.append(part.reshape([-1 if i == k else 1 for i in range(len(args))]))
+    return tuple(indices)
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Tensor, ...]:
@@ -97,11 +97,11 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Tensor:
     set_ = filt.detach() != 0
     for along in axes:
         others = tuple([k for k in range(filt.ndim) if k != along])
-        places = np.flatnonzero((set_.any(others) if others else set_).cpu().numpy())
+        nonzero = np.flatnonzero((set_.any(others) if others else set_).cpu().numpy())
         n = filt.shape[along]
-        first, last = (int(places[0]), int(places[-1]) + 1) if places.size else (n, n)
+        first, last = (int(nonzero[0]), int(nonzero[-1]) + 1) if nonzero.size else (n, n)
         first, last = first if "f" in trim.lower() else 0, last if "b" in trim.lower() else n
-        if not places.size and "f" not in trim.lower():
+        if not nonzero.size and "f" not in trim.lower():
             last = 0
         filt = filt.narrow(along, first, last - first)
     return filt
@@ -121,8 +121,8 @@ def sort_complex(a: Any) -> Tensor:
 def i0(x: Any) -> Tensor:
     """`numpy.i0`, element by element."""
     x = as_tensor(x)
-    found: Tensor = (x if x.dtype.category >= 2 else x.to(dt.float64)).i0()
-    return found
+    bessel: Tensor = (x if x.dtype.category >= 2 else x.to(dt.float64)).i0()
+    return bessel
 
 
 def _typed(value: Any) -> Any:

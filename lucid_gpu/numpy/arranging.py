@@ -98,16 +98,16 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Te
         )
     flat, numbers = array.reshape(-1), np.arange(array.numel()).reshape(tuple(array.shape))
     if mode != "constant":
-        places: Any = np.pad(numbers, pad_width, mode, **kwargs)  # type: ignore[call-overload]
-        return flat[as_tensor(places, array)]
+        indices: Any = np.pad(numbers, pad_width, mode, **kwargs)  # type: ignore[call-overload]
+        return flat[as_tensor(indices, array)]
     fill = kwargs.pop("constant_values", 0)
-    places = np.pad(numbers, pad_width, constant_values=-1, **kwargs)
+    indices = np.pad(numbers, pad_width, constant_values=-1, **kwargs)
     around = np.pad(np.zeros(tuple(array.shape)), pad_width, constant_values=fill)
     border = as_tensor(around, array).to(array.dtype)
     if not numbers.size:
         return border
-    inside = flat[as_tensor(np.maximum(places, 0), array)]
-    return inside.where(as_tensor(places >= 0, array), border)
+    inside = flat[as_tensor(np.maximum(indices, 0), array)]
+    return inside.where(as_tensor(indices >= 0, array), border)
 
 
 # --- diagonals and triangles ---------------------------------------------------------------------

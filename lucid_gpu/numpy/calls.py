@@ -36,14 +36,14 @@ class Call:
             raise TypeError(f"{name} takes a function, got a {type(fun).__name__}")
         self.fun, self.args, self.name = fun, list(args), name
         self.many = isinstance(argnum, (list, tuple))
-        self.places: list[int] = []
-        for place in argnum if isinstance(argnum, (list, tuple)) else [argnum]:
-            if not isinstance(place, (int, np.integer)) or isinstance(place, bool):
+        self.positions: list[int] = []
+        for position in argnum if isinstance(argnum, (list, tuple)) else [argnum]:
+            if not isinstance(position, (int, np.integer)) or isinstance(position, bool):
                 raise TypeError(
                     f"{name}: argnum is an int or a sequence of ints, got {argnum!r}; it counts "
                     "positional arguments"
                 )
-            self.places.append(int(place))
+            self.positions.append(int(position))
 
     def __enter__(self) -> Call:
         state.of_arrays += 1
@@ -58,18 +58,18 @@ class Call:
         state.of_arrays -= 1
 
     def _put_tensors(self) -> None:
-        for place in self.places:
-            if not -len(self.args) <= place < len(self.args):
+        for position in self.positions:
+            if not -len(self.args) <= position < len(self.args):
                 raise TypeError(
-                    f"{self.name}: argnum is {place}, but the function was called with "
+                    f"{self.name}: argnum is {position}, but the function was called with "
                     f"{len(self.args)} positional argument{'s' * (len(self.args) != 1)}"
                 )
-        self.leaves, self.structure = flatten(tuple([self.args[p] for p in self.places]))
+        self.leaves, self.structure = flatten(tuple([self.args[p] for p in self.positions]))
         put = [None if leaf is None else _leaf(leaf, self.name) for leaf in self.leaves]
         self.tensors = [t for t in put if t is not None]
         self.further = any(isinstance(leaf, Tensor) for leaf in self.leaves) or state.of_arrays > 1
-        for place, value in zip(self.places, unflatten(put, self.structure), strict=True):
-            self.args[place] = value
+        for position, value in zip(self.positions, unflatten(put, self.structure), strict=True):
+            self.args[position] = value
 
     def run(self, kwargs: dict[str, Any]) -> Any:
         with enable_grad():
@@ -86,15 +86,15 @@ class Call:
             warnings.warn(
                 f"{self.name}: the function's result does not depend on the argument", stacklevel=3
             )
-            found: Sequence[Any] = [None] * len(self.tensors)
+            grads: Sequence[Any] = [None] * len(self.tensors)
         elif cotangents is None and result.dtype.category == 2:
             whole = read or bool(open_levels)
             root = result if whole else get_gradient_edge(result)
-            found = gradients(
+            grads = gradients(
                 [root], self.tensors, [constant(1.0, result)], self.further, self.further
             )
         else:
-            found = grad(
+            grads = grad(
                 result.sum() if cotangents is None and result.ndim else result,
                 self.tensors,
                 cotangents,
@@ -104,19 +104,19 @@ class Call:
             )
         shape = () if result is None or cotangents is None else tuple(result.shape)
         return self.in_structure(
-            [shaped(g, t, shape) for g, t in zip(found, self.tensors, strict=True)]
+            [shaped(g, t, shape) for g, t in zip(grads, self.tensors, strict=True)]
         )
 
-    def in_structure(self, found: Sequence[Tensor]) -> Any:
+    def in_structure(self, grads: Sequence[Tensor]) -> Any:
         """Gradients as the arguments are: in their trees, of their library; None by None."""
-        rest = iter(found)
+        rest = iter(grads)
         gradients = [
-            None if leaf is None else self._as_given(next(rest), leaf) for leaf in self.leaves
+            None if leaf is None else self._like_leaf(next(rest), leaf) for leaf in self.leaves
         ]
         whole = unflatten(gradients, self.structure)
         return whole if self.many else whole[0]
 
-    def _as_given(self, gradient: Tensor, leaf: Any) -> Any:
+    def _like_leaf(self, gradient: Tensor, leaf: Any) -> Any:
         if self.further:
             return gradient
         array = base_array(gradient.resolve_conj().resolve_neg())
@@ -144,23 +144,23 @@ def _leaf(value: Any, name: str) -> Tensor:
         raise TypeError(f"{name}: there is no gradient by {value!r}, a {type(value).__name__}")
     if isinstance(value, (int, float, complex)):
         kind = np.complex128 if isinstance(value, complex) else np.float64
-        found = from_array(np.asarray(value, kind))
+        leaf = from_array(np.asarray(value, kind))
     elif backend_of_array(value) is not None:
-        found = on_memory_of(value if isinstance(value, np.generic) else value.view())
+        leaf = on_memory_of(value if isinstance(value, np.generic) else value.view())
     else:
         raise TypeError(
             f"{name}: there is no gradient by a {type(value).__name__}; the argument may hold "
             "arrays and numbers, and dicts, lists and tuples of them"
         )
-    _refuse_whole_numbers(found, name)
-    found._cell().borrowed = True  # a write copies it first
-    return found._mark()
+    _refuse_whole_numbers(leaf, name)
+    leaf._cell().borrowed = True  # a write copies it first
+    return leaf._mark()
 
 
-def _refuse_whole_numbers(found: Tensor, name: str) -> None:
-    if found.dtype.category < 2:
+def _refuse_whole_numbers(leaf: Tensor, name: str) -> None:
+    if leaf.dtype.category < 2:
         raise TypeError(
-            f"{name}: there is no gradient by an array of {found.dtype.name}; write x.astype(float)"
+            f"{name}: there is no gradient by an array of {leaf.dtype.name}; write x.astype(float)"
         )
 
 

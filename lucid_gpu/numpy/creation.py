@@ -39,7 +39,7 @@ def array(
     Raises
     ------
     ValueError
-        Where ``copy`` is False and a copy is needed.
+        If ``copy`` is False and a copy is needed.
     TypeError
         For ``options`` where there are tensors.
 
@@ -58,17 +58,17 @@ def array(
         kind = object.dtype if dtype is None else dtype
         made = object.astype(kind, order=order, copy=bool(copy))
         return made.reshape((1,) * (ndmin - made.ndim) + made.shape) if made.ndim < ndmin else made
-    found = as_tensor(object)
+    converted = as_tensor(object)
     if dtype is not None:
-        found = found.to(element_type(dtype))
-    found = laid_out(found, order)
-    if copy is False and found is not object:
+        converted = converted.to(element_type(dtype))
+    converted = laid_out(converted, order)
+    if copy is False and converted is not object:
         raise ValueError("numpy.array(copy=False) needs a copy; copy=None makes one where it must")
-    if copy and found is object:
-        found = found.clone()
-    for _ in range(ndmin - found.ndim):
-        found = found.unsqueeze(0)
-    return found
+    if copy and converted is object:
+        converted = converted.clone()
+    for _ in range(ndmin - converted.ndim):
+        converted = converted.unsqueeze(0)
+    return converted
 
 
 def asarray(a: Any, dtype: Any = None, **options: Any) -> Any:
@@ -81,10 +81,12 @@ asanyarray = asarray
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
     """`numpy.ascontiguousarray`, of tensors and CuPy's arrays too."""
-    found = asarray(a, dtype)
-    if isinstance(found, Tensor):
-        return found.contiguous()
-    return np.ascontiguousarray(found) if isinstance(found, np.ndarray) else found.copy()
+    converted = asarray(a, dtype)
+    if isinstance(converted, Tensor):
+        return converted.contiguous()
+    return (
+        np.ascontiguousarray(converted) if isinstance(converted, np.ndarray) else converted.copy()
+    )
 
 
 def _is_cupy(value: Any) -> bool:

@@ -38,7 +38,7 @@ def grad(fun: Callable[..., Any], argnum: Argnum = 0, *, _name: str = "grad") ->
     Raises
     ------
     TypeError
-        Where the result is no real number, or the argument holds what has no gradient.
+        If the result is no real number, or the argument holds what has no gradient.
 
     Examples
     --------

@@ -39,14 +39,14 @@ def grad_and_aux(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., A
         kept: list[Any] = []
 
         def first(*args: Any, **kwargs: Any) -> Any:
-            found = fun(*args, **kwargs)
-            if not isinstance(found, tuple) or len(found) != 2:
+            results = fun(*args, **kwargs)
+            if not isinstance(results, tuple) or len(results) != 2:
                 raise TypeError(
                     "grad_and_aux takes a function with two results, a number and what comes "
-                    f"along; this one gave a {type(found).__name__}"
+                    f"along; this one gave a {type(results).__name__}"
                 )
-            kept.append(found[1])
-            return found[0]
+            kept.append(results[1])
+            return results[0]
 
         gradient = grad(first, argnum, _name="grad_and_aux")(*args, **kwargs)
         inside = any(isinstance(leaf, Tensor) for leaf in flatten(args)[0]) or state.of_arrays
@@ -78,7 +78,7 @@ def make_vjp(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
             v = as_tensor(cotangent, result).to(result.dtype).reshape(result.shape)
             if not result.requires_grad:
                 return call.pulled_back(None, None)
-            found = gradients_of(
+            grads = gradients_of(
                 result,
                 call.tensors,
                 v,
@@ -87,7 +87,7 @@ def make_vjp(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
                 allow_unused=True,
             )
             return call.in_structure(
-                [shaped(g, t, ()) for g, t in zip(found, call.tensors, strict=True)]
+                [shaped(g, t, ()) for g, t in zip(grads, call.tensors, strict=True)]
             )
 
         return vjp, call.out(result)
@@ -111,18 +111,18 @@ def make_jvp(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
             from lucid_gpu.func import jvp as push
 
             with Call(fun, argnum, args, "make_jvp") as call:
-                place = call.places[0]
+                position = call.positions[0]
 
                 def of_one(x: Any) -> Any:
-                    return fun(*call.args[:place], x, *call.args[place:][1:], **kwargs)
+                    return fun(*call.args[:position], x, *call.args[position:][1:], **kwargs)
 
-                given = call.args[place]
+                argument = call.args[position]
                 leaves, structure = flatten(tangent)
                 along = [
                     as_tensor(v, t).to(t.dtype) for v, t in zip(leaves, call.tensors, strict=True)
                 ]
                 return tuple(
-                    [call.out(r) for r in push(of_one, (given,), (unflatten(along, structure),))]
+                    [call.out(r) for r in push(of_one, (argument,), (unflatten(along, structure),))]
                 )
 
         return jvp
@@ -142,15 +142,15 @@ def hessian_vector_product(fun: Callable[..., Any], argnum: int = 0) -> Callable
 
     @functools.wraps(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
-        *given, vector = args
+        *arguments, vector = args
 
-        def along(*given: Any, **kwargs: Any) -> Any:
-            slopes, vectors = flatten(slope(*given, **kwargs))[0], flatten(vector)[0]
+        def along(*arguments: Any, **kwargs: Any) -> Any:
+            slopes, vectors = flatten(slope(*arguments, **kwargs))[0], flatten(vector)[0]
             return sum(
                 [(s * v).sum() for s, v in zip(slopes, vectors, strict=True) if s is not None]
             )
 
-        return grad(along, argnum, _name="hessian_vector_product")(*given, **kwargs)
+        return grad(along, argnum, _name="hessian_vector_product")(*arguments, **kwargs)
 
     slope = grad(fun, argnum)
     return function

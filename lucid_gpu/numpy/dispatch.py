@@ -80,10 +80,10 @@ def __array_function__(
     for kind in types:
         if kind is not Tensor and not _understood(kind):
             return NotImplemented
-    found = _table().get(function)
-    if found is None:
+    implementation = _table().get(function)
+    if implementation is None:
         raise unsupported(f"{function.__module__}.{function.__name__}")
-    return found(*args, **kwargs)
+    return implementation(*args, **kwargs)
 
 
 def _understood(kind: type) -> bool:
@@ -96,8 +96,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
     for name in VALUES.split():
         if hasattr(np, name):
             table[getattr(np, name)] = functools.partial(_on_values, name)
-    for name, place in OUT.items():
-        table[getattr(np, name)] = writes_at(place, name, table[getattr(np, name)])
+    for name, position in OUT.items():
+        table[getattr(np, name)] = writes_at(position, name, table[getattr(np, name)])
     for family, module in FAMILIES.items():
         for name in family.__all__:
             if hasattr(module, name):  # older NumPy lacks some

@@ -28,19 +28,19 @@ def _promoted(tensors: Sequence[Any], dtype: Any, casting: Any) -> list[Tensor]:
     Raises
     ------
     TypeError
-        Where the rule ``casting`` does not allow it.
+        If the rule ``casting`` does not allow it.
     """
-    found = as_tensors(tensors)
-    if dtype is None and len({t.dtype for t in found}) < 2:
-        return found
-    d = element_type(np.result_type(*[t.dtype.numpy for t in found]) if dtype is None else dtype)
-    for t in found:
+    operands = as_tensors(tensors)
+    if dtype is None and len({t.dtype for t in operands}) < 2:
+        return operands
+    d = element_type(np.result_type(*[t.dtype.numpy for t in operands]) if dtype is None else dtype)
+    for t in operands:
         if not np.can_cast(t.dtype.numpy, d.numpy, casting):
             raise TypeError(
                 f"Cannot cast array data from {t.dtype.numpy!r} to {d.numpy!r} according to the "
                 f"rule {casting!r}"
             )
-    return [t.to(d) for t in found]
+    return [t.to(d) for t in operands]
 
 
 @takes_out
@@ -149,8 +149,8 @@ def _block(arrays: Any, depth: int, rank: int) -> Tensor:
     if depth == 0:
         a = as_tensor(arrays)
         return a.reshape((1,) * (rank - a.ndim) + tuple(a.shape))
-    found: Tensor = concatenate([_block(a, depth - 1, rank) for a in arrays], -depth)
-    return found
+    joined: Tensor = concatenate([_block(a, depth - 1, rank) for a in arrays], -depth)
+    return joined
 
 
 # --- one cut -------------------------------------------------------------------------------------
@@ -219,13 +219,13 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     arr = arr.reshape(-1) if axis is None else arr
     axis = axis_of(axis or 0, arr.ndim)
     n = arr.shape[axis]
-    places = np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj)
-    if places.ndim == 0 and 0 < values.ndim < arr.ndim:
+    positions = np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj)
+    if positions.ndim == 0 and 0 < values.ndim < arr.ndim:
         values = values.unsqueeze(axis)
-    one_place = places.ndim == 0 and values.ndim == arr.ndim
-    count = values.shape[axis] if one_place else places.size
+    one_position = positions.ndim == 0 and values.ndim == arr.ndim
+    count = values.shape[axis] if one_position else positions.size
     # where old and new elements come to stand, as NumPy says of their numbers
-    order = np.insert(np.arange(n), places, n + np.arange(count))
+    order = np.insert(np.arange(n), positions, n + np.arange(count))
     shape = [count if k == axis else size for k, size in enumerate(arr.shape)]
     joined = concatenate([arr, values.to(arr.dtype).expand(shape)], axis)
     return joined.index_select(axis, as_tensor(order, arr))

@@ -116,8 +116,8 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     """`numpy.linalg.qr`, in the modes ``reduced``, ``complete`` and ``r``."""
     if mode not in ("reduced", "complete", "r"):
         raise ValueError(f"Unrecognized mode {mode!r}: write 'reduced', 'complete' or 'r'")
-    found = ours.qr(_matrices(a), "reduced" if mode == "r" else mode)
-    return found.R if mode == "r" else found
+    factors = ours.qr(_matrices(a), "reduced" if mode == "r" else mode)
+    return factors.R if mode == "r" else factors
 
 
 def svd(
@@ -167,10 +167,10 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     bound = float(np.finfo(a.dtype.numpy).eps) * max(m, n) if rcond is None else max(rcond, 0.0)
     rank = int((values > bound * values.max()).sum()) if values.numel() else 0
     columns = b.unsqueeze(-1) if b.ndim == 1 else b
-    found = ours.pinv(a, rtol=bound).matmul(columns)
-    left = reductions.squared_size(columns - a.matmul(found)).sum(0)
+    solution = ours.pinv(a, rtol=bound).matmul(columns)
+    left = reductions.squared_size(columns - a.matmul(solution)).sum(0)
     left = left if rank == n and m > n else left[:0]
-    return (found.squeeze(-1) if b.ndim == 1 else found), left, rank, values
+    return (solution.squeeze(-1) if b.ndim == 1 else solution), left, rank, values
 
 
 def matrix_power(a: Any, n: int) -> Tensor:
@@ -273,5 +273,5 @@ def matmul(x1: Any, x2: Any, /) -> Any:
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """`numpy.linalg.vecdot`."""
     x1, x2 = alike(x1, x2)
-    found: Any = np.vecdot(*[shapes.moveaxis(x, axis, -1) for x in (x1, x2)])  # type: ignore[call-overload]
-    return found
+    inner: Any = np.vecdot(*[shapes.moveaxis(x, axis, -1) for x in (x1, x2)])  # type: ignore[call-overload]
+    return inner

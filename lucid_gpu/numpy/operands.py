@@ -48,8 +48,8 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if backend_of_array(value) is not None and not isinstance(value, np.generic):
-        found = on_memory_of(value.copy())
-        return found if like is None or found.is_cuda else found.to(like.device)
+        copied = on_memory_of(value.copy())
+        return copied if like is None or copied.is_cuda else copied.to(like.device)
     if isinstance(value, (list, tuple)) and first_tensor(value) is not None:
         from lucid_gpu.ops.shape import stack
 
@@ -60,31 +60,31 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
 
 def on_memory_of(array: Any) -> Tensor:
     """A tensor on the memory of an array that nobody else writes as long as it lives."""
-    found = backend_of_array(array)
-    assert found is not None
+    library = backend_of_array(array)
+    assert library is not None
     if isinstance(array, np.generic):
         array = np.asarray(array)
     d = dt.from_numpy_dtype(array.dtype)
     if array.dtype != d.numpy:  # foreign byte order
         array = array.astype(d.numpy)
-    return from_array(array, d, found.device_of(array))
+    return from_array(array, d, library.device_of(array))
 
 
 def as_tensors(values: Iterable[Any], like: Tensor | None = None) -> list[Tensor]:
     """Each as a tensor, numbers and lists on the device of the tensors."""
     values = list(values)
-    found = first_tensor(values)
-    like = like if found is None else found
+    first = first_tensor(values)
+    like = like if first is None else first
     return [as_tensor(value, like) for value in values]
 
 
 def alike(*operands: Any, like: Tensor | None = None) -> list[Tensor]:
     """Operands in the type that NumPy gives to all together."""
-    found = as_tensors(operands, like)
-    if len({t.dtype for t in found}) < 2:
-        return found
-    d = element_type(np.result_type(*[t.dtype.numpy for t in found]))
-    return [t.to(d) for t in found]
+    tensors = as_tensors(operands, like)
+    if len({t.dtype for t in tensors}) < 2:
+        return tensors
+    d = element_type(np.result_type(*[t.dtype.numpy for t in tensors]))
+    return [t.to(d) for t in tensors]
 
 
 def element_type(d: Any) -> dt.dtype:

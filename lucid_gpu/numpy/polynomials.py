@@ -24,14 +24,14 @@ def _row(p: Any) -> Tensor:
     p = atleast_1d(as_tensor(p))
     if p.ndim != 1:
         raise ValueError("Polynomial must be 1d only.")
-    found: Tensor = p
-    return found
+    row: Tensor = p
+    return row
 
 
 def _trimmed(p: Tensor) -> Tensor:
     """Without zeros before the highest power; one zero of a polynomial that is none."""
-    found = trim_zeros(p, "f")
-    return found if found.numel() else p.new_zeros(1)
+    trimmed = trim_zeros(p, "f")
+    return trimmed if trimmed.numel() else p.new_zeros(1)
 
 
 def _summed(name: str, join: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
@@ -103,13 +103,15 @@ def poly(seq_of_zeros: Any) -> Tensor:
         raise ValueError("input must be 1d or non-empty square 2d array.")
     if not zeros.numel():
         return zeros.new_ones(())
-    found = zeros.new_ones(1)
+    coefficients = zeros.new_ones(1)
     for zero in zeros.unbind():
-        found = cat([found, found[:1] * 0]) - cat([found[:1] * 0, found * zero])
-    if found.dtype.category == 3:
+        coefficients = cat([coefficients, coefficients[:1] * 0]) - cat(
+            [coefficients[:1] * 0, coefficients * zero]
+        )
+    if coefficients.dtype.category == 3:
         values: Any = np.sort(zeros.detach().cpu().numpy())
-        return found.real if np.all(values == np.sort(values.conj())) else found
-    return found
+        return coefficients.real if np.all(values == np.sort(values.conj())) else coefficients
+    return coefficients
 
 
 def roots(p: Any) -> Tensor:
@@ -121,11 +123,11 @@ def roots(p: Any) -> Tensor:
     inner = trim_zeros(p, "b")
     n = inner.shape[0] - 1
     if n < 1:
-        found = matrices.eigvals(p.new_zeros((0, 0)))
+        eigenvalues = matrices.eigvals(p.new_zeros((0, 0)))
     else:
         below = p.new_ones(n - 1).diag(-1) if n > 1 else p.new_zeros((1, 1))
-        found = matrices.eigvals(cat([(-inner[1:] / inner[0]).unsqueeze(0), below[1:]]))
-    return cat([found, found.new_zeros(p.shape[0] - inner.shape[0])])
+        eigenvalues = matrices.eigvals(cat([(-inner[1:] / inner[0]).unsqueeze(0), below[1:]]))
+    return cat([eigenvalues, eigenvalues.new_zeros(p.shape[0] - inner.shape[0])])
 
 
 def polyfit(
@@ -168,6 +170,6 @@ def polyfit(
         powers, y = powers * w.unsqueeze(-1), y * (w.unsqueeze(-1) if y.ndim > 1 else w)
     bound = x.shape[0] * float(np.finfo(x.dtype.numpy).eps) if rcond is None else rcond
     scale = powers.square().sum(0).sqrt()
-    found = matrices.lstsq(powers / scale, y, bound)[0]
-    coefficients: Tensor = found / (scale.unsqueeze(-1) if y.ndim > 1 else scale)
+    scaled = matrices.lstsq(powers / scale, y, bound)[0]
+    coefficients: Tensor = scaled / (scale.unsqueeze(-1) if y.ndim > 1 else scale)
     return coefficients

@@ -134,10 +134,10 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     from lucid_gpu.nn.functional import pad
 
     widened = pad(a, (margins[mode], margins[mode]))
-    found = widened.unfold(0, m, 1).matmul(v.flip(0))
+    convolved = widened.unfold(0, m, 1).matmul(v.flip(0))
     if mode == "same":
-        found = found[(m - 1) // 2 : (m - 1) // 2 + n]
-    return found
+        convolved = convolved[(m - 1) // 2 : (m - 1) // 2 + n]
+    return convolved
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
@@ -145,12 +145,12 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
     a, v = alike(a, v)
     turned = v.flip(0)
     longer = v.shape[0] > a.shape[0] and mode != "valid"
-    found = convolve(a, turned.conj_physical() if turned.dtype.category == 3 else turned, mode)
+    correlated = convolve(a, turned.conj_physical() if turned.dtype.category == 3 else turned, mode)
     if longer and mode == "same":
         full = convolve(a, turned, "full")
         start = (min(a.shape[0], v.shape[0])) // 2
         return full[start : start + v.shape[0]]
-    return found
+    return correlated
 
 
 def polyval(p: Any, x: Any) -> Tensor:

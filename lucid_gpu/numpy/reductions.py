@@ -126,8 +126,8 @@ def _extremum(largest: bool) -> Callable[..., Any]:
                 )
             shape = [1 if i in axes else n for i, n in enumerate(a.shape)]
             return _shed(begun.expand(shape), axes, keepdims)
-        found = reduce(a, axes, kept(keepdims)) if axes else a.clone()
-        return found if begun is None else join(found, begun)
+        reduced = reduce(a, axes, kept(keepdims)) if axes else a.clone()
+        return reduced if begun is None else join(reduced, begun)
 
     return named(extremum, name, "`numpy.{}`; elements that are equal share the gradient.")
 
@@ -228,8 +228,8 @@ def std(
         a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction
     )
     # a root has no slope at 0, where all elements are alike: none is passed on, as in PyTorch
-    found = spread.where(spread != 0, 1.0).sqrt().where(spread != 0, spread)
-    return found if out is None else write_into(out, found, "numpy.std")
+    deviation = spread.where(spread != 0, 1.0).sqrt().where(spread != 0, spread)
+    return deviation if out is None else write_into(out, deviation, "numpy.std")
 
 
 def average(
@@ -248,9 +248,9 @@ def average(
         a, weights = a.to(d), weights.to(d)
     axes = axes_of(a, axis)
     if weights is None:
-        found = mean(a, axis, keepdims=keepdims)
-        count = a.numel() / builtin_max(found.numel(), 1)
-        return (found, found * 0 + count) if returned else found
+        averaged = mean(a, axis, keepdims=keepdims)
+        count = a.numel() / builtin_max(averaged.numel(), 1)
+        return (averaged, averaged * 0 + count) if returned else averaged
     shares = weights
     if shares.shape != a.shape:
         if axis is None:
@@ -264,8 +264,8 @@ def average(
     total = _total(shares.expand(a.shape), axes, keepdims)
     if bool((total == 0).any()):
         raise ZeroDivisionError("Weights sum to zero, can't be normalized")
-    found = _total(a * shares, axes, keepdims) / total
-    return (found, total) if returned else found
+    averaged = _total(a * shares, axes, keepdims) / total
+    return (averaged, total) if returned else averaged
 
 
 def all(
@@ -295,5 +295,5 @@ def any(
 def _truth(a: Any, axis: Any, out: Any, keepdims: Any, where: Any, whole: bool) -> Any:
     a = _masked(as_tensor(a).to(dt.bool), where, whole)
     axes = axes_of(a, axis)
-    found = (a.all if whole else a.any)(axes, kept(keepdims)) if axes else a
-    return found if out is None else write_into(out, found, "numpy.all" if whole else "numpy.any")
+    truth = (a.all if whole else a.any)(axes, kept(keepdims)) if axes else a
+    return truth if out is None else write_into(out, truth, "numpy.all" if whole else "numpy.any")

@@ -48,7 +48,7 @@ def write_into(out: Any, result: Tensor, name: str) -> Any:
     Raises
     ------
     RuntimeError
-        Where the result requires grad.
+        If the result requires grad.
     """
     if isinstance(out, tuple):
         (out,) = out
@@ -80,20 +80,20 @@ def write_into(out: Any, result: Tensor, name: str) -> Any:
 def takes_out(function: Callable[..., Tensor]) -> Callable[..., Any]:
     """Let a function with a parameter ``out`` write its result there."""
     parameters = inspect.signature(function).parameters
-    place = list(parameters).index("out")
+    position = list(parameters).index("out")
     if parameters["out"].kind is inspect.Parameter.KEYWORD_ONLY:
-        place = sys.maxsize
+        position = sys.maxsize
 
-    return functools.wraps(function)(writes_at(place, function.__name__, function))
+    return functools.wraps(function)(writes_at(position, function.__name__, function))
 
 
-def writes_at(place: int, name: str, function: Callable[..., Tensor]) -> Callable[..., Any]:
+def writes_at(position: int, name: str, function: Callable[..., Tensor]) -> Callable[..., Any]:
     """A function whose argument ``out``, there or by name, is where its result is written."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > place:
-            out = args[place]
-            args = (*args[:place], None, *args[place + 1 :])
+        if len(args) > position:
+            out = args[position]
+            args = (*args[:position], None, *args[position + 1 :])
         else:
             out = kwargs.pop("out", None)
         result = function(*args, **kwargs)

@@ -63,12 +63,14 @@ def _cumulative(name: str, run: Callable[..., Any], neutral: int) -> Callable[..
             if x.ndim > 1:
                 raise ValueError(f"{name} of more than one dimension requires axis=")
             x, axis = x.reshape(-1), 0
-        found = run(x, axis, dtype)
+        accumulated = run(x, axis, dtype)
         if not include_initial:
-            return found
+            return accumulated
         axis = axis_of(axis, x.ndim)
-        first = found.new_full([1 if k == axis else n for k, n in enumerate(x.shape)], neutral)
-        return np.concatenate([first, found], axis)
+        first = accumulated.new_full(
+            [1 if k == axis else n for k, n in enumerate(x.shape)], neutral
+        )
+        return np.concatenate([first, accumulated], axis)
 
     return named(function, name)
 
@@ -97,12 +99,12 @@ def _extremum_without_nan(
         a: Any, axis: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN, **kwargs: Any
     ) -> Any:
         a = as_tensor(a)
-        found = reduce(_filled(a, neutral), axis, None, keepdims, **kwargs)
+        reduced = reduce(_filled(a, neutral), axis, None, keepdims, **kwargs)
         if a.dtype.category == 2:  # NaN where there is nothing else
             lost = reductions.all(a.isnan(), axis, None, keepdims)
             if "initial" not in kwargs:
-                found = found.where(~lost, float("nan"))
-        return found if out is None else np.add(found, 0, out=out)
+                reduced = reduced.where(~lost, float("nan"))
+        return reduced if out is None else np.add(reduced, 0, out=out)
 
     return named(function, name)
 

@@ -43,21 +43,23 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     if len(condlist) != len(choicelist):
         raise ValueError("list of cases must be same length as list of conditions")
     weak = isinstance(default, (bool, int, float)) and len(choicelist) > 0
-    *choices, found = [*alike(*choicelist), default] if weak else alike(*choicelist, default)
+    *choices, selected = [*alike(*choicelist), default] if weak else alike(*choicelist, default)
     if weak and not choices:
-        found = as_tensor(default)
+        selected = as_tensor(default)
     for condition, choice in zip(condlist[::-1], choices[::-1], strict=True):
-        found = where(condition, choice, found)
-    return found
+        selected = where(condition, choice, selected)
+    return selected
 
 
 @takes_out
 def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Tensor:
     """`numpy.choose`."""
-    a, *given = as_tensors((a, *choices))
-    a = within(a.to(dt.int64), len(given), mode)
-    given = alike(*given)
-    return select([a == k for k in range(len(given))], given, (given[0] * 0).to(given[0].dtype))
+    a, *options = as_tensors((a, *choices))
+    a = within(a.to(dt.int64), len(options), mode)
+    options = alike(*options)
+    return select(
+        [a == k for k in range(len(options))], options, (options[0] * 0).to(options[0].dtype)
+    )
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Tensor:
@@ -89,11 +91,11 @@ def clip(
     if not (a_min is a_max is None or min is max is None):
         raise ValueError("Passing `min` or `max` keyword argument beside `a_min` and `a_max`")
     low, high = min if a_min is None else a_min, max if a_max is None else a_max
-    found: Any = as_tensor(a)
+    clipped: Any = as_tensor(a)
     for bound, nearer in ((low, np.maximum), (high, np.minimum)):
         if bound is not None:
-            found = nearer(found, bound, **kwargs)
-    return found if low is not None or high is not None else np.positive(found, **kwargs)
+            clipped = nearer(clipped, bound, **kwargs)
+    return clipped if low is not None or high is not None else np.positive(clipped, **kwargs)
 
 
 def within(positions: Tensor, n: int, mode: str) -> Tensor:
@@ -120,9 +122,9 @@ def take(
     """`numpy.take`."""
     a, indices = as_tensors((a, indices))
     a, axis = (a.reshape(-1), 0) if axis is None or not a.ndim else (a, axis_of(axis, a.ndim))
-    places = within(indices.to(dt.int64), a.shape[axis], mode)
+    positions = within(indices.to(dt.int64), a.shape[axis], mode)
     shape = (*a.shape[:axis], *indices.shape, *a.shape[axis + 1 :])
-    return a.index_select(axis, places.reshape(-1)).reshape(shape)
+    return a.index_select(axis, positions.reshape(-1)).reshape(shape)
 
 
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
@@ -131,11 +133,13 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
     if axis is None and indices.ndim != 1:
         raise ValueError("when axis=None, `indices` must have a single dimension.")
     arr, axis = (arr.reshape(-1), 0) if axis is None else (arr, axis_of(axis, arr.ndim))
-    places = within(indices.to(dt.int64), arr.shape[axis], "raise")
-    shape = list(np.broadcast_shapes(along(arr, axis), along(places, axis)))
+    positions = within(indices.to(dt.int64), arr.shape[axis], "raise")
+    shape = list(np.broadcast_shapes(along(arr, axis), along(positions, axis)))
     wide = arr.expand([arr.shape[k] if k == axis else n for k, n in enumerate(shape)])
-    places = places.expand([places.shape[k] if k == axis else n for k, n in enumerate(shape)])
-    return wide.gather(axis, places)
+    positions = positions.expand(
+        [positions.shape[k] if k == axis else n for k, n in enumerate(shape)]
+    )
+    return wide.gather(axis, positions)
 
 
 def along(a: Tensor, axis: int) -> tuple[int, ...]:
@@ -145,8 +149,8 @@ def along(a: Tensor, axis: int) -> tuple[int, ...]:
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
     """`numpy.compress`."""
-    (places,) = np.nonzero(as_tensor(condition, a if isinstance(a, Tensor) else None))
-    return take(a, places, axis, out)
+    (positions,) = np.nonzero(as_tensor(condition, a if isinstance(a, Tensor) else None))
+    return take(a, positions, axis, out)
 
 
 def extract(condition: Any, arr: Any) -> Any:
@@ -219,8 +223,8 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
     ary = as_tensor(ary).reshape(-1)
     edges = [None if e is None else as_tensor(e, ary).reshape(-1) for e in (to_begin, to_end)]
     parts = [edges[0], diff(ary), edges[1]]
-    found: Any = np.concatenate([p.to(ary.dtype) for p in parts if p is not None])
-    return found
+    differences: Any = np.concatenate([p.to(ary.dtype) for p in parts if p is not None])
+    return differences
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * np.pi) -> Tensor:
@@ -233,8 +237,8 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * n
     whole = whole.where((whole != -period / 2) | (step <= 0), period / 2)
     fix = (whole - step).where(step.abs() >= bound, 0.0).cumsum(axis)
     start = p.narrow(axis, 0, min(p.shape[axis], 1)).detach() * 0
-    found: Any = p + np.concatenate([start, fix], axis)
-    return found
+    unwrapped: Any = p + np.concatenate([start, fix], axis)
+    return unwrapped
 
 
 def interp(
@@ -252,14 +256,14 @@ def interp(
         xp = np.concatenate((xp[-1:] - period, xp, xp[:1] + period))
         fp = np.concatenate((fp[-1:], fp, fp[:1]))
     if xp.shape[0] == 1:
-        found = fp.expand(x.shape) + x * 0
+        interpolated = fp.expand(x.shape) + x * 0
     else:
         at = np.searchsorted(xp, x, side="right")
         low = as_tensor(at).clamp(1, xp.shape[0] - 1) - 1
         x0, x1, f0, f1 = xp[low], xp[low + 1], fp[low], fp[low + 1]
-        found = f0 + (x - x0) * ((f1 - f0) / (x1 - x0))
+        interpolated = f0 + (x - x0) * ((f1 - f0) / (x1 - x0))
     below, above = fp[0] if left is None else left, fp[-1] if right is None else right
-    result: Tensor = where(x < xp[0], below, where(x > xp[-1], above, found))
+    result: Tensor = where(x < xp[0], below, where(x > xp[-1], above, interpolated))
     return result
 
 
@@ -280,8 +284,8 @@ def imag(val: Any) -> Tensor:
 
 def angle(z: Any, deg: bool = False) -> Tensor:
     """`numpy.angle`."""
-    found = inexact(as_tensor(z)).angle()
-    return found * (180 / np.pi) if deg else found
+    angles = inexact(as_tensor(z)).angle()
+    return angles * (180 / np.pi) if deg else angles
 
 
 def real_if_close(a: Any, tol: float = 100) -> Tensor:
@@ -298,15 +302,15 @@ def nan_to_num(
 ) -> Tensor:
     """`numpy.nan_to_num`; with ``copy=False`` written into ``x``."""
     x = as_tensor(x)
-    found = x.nan_to_num(nan, posinf, neginf)
-    return found if copy else x.copy_(found)
+    replaced = x.nan_to_num(nan, posinf, neginf)
+    return replaced if copy else x.copy_(replaced)
 
 
 @takes_out
 def fix(x: Any, out: Any = None) -> Tensor:
     """`numpy.fix`."""
-    found: Any = np.trunc(as_tensor(x))
-    return found
+    truncated: Any = np.trunc(as_tensor(x))
+    return truncated
 
 
 def sinc(x: Any) -> Tensor:

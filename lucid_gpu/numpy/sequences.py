@@ -53,8 +53,8 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         raise ValueError("'edge_order' greater than 2 not supported")
     each = varargs or (1.0,)
     spaces = each * len(axes) if len(each) == 1 else each
-    found = tuple([_slopes(f, h, k, edge_order) for k, h in zip(axes, spaces, strict=True)])
-    return found[0] if len(axes) == 1 else found
+    slopes = tuple([_slopes(f, h, k, edge_order) for k, h in zip(axes, spaces, strict=True)])
+    return slopes[0] if len(axes) == 1 else slopes
 
 
 def _slopes(f: Tensor, spacing: Any, axis: int, edge_order: int) -> Tensor:
@@ -64,11 +64,11 @@ def _slopes(f: Tensor, spacing: Any, axis: int, edge_order: int) -> Tensor:
             "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) "
             "elements are required."
         )
-    places: Any = as_tensor(spacing, f)
-    places = places * as_tensor(np.arange(n), f) if places.ndim == 0 else places
-    if tuple(places.shape) != (n,):
+    coordinates: Any = as_tensor(spacing, f)
+    coordinates = coordinates * as_tensor(np.arange(n), f) if coordinates.ndim == 0 else coordinates
+    if tuple(coordinates.shape) != (n,):
         raise ValueError("when 1d, distances must match the length of the corresponding dimension")
-    step = diff(places).to(f.dtype).reshape([-1 if k == axis else 1 for k in range(f.ndim)])
+    step = diff(coordinates).to(f.dtype).reshape([-1 if k == axis else 1 for k in range(f.ndim)])
 
     def part(t: Tensor, start: int, count: int) -> Tensor:
         return t.narrow(axis, start, count)
@@ -82,8 +82,8 @@ def _slopes(f: Tensor, spacing: Any, axis: int, edge_order: int) -> Tensor:
         first = first - bend * part(step, 0, 1)
         bend = (last - part(rise, n - 3, 1)) / (part(step, n - 2, 1) + part(step, n - 3, 1))
         last = last + bend * part(step, n - 2, 1)
-    found: Any = np.concatenate([first, inside, last], axis)
-    return found
+    slopes: Any = np.concatenate([first, inside, last], axis)
+    return slopes
 
 
 def linspace(
@@ -104,10 +104,10 @@ def linspace(
     step = (stop - start) / parts if parts > 0 else start * float("nan")
     share = as_tensor(np.arange(num) / max(parts, 1), start).to(start.dtype)
     share = share.reshape((-1,) + (1,) * start.ndim)
-    found = moveaxis(start * (1 - share) + stop * share, 0, axis)
-    found = found if dtype is None else found.to(element_type(dtype))
-    found = found if device is None else found.to(resolve(device))
-    return (found, step) if retstep else found
+    samples = moveaxis(start * (1 - share) + stop * share, 0, axis)
+    samples = samples if dtype is None else samples.to(element_type(dtype))
+    samples = samples if device is None else samples.to(resolve(device))
+    return (samples, step) if retstep else samples
 
 
 def logspace(
@@ -122,8 +122,8 @@ def logspace(
     """`numpy.logspace`, between tensors."""
     like = first_tensor((start, stop, base))
     exponents = linspace(as_tensor(start, like), as_tensor(stop, like), num, endpoint, axis=axis)
-    found = base**exponents
-    return found if dtype is None else found.to(element_type(dtype))
+    samples = base**exponents
+    return samples if dtype is None else samples.to(element_type(dtype))
 
 
 def geomspace(
@@ -133,8 +133,8 @@ def geomspace(
     start, stop = alike(*[inexact(t) for t in as_tensors((start, stop))])
     sign = start.sign().detach()
     exponents = linspace((start * sign).log(), (stop * sign).log(), num, endpoint)
-    found = moveaxis(exponents.exp() * sign, 0, axis)
-    return found if dtype is None else found.to(element_type(dtype))
+    samples = moveaxis(exponents.exp() * sign, 0, axis)
+    return samples if dtype is None else samples.to(element_type(dtype))
 
 
 @takes_out
@@ -148,8 +148,8 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
     if a.dtype.category < 2:
         rounded: Tensor = OPS["round"](a.to(dt.float64), decimals=decimals)
         return rounded.to(a.dtype)
-    found: Tensor = OPS["round"](a, decimals=decimals)
-    return found
+    nearest: Tensor = OPS["round"](a, decimals=decimals)
+    return nearest
 
 
 around = round

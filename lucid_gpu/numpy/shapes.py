@@ -48,10 +48,10 @@ def axis_of(axis: int, ndim: int) -> int:
     Raises
     ------
     numpy.exceptions.AxisError
-        Where there is no such axis.
+        If there is no such axis.
     """
-    found: int = _normalize(axis, ndim)
-    return found
+    normalized: int = _normalize(axis, ndim)
+    return normalized
 
 
 _normalize = np.lib.array_utils.normalize_axis_index
@@ -59,8 +59,8 @@ _normalize = np.lib.array_utils.normalize_axis_index
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     """Axes counted from the front, as `axis_of` counts one."""
-    found: tuple[int, ...] = np.lib.array_utils.normalize_axis_tuple(axis, ndim)
-    return found
+    normalized: tuple[int, ...] = np.lib.array_utils.normalize_axis_tuple(axis, ndim)
+    return normalized
 
 
 def reshape(a: Any, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Tensor:
@@ -71,16 +71,16 @@ def reshape(a: Any, shape: Any = None, order: str = "C", *, copy: bool | None = 
         raise ValueError(f"order must be one of 'C', 'F', or 'A' (got {order!r})")
     if order == "A":
         order = "F" if not a.is_contiguous() and _turned(a).is_contiguous() else "C"
-    given, sizes = (_turned(a), sizes[::-1]) if order == "F" else (a, sizes)
+    source, sizes = (_turned(a), sizes[::-1]) if order == "F" else (a, sizes)
     if copy is False:
         try:
-            found = given.view(sizes)
+            reshaped = source.view(sizes)
         except RuntimeError as error:
             raise ValueError(f"reshape(copy=False): {error}") from None
     else:
-        found = given.reshape(sizes)
-    found = _turned(found) if order == "F" else found
-    return found.clone() if copy else found
+        reshaped = source.reshape(sizes)
+    reshaped = _turned(reshaped) if order == "F" else reshaped
+    return reshaped.clone() if copy else reshaped
 
 
 def _turned(a: Tensor) -> Tensor:
@@ -124,14 +124,14 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
 def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
     """`numpy.moveaxis`."""
     a = as_tensor(a)
-    given, places = axes_of(source, a.ndim), axes_of(destination, a.ndim)
-    if len(given) != len(places):
+    sources, destinations = axes_of(source, a.ndim), axes_of(destination, a.ndim)
+    if len(sources) != len(destinations):
         raise ValueError(
             "`source` and `destination` arguments must have the same number of elements"
         )
-    order = [k for k in range(a.ndim) if k not in given]
-    for place, axis in sorted(zip(places, given, strict=True)):
-        order.insert(place, axis)
+    order = [k for k in range(a.ndim) if k not in sources]
+    for position, axis in sorted(zip(destinations, sources, strict=True)):
+        order.insert(position, axis)
     return a.permute(tuple(order))
 
 
@@ -162,9 +162,9 @@ def expand_dims(a: Any, axis: Any) -> Tensor:
     """`numpy.expand_dims`."""
     a = as_tensor(a)
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    places = axes_of(axes, a.ndim + len(axes))
+    new_axes = axes_of(axes, a.ndim + len(axes))
     sizes = iter(a.shape)
-    return a.reshape([1 if k in places else next(sizes) for k in range(a.ndim + len(axes))])
+    return a.reshape([1 if k in new_axes else next(sizes) for k in range(a.ndim + len(axes))])
 
 
 def atleast_1d(*arys: Any) -> Any:
@@ -208,10 +208,10 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tensor:
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tensor, ...]:
     """`numpy.broadcast_arrays`; beside arrays of objects or texts tensors are arrays, too."""
     if any(map(_holds_no_numbers, args)):  # as matplotlib's bars
-        found: Any = np.broadcast_arrays(
+        arrays: Any = np.broadcast_arrays(
             *[np.asarray(a) if isinstance(a, Tensor) else a for a in args], subok=subok
         )
-        return found
+        return arrays
     tensors = as_tensors(args)
     sizes = np.broadcast_shapes(*[tuple(t.shape) for t in tensors])
     return tuple([t.expand(sizes) for t in tensors])
@@ -231,9 +231,9 @@ def meshgrid(
     """`numpy.meshgrid`."""
     if indexing not in ("xy", "ij"):
         raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
-    given = [t.reshape(-1) for t in as_tensors(xi)]
-    n = len(given)
-    grids = [t.reshape([-1 if i == k else 1 for i in range(n)]) for k, t in enumerate(given)]
+    vectors = [t.reshape(-1) for t in as_tensors(xi)]
+    n = len(vectors)
+    grids = [t.reshape([-1 if i == k else 1 for i in range(n)]) for k, t in enumerate(vectors)]
     if indexing == "xy" and n > 1:
         grids = [g.transpose(0, 1) for g in grids]
     if not sparse:
@@ -250,5 +250,7 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Tensor:
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """`numpy.astype`."""
     x = as_tensor(x)
-    found = x.to(device=x.device if device is None else resolve(device), dtype=element_type(dtype))
-    return found.clone() if copy and found is x else found
+    converted = x.to(
+        device=x.device if device is None else resolve(device), dtype=element_type(dtype)
+    )
+    return converted.clone() if copy and converted is x else converted

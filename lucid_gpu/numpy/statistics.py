@@ -51,7 +51,7 @@ def _quantile(name: str, scale: float, skip_nan: bool) -> Callable[..., Any]:
         a = inexact(as_tensor(a))
         if a.dtype.category == 3:
             raise TypeError("a must be an array of real numbers")
-        given, a = a.dtype, a if a.dtype.itemsize > 2 else a.float()
+        dtype, a = a.dtype, a if a.dtype.itemsize > 2 else a.float()
         q = as_tensor(q, a).to(a.dtype).detach() / scale
         if bool(((q < 0) | (q > 1)).any()):
             raise ValueError(f"{title}s must be in the range [0, {scale:g}]")
@@ -63,12 +63,14 @@ def _quantile(name: str, scale: float, skip_nan: bool) -> Callable[..., Any]:
             rows = rows.new_full((*outer, 1), np.nan)
         take = rows.nanquantile if skip_nan else rows.quantile
         if rows.numel():
-            found = take(q.reshape(-1), -1, interpolation=method)
+            quantiles = take(q.reshape(-1), -1, interpolation=method)
         else:
-            found = rows.new_zeros((q.numel(), *outer))
+            quantiles = rows.new_zeros((q.numel(), *outer))
         if keepdims:
-            found = found.reshape((-1, *[1 if k in axes else n for k, n in enumerate(a.shape)]))
-        return found.reshape((*q.shape, *found.shape[1:])).to(given)
+            quantiles = quantiles.reshape(
+                (-1, *[1 if k in axes else n for k, n in enumerate(a.shape)])
+            )
+        return quantiles.reshape((*q.shape, *quantiles.shape[1:])).to(dtype)
 
     return named(function, name)
 
@@ -129,8 +131,8 @@ def cov(
     less = (0 if bias else 1) if ddof is None else ddof
     weights = (("fweights", fweights), ("aweights", aweights))
     options = {name: as_tensor(w, x) for name, w in weights if w is not None}
-    found: Tensor = x.cov(correction=less, **options)
-    return found.reshape(()) if found.numel() == 1 else found
+    covariance: Tensor = x.cov(correction=less, **options)
+    return covariance.reshape(()) if covariance.numel() == 1 else covariance
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:

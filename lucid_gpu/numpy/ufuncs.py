@@ -284,13 +284,13 @@ def __cupy_override_elementwise_kernel__(
         if written is not None:
             options["out"] = written if isinstance(written, tuple) else (written,)
         # Not by NumPy, which would ask an array on the left first, and that this method again.
-        found = _answer(of_numpy, "__call__", inputs, options)
-        if found is NotImplemented:
+        answer = _answer(of_numpy, "__call__", inputs, options)
+        if answer is NotImplemented:
             raise TypeError(
                 f"cupy.{name} of a tensor does not take "
                 f"{', '.join(type(a).__name__ for a in args if not _understood(a))}"
             )
-        return found
+        return answer
     if of_numpy is not None:
         return of_numpy(*args, **options)
     operation = LOOPS.get({"digamma": "psi"}.get(name, name))
@@ -312,8 +312,8 @@ def _by_family(ufunc: Any, method: str, names: dict[str, str]) -> Callable[..., 
         raise unsupported(f"numpy.{ufunc.__name__}.{method}")
     from lucid_gpu.numpy import reductions, running
 
-    found: Callable[..., Any] = getattr(reductions, name, None) or getattr(running, name)
-    return found
+    function: Callable[..., Any] = getattr(reductions, name, None) or getattr(running, name)
+    return function
 
 
 def _called(ufunc: Any, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
@@ -371,7 +371,7 @@ def _loop_types(
     Raises
     ------
     TypeError
-        Where there is no such loop, or not for these types.
+        If there is no such loop, or not for these types.
     """
     if dt.bfloat16.numpy in types:  # which is not NumPy's
         return None if len(set(types)) > 1 else [dt.from_numpy_dtype(one) for one in types]
@@ -379,9 +379,9 @@ def _loop_types(
     types = tuple([np.dtype(np.bool) if one is bool else one for one in types])
     signature = (None,) * ufunc.nin + (asked,) * ufunc.nout
     options = {} if asked is None else {"signature": signature}
-    found = ufunc.resolve_dtypes((*types, *rest), casting=casting, **options)
+    loop = ufunc.resolve_dtypes((*types, *rest), casting=casting, **options)
     try:
-        return [dt.from_numpy_dtype(one) for one in found[: ufunc.nin]]
+        return [dt.from_numpy_dtype(one) for one in loop[: ufunc.nin]]
     except TypeError:  # no tensor has its uint16
         return None
 
@@ -394,8 +394,8 @@ def _title(ufunc: Any) -> str:
 
 def _on_values(ufunc: Any, inputs: Sequence[Any]) -> Any:
     """A ufunc without a gradient, computed by the array library."""
-    given = [v for v in inputs if isinstance(v, Tensor)]
-    where = given[0].device
+    operands = [v for v in inputs if isinstance(v, Tensor)]
+    where = operands[0].device
     function = getattr(backend(where).xp, ufunc.__name__, None)
     if function is None and where.type == "cpu" and not ufunc.types[0].endswith("O"):
         function = ufunc  # SciPy's, and others'
@@ -404,7 +404,7 @@ def _on_values(ufunc: Any, inputs: Sequence[Any]) -> Any:
     arrays = [v.detach().array if isinstance(v, Tensor) else v for v in inputs]
     result = function(*arrays)
     results = result if isinstance(result, tuple) else (result,)
-    wanted = is_grad_enabled() and any(v.requires_grad for v in given)
+    wanted = is_grad_enabled() and any(v.requires_grad for v in operands)
     if wanted and any(r.dtype.kind in "fc" for r in results):
         raise no_gradient(_title(ufunc))
     tensors = tuple([from_array(r if r.ndim else np.asarray(r), None, where) for r in results])

@@ -17,7 +17,7 @@ def sliding_window_view(
     Raises
     ------
     ValueError
-        Where there are not as many extents as axes, or a window is larger than its axis.
+        If there are not as many extents as axes, or a window is larger than its axis.
     """
     widths = tuple(window_shape) if hasattr(window_shape, "__iter__") else (window_shape,)
     axes = tuple(range(x.ndim)) if axis is None else axis

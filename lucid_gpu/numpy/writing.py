@@ -100,9 +100,9 @@ def put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
         return
     if not a.numel():
         raise IndexError("cannot replace elements of an empty array")
-    places = within(ind.reshape(-1).to(dt.int64), a.numel(), mode)
-    values: Any = np.resize(v.to(a.dtype), tuple(places.shape))
-    a.copy_(_scattered(a.reshape(-1), 0, places, values).reshape(a.shape))
+    positions = within(ind.reshape(-1).to(dt.int64), a.numel(), mode)
+    values: Any = np.resize(v.to(a.dtype), tuple(positions.shape))
+    a.copy_(_scattered(a.reshape(-1), 0, positions, values).reshape(a.shape))
 
 
 @_writes
@@ -110,20 +110,22 @@ def put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) -> 
     """`numpy.put_along_axis`."""
     indices, values = as_tensors((indices, values), arr)
     target, axis = (arr.view(-1), 0) if axis is None else (arr, axis_of(axis, arr.ndim))
-    places = within(indices.to(dt.int64), target.shape[axis], "raise")
-    sizes = np.broadcast_shapes(along(target, axis), along(places, axis))
-    places = places.expand([places.shape[k] if k == axis else n for k, n in enumerate(sizes)])
-    found = _scattered(target, axis, places, values.to(arr.dtype).expand(places.shape))
-    target.copy_(found)
+    positions = within(indices.to(dt.int64), target.shape[axis], "raise")
+    sizes = np.broadcast_shapes(along(target, axis), along(positions, axis))
+    positions = positions.expand(
+        [positions.shape[k] if k == axis else n for k, n in enumerate(sizes)]
+    )
+    scattered = _scattered(target, axis, positions, values.to(arr.dtype).expand(positions.shape))
+    target.copy_(scattered)
 
 
-def _scattered(a: Tensor, axis: int, places: Tensor, values: Tensor) -> Tensor:
+def _scattered(a: Tensor, axis: int, positions: Tensor, values: Tensor) -> Tensor:
     """Values at places along an axis; of several at one place the last, which has the gradient."""
-    if not places.numel() or not a.numel():
+    if not positions.numel() or not a.numel():
         return a
-    turns = as_tensor(np.arange(places.shape[axis]), a)
-    turns = turns.reshape([-1 if k == axis else 1 for k in range(a.ndim)]).expand(places.shape)
-    last = as_tensor(-1, a).expand(a.shape).clone().scatter_reduce(axis, places, turns, "amax")
+    turns = as_tensor(np.arange(positions.shape[axis]), a)
+    turns = turns.reshape([-1 if k == axis else 1 for k in range(a.ndim)]).expand(positions.shape)
+    last = as_tensor(-1, a).expand(a.shape).clone().scatter_reduce(axis, positions, turns, "amax")
     return values.gather(axis, last.clamp(min=0)).where(last >= 0, a)
 
 

@@ -149,7 +149,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     Raises
     ------
     RuntimeError
-        For an odd size, and for a tensor of no dimension.
+        For an odd size, and for a 0-d tensor.
     IndexError
         For a ``dim`` that there is not.
     """

@@ -36,7 +36,7 @@ _MEAN = """The means of as many windows of {what} as asked for.
     Parameters
     ----------
     input : Tensor, shape (n, c, {size}) or (c, {size})
-    output_size : int, or one an axis
+    output_size : int or tuple of int
         None keeps the input's.
 
     Returns
@@ -46,7 +46,7 @@ _MEAN = """The means of as many windows of {what} as asked for.
     Raises
     ------
     RuntimeError
-        For another rank, empty axes, or sizes that are none. One mean of an image or a volume is
+        For another rank, empty axes, or invalid sizes. One mean of an image or a volume is
         taken of any rank.
     TypeError
         For sizes that are not whole numbers.
@@ -59,7 +59,7 @@ _MAX = """The largest numbers of as many windows of {what} as asked for.
     Parameters
     ----------
     input : Tensor, shape (n, c, {size}) or (c, {size})
-    output_size : int, or one an axis
+    output_size : int or tuple of int
         None keeps the input's.
     return_indices : bool
         Also return where in its plane, counted row by row, each maximum is.
@@ -71,7 +71,7 @@ _MAX = """The largest numbers of as many windows of {what} as asked for.
     Raises
     ------
     RuntimeError
-        For another rank, empty axes, or sizes that are none.
+        For another rank, empty axes, or invalid sizes.
     TypeError
         For sizes that are not whole numbers.
     NotImplementedError
@@ -84,8 +84,8 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
 
     @op
     def adaptive_avg_pool(input: Tensor, output_size: Any) -> Tensor:
-        given = [*output_size] if isinstance(output_size, Sequence) else [output_size] * rank
-        if 1 < rank == len(given) and all(type(m) is int and m == 1 for m in given):
+        sizes = [*output_size] if isinstance(output_size, Sequence) else [output_size] * rank
+        if 1 < rank == len(sizes) and all(type(m) is int and m == 1 for m in sizes):
             require_tensor(name, "input", 1, input)
             return input.mean(tuple(range(-rank, 0)), keepdim=True)  # of any rank, as in PyTorch
         size = _size(rank, name, input, output_size)
@@ -112,7 +112,7 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
         kernel = _kernel(input, size)
         if kernel is not None:
             return _max_pool(rank, input, (kernel, None, 0, 1), False, return_indices)
-        flat, places = input.flatten(-rank), _places(input, size)
+        flat, places = input.flatten(-rank), _positions(input, size)
         with no_grad():
             best = flat[..., places].argmax(-1, keepdim=True)
             spread = places.expand(*best.shape[:-1], places.shape[-1])
@@ -134,7 +134,7 @@ def _windows(n: int, m: int) -> list[range]:
     return [range(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
 
 
-def _places(x: Tensor, size: Sizes) -> Tensor:
+def _positions(x: Tensor, size: Sizes) -> Tensor:
     """Where the numbers of each window stand in their plane; the last of short ones repeated."""
     rank = len(size)
     shape = x.shape[-rank:]
@@ -177,10 +177,12 @@ def _size(rank: int, name: str, input: Tensor, output_size: Any) -> Sizes:
             f"{name}(): argument 'output_size' (position 2) must be int or tuple of ints, not "
             f"{type(wrong[0]).__name__}"
         )
-    given = tuple(output_size) if many else (output_size,) * rank
-    if len(given) != rank:
+    output_sizes = tuple(output_size) if many else (output_size,) * rank
+    if len(output_sizes) != rank:
         raise RuntimeError(f"{name}: output_size must be {rank}, got {output_size!r}")
-    size = tuple([n if m is None else int(m) for n, m in zip(shape[-rank:], given, strict=True)])
+    size = tuple(
+        [n if m is None else int(m) for n, m in zip(shape[-rank:], output_sizes, strict=True)]
+    )
     if min(size) < 0:
         raise RuntimeError(
             f"{name}: elements of output_size must be greater than or equal to 0 but received "

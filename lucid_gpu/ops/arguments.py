@@ -19,7 +19,7 @@ Op = TypeVar("Op", bound=Callable[..., Any])
 
 
 def require_tensor(op: str, role: str, position: int, given: Any) -> None:
-    """Refuse what is no tensor in PyTorch's words."""
+    """Refuse anything but a tensor in PyTorch's words."""
     if not isinstance(given, Tensor):
         raise TypeError(
             f"{op}(): argument '{role}' (position {position}) must be Tensor, not "
@@ -28,9 +28,9 @@ def require_tensor(op: str, role: str, position: int, given: Any) -> None:
 
 
 def require_tensors(op: str, **given: Any) -> None:
-    """Refuse what is no tensor among the first arguments, which are given in their order."""
-    for place, (role, value) in enumerate(given.items()):
-        require_tensor(op, role, place + 1, value)
+    """Refuse anything but a tensor among the first arguments, which are given in their order."""
+    for index, (role, value) in enumerate(given.items()):
+        require_tensor(op, role, index + 1, value)
 
 
 def is_number(value: Any) -> bool:
@@ -41,7 +41,7 @@ def is_number(value: Any) -> bool:
 
 
 def require_float(op: str, input: Any) -> None:
-    """Refuse what is no tensor of real floating point numbers."""
+    """Refuse anything but a tensor of real floating point numbers."""
     require_tensor(op, "input", 1, input)
     if input._expr.program.dtype.category != 2:
         raise NotImplementedError(f'"{op}" not implemented for {input.dtype.name}')
@@ -69,26 +69,26 @@ def refusal_of(
     The positions of a method's arguments do not count the tensor whose it is.
     """
     parameters = signature(function).parameters
-    given = {**dict(zip(parameters, args, strict=False)), **(kwargs or {})}
+    arguments = {**dict(zip(parameters, args, strict=False)), **(kwargs or {})}
     lacking = error.obj if isinstance(error, AttributeError) else error
-    for place, (role, parameter) in enumerate(parameters.items()):
-        value = given.get(role, given)
+    for index, (role, parameter) in enumerate(parameters.items()):
+        value = arguments.get(role, arguments)
         if type(value) in (list, tuple) and parameter.kind is not parameter.VAR_POSITIONAL:
             for i, element in enumerate(value):
                 if element is lacking and not isinstance(element, Tensor):
-                    return no_tensor(i, element, place)
+                    return no_tensor(i, element, index)
         wanted = value is lacking or parameter.annotation == "Tensor"
-        if wanted and value is not given and not isinstance(value, Tensor):
+        if wanted and value is not arguments and not isinstance(value, Tensor):
             return TypeError(
                 f"{function.__name__.lstrip('_')}(): argument '{role}' (position "
-                f"{place + 1 - method}) must be Tensor, not {type(value).__name__}: "
+                f"{index + 1 - method}) must be Tensor, not {type(value).__name__}: "
                 "lucid_gpu.tensor(...) makes one"
             )
     return error
 
 
 def no_tensor(place: int, element: Any, argument: int = 0) -> TypeError:
-    """PyTorch's refusal of what is no tensor in a sequence of tensors."""
+    """PyTorch's refusal of anything but a tensor in a sequence of tensors."""
     return TypeError(
         f"expected Tensor as element {place} in argument {argument}, but got "
         f"{type(element).__name__}"
@@ -118,14 +118,14 @@ def guarded(function: Op, method: bool = False) -> Op:
     return cast(Op, op)
 
 
-def several(op: str, given: Any) -> list[Tensor]:
-    """A sequence of tensors as a list; one tensor, or what is no sequence, is refused."""
-    if isinstance(given, Tensor) or not isinstance(given, Iterable):
+def several(op: str, tensors: Any) -> list[Tensor]:
+    """A sequence of tensors as a list; one tensor, or anything but a sequence, is refused."""
+    if isinstance(tensors, Tensor) or not isinstance(tensors, Iterable):
         raise TypeError(
             f"{op}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
-            f"{type(given).__name__}: write {op}([a, b])"
+            f"{type(tensors).__name__}: write {op}([a, b])"
         )
-    return list(given)
+    return list(tensors)
 
 
 def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
@@ -259,31 +259,31 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
 
 def _other_type(result: Tensor, out: Tensor, name: str) -> str:
     """PyTorch's sentence for an ``out=`` of a type that the op does not convert to."""
-    found, wanted = out.dtype.name, result.dtype.name
+    actual, wanted = out.dtype.name, result.dtype.name
     if name in ("isposinf", "isneginf", "signbit"):
-        return f"{name} does not support non-boolean outputs, got {found}."
+        return f"{name} does not support non-boolean outputs, got {actual}."
     if name == "float_power":
         return (
-            f"the output given to float_power has dtype {found} but the operation's result "
+            f"the output given to float_power has dtype {actual} but the operation's result "
             f"requires dtype {wanted}"
         )
     if name == "histogram":
         return (
             "torch.histogram(): input tensor and hist tensor should have the same dtype, and so "
-            f"should input tensor and bin_edges tensor, but got {wanted} and {found}"
+            f"should input tensor and bin_edges tensor, but got {wanted} and {actual}"
         )
     if name == "nonzero":
-        return f"nonzero: Expected out tensor to have scalar type Long but got scalar type {found}"
+        return f"nonzero: Expected out tensor to have scalar type Long but got scalar type {actual}"
     if name == "frexp":
         part = "mantissa" if result.dtype.category == 2 else "exponent"
-        return f"torch.frexp() expects {part} to have dtype {wanted} but got {found}"
-    return f"Expected out tensor to have dtype {wanted}, but got {found} instead, in {name}()"
+        return f"torch.frexp() expects {part} to have dtype {wanted} but got {actual}"
+    return f"Expected out tensor to have dtype {wanted}, but got {actual} instead, in {name}()"
 
 
 def type_for(dtype: Any, out: Tensor | None) -> Any:
     """The type of what a function that makes numbers computes: that of ``out``, where there is one.
 
-    RuntimeError where both are given and differ.
+    RuntimeError if both are given and differ.
     """
     if out is None:
         return dtype

@@ -10,8 +10,8 @@ from lucid_gpu.tensor import Tensor, is_foreign
 
 def astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
     """In another element type; a copy, unless ``copy=False`` and it has that type already."""
-    found = self.to(as_dtype(dtype))
-    return found.clone() if copy and found is self else found
+    converted = self.to(as_dtype(dtype))
+    return converted.clone() if copy and converted is self else converted
 
 
 def copy(self: Tensor, order: str = "C") -> Tensor:

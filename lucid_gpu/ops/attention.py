@@ -95,9 +95,9 @@ def scaled_dot_product_attention(
         )
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
     if attn_mask is None and not dropout_p:
-        found = _in_tiles(query, key, value, factor, is_causal, enable_gqa)
-        if found is not None:
-            return found
+        output = _in_tiles(query, key, value, factor, is_causal, enable_gqa)
+        if output is not None:
+            return output
     if enable_gqa:
         key, value = _shared(query, key), _shared(query, value)
     if attn_mask is not None:
@@ -157,18 +157,18 @@ def _in_tiles_vjp(node: Any, g: Tensor) -> Any:
         return _formulas(g, query, key, value, node.scale, node.causal)
     q, k, v, o = (_heads(t) for t in (query, key, value, out))
     saved = (q, k, v, o, node.lse)
-    found = kernels.backward(saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
-    memory = found[0].base
-    if query.ndim == 4 and memory is not None and memory is found[1].base:
+    gradients = kernels.backward(saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
+    memory = gradients[0].base
+    if query.ndim == 4 and memory is not None and memory is gradients[1].base:
         whole = from_array(memory, g.dtype, g.device)  # of which split's gradient is all
         steps = [(_third, (number, q.shape[1])) for number in range(3)]
         return [
             view_of(whole, "SelectBackward0", x, None, step)
-            for x, step in zip(found, steps, strict=True)
+            for x, step in zip(gradients, steps, strict=True)
         ]
     return [
         from_array(x.reshape(t.shape), t.dtype, t.device) if wanted else None
-        for x, t, wanted in zip(found, (query, key, value), node.needs_input_grad)
+        for x, t, wanted in zip(gradients, (query, key, value), node.needs_input_grad)
     ]
 
 

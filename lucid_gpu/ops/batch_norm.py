@@ -29,9 +29,9 @@ from lucid_gpu.tensor import Tensor, from_array
 __all__ = ["batch_norm"]
 
 
-def require_channels(channels: int, **given: Tensor | None) -> None:
+def require_channels(channels: int, **tensors: Tensor | None) -> None:
     """Refuse weights and running figures of another number of elements."""
-    for name, t in given.items():
+    for name, t in tensors.items():
         if t is not None and t.numel() != channels:
             raise RuntimeError(f"{name} should contain {channels} elements not {t.numel()}")
 
@@ -94,8 +94,8 @@ def batch_norm(
                 "Expected more than 1 value per channel when training, got input size "
                 f"{input.shape}"
             )
-        given = [t for t in (input, running_mean, running_var, weight, bias) if t is not None]
-        if input.numel() and not (open_levels and innermost(given) is not None):
+        tensors = [t for t in (input, running_mean, running_var, weight, bias) if t is not None]
+        if input.numel() and not (open_levels and innermost(tensors) is not None):
             return _trained(input, running_mean, running_var, weight, bias, momentum, eps)
         if not input.numel():  # nothing has no figures, and moves none
             return _normalised(input, input.new_zeros(()), input.new_ones(()), weight, bias)
@@ -218,9 +218,9 @@ def _trained_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     count = x.numel() // x.shape[1]
     scale = rstd if weight is None else rstd * _per_channel(weight, x)
     gx = (g - total / count - apart * (rstd * rstd * product / count)) * scale
-    found: list[Tensor | None] = [gx.to(x.dtype)]
+    gradients: list[Tensor | None] = [gx.to(x.dtype)]
     if weight is not None:
-        found.append((product * rstd).reshape(-1).to(weight.dtype))
+        gradients.append((product * rstd).reshape(-1).to(weight.dtype))
     if node.bias_type is not None:
-        found.append(total.reshape(-1).to(node.bias_type))
-    return tuple(found)
+        gradients.append(total.reshape(-1).to(node.bias_type))
+    return tuple(gradients)

@@ -16,18 +16,18 @@ __all__ = ["from_array_shared"]
 
 def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
     """A tensor that shares an array, which other code may write and which may be read-only."""
-    found = backend_of_array(array)
-    assert found is not None
+    array_backend = backend_of_array(array)
+    assert array_backend is not None
     d = dt.from_numpy_dtype(array.dtype)
-    view = array.view(np.ndarray) if found.type == "cpu" else array.view()
+    view = array.view(np.ndarray) if array_backend.type == "cpu" else array.view()
     if view.dtype != d.numpy:  # foreign byte order
         view = view.astype(d.numpy)
-    result = _tensor(expression.of_array(view, d, found.device_of(array)))
+    result = _tensor(expression.of_array(view, d, array_backend.device_of(array)))
     storage = result._memory()
     storage.lend(result._expr.leaves[0])
-    on_cpu = found.type == "cpu"
+    on_cpu = array_backend.type == "cpu"
     storage.read_only = read_only or (on_cpu and not view.flags.writeable)
-    forever = storage.read_only or found.is_borrowed(storage.owner)
+    forever = storage.read_only or array_backend.is_borrowed(storage.owner)
     storage.idle_references = -1 if forever else 3
     _mark_shared(result)
     return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import capturing
@@ -34,30 +35,30 @@ def watching() -> Watch:
 
 
 def _see(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Any) -> Any:
-    found = capturing.recording()
-    if found is None:
+    capture = capturing.recording()
+    if capture is None:
         return go_on(*args, **kwargs)
     node = args[0] if args and isinstance(args[0], Node) else None
     name = node.name() if node is not None else op.__name__
     if name in DEPENDENT:
-        found.refuse(f"{name}()", "the shape of its result depends on values")
+        capture.refuse(f"{name}()", "the shape of its result depends on values")
     if name == "picked" and any(t.dtype is bool_type and t.ndim for t in _tensors(args[2:])):
-        found.refuse("an index that is a mask", "the shape of its result depends on values")
+        capture.refuse("an index that is a mask", "the shape of its result depends on values")
     keep_outside(*_tensors((args, kwargs)))
     held = _held(node)
     before = {id(t): (t, t._expr) for t in _tensors((args, kwargs, held))}
-    owed = set(found.owed)
-    found.frames.append(capturing.Frame(name))
+    owed = set(capture.owed)
+    capture.frames.append(capturing.Frame(name))
     try:
         result = go_on(*args, **kwargs)
     finally:
-        found.frames.pop()
-    if set(found.owed) - owed:
-        found.settle_writes()
-    foreign = [t for t in _tensors(result) if _is_foreign(found, t)]
+        capture.frames.pop()
+    if set(capture.owed) - owed:
+        capture.settle_writes()
+    foreign = [t for t in _tensors(result) if _is_foreign(capture, t)]
     if foreign:
         call = _Call(name, op, node, held, args, kwargs)
-        _record_whole(found, call, before, result)
+        _record_whole(capture, call, before, result)
     return result
 
 
@@ -72,48 +73,55 @@ class _Call(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def _record_whole(found: Any, call: _Call, before: Any, result: Any) -> None:
+def _record_whole(capture: Any, call: _Call, before: Any, result: Any) -> None:
     """Record a call of an op that went past the recorded calls."""
     why, name = "an operand was made in a way that is not recorded", call.name
     operands: dict[int, _Operand] = {}
-    known = _is_plain(found, (call.args[call.node is not None :], call.kwargs))
+    known = _is_plain(capture, (call.args[call.node is not None :], call.kwargs))
     for key, (tensor, value) in before.items() if known else ():
         array = _array_of(tensor, value)
-        known = known and found.whose(array) is not None
+        known = known and capture.whose(array) is not None
         operands[key] = _Operand(array, tensor.dtype, tensor.device)
     if known and call.node is not None:
         known, why = isinstance(call.node, OpNode), "its gradient is computed by itself"
         for key, value in call.held.items():
-            if known and not _is_plain(found, value):
+            if known and not _is_plain(capture, value):
                 known, why = False, f"its gradient reads {key}, which is not recorded"
     if not known:
-        if not found.frames:  # else the op that this one is a part of is recorded as a whole
-            found.refuse(name, why)
+        if not capture.frames:  # else the op that this one is a part of is recorded as a whole
+            capture.refuse(name, why)
         return
     if call.node is None:
-        body, given = call.op.body, (call.args, call.kwargs)
+        body, arguments = call.op.body, (call.args, call.kwargs)
     else:
         body = partial(_vjp, call.node.function, call.node.needs_input_grad)
         first, *others = call.args[1:]  # a gradient function takes them one by one, a pass all
         cotangents = (first, *others) if isinstance(first, Tensor) else first
         zeros = [None if g is not None else meta for g, meta in zip(cotangents, call.node.metas)]
-        given = (call.held, cotangents, zeros), {}
-    given = _replaced(given, operands)
-    found.off += 1
+        arguments = (call.held, cotangents, zeros), {}
+    distinct: list[_Operand] = []
+    build = _builder(_replaced(arguments, operands), distinct)
+    capture.off += 1
     try:
         results = [t.array for t in _tensors(result)]
     finally:
-        found.off -= 1
+        capture.off -= 1
+    single = len(results) == 1
 
-    def run() -> list[Any]:
-        made: dict[int, Tensor] = {}  # anew each time: an op may lay a tensor out anew
-        args, named = _with_tensors(given, made)
+    def run() -> Any:
+        # Tensors are made anew each time: an op may lay one out anew.
+        args, named = build([from_array(*operand) for operand in distinct])
         with no_grad():
-            return [t.array for t in _tensors(body(*args, **named))]
+            outcome = body(*args, **named)
+            if single and isinstance(outcome, Tensor):
+                return outcome.array
+            arrays = [t.array for t in _tensors(outcome)]
+        return arrays[0] if single and len(arrays) == 1 else arrays
 
     for array in results:
-        found.adopt(array, capturing.MADE, name)
-    found.steps.append(capturing.Step(name, capturing.again(name, run, (), results), results))
+        capture.adopt(array, capturing.MADE, name)
+    call_again = capturing.again(name, run, (), results[0] if single else results)
+    capture.steps.append(capturing.Step(name, call_again, results))
 
 
 class _Operand(NamedTuple):
@@ -145,16 +153,16 @@ def _held(node: Any) -> dict[str, Any]:
     """What the gradient function of a node may read."""
     if not isinstance(node, OpNode) or node._released:
         return {}
-    found = {k: v for k, v in node.__dict__.items() if k not in _OWN and not k.startswith("_")}
+    held = {k: v for k, v in node.__dict__.items() if k not in _OWN and not k.startswith("_")}
     for closed in getattr(node.function, "__closure__", None) or ():
-        found[f"its variable {len(found)}"] = closed.cell_contents
-    if "gathered" in found:
-        found["gathered"] = list(found["gathered"])
-    found["saved_tensors"] = tuple(node.saved_tensors)
-    return found
+        held[f"its variable {len(held)}"] = closed.cell_contents
+    if "gathered" in held:
+        held["gathered"] = list(held["gathered"])
+    held["saved_tensors"] = tuple(node.saved_tensors)
+    return held
 
 
-def _is_plain(found: Any, value: Any, around: tuple[Any, ...] = ()) -> bool:
+def _is_plain(capture: Any, value: Any, around: tuple[Any, ...] = ()) -> bool:
     """Whether a value is the same in each replay, or lies in memory that replays renew.
 
     Functions that hold each other are asked once: ``around`` are those that are asked already.
@@ -162,18 +170,18 @@ def _is_plain(found: Any, value: Any, around: tuple[Any, ...] = ()) -> bool:
     if isinstance(value, Tensor) or any(value is other for other in around):
         return True
     if capturing.is_array(value):
-        return found.whose(value) is not None
+        return capture.whose(value) is not None
     if isinstance(value, (list, tuple)):
-        return all(_is_plain(found, part, around) for part in value)
+        return all(_is_plain(capture, part, around) for part in value)
     if isinstance(value, dict):
-        return all(_is_plain(found, part, around) for part in value.values())
+        return all(_is_plain(capture, part, around) for part in value.values())
     around = (*around, value)
     if isinstance(value, OpNode):
         held = {k: v for k, v in _held(value).items() if k != "saved_tensors"}
-        return _is_plain(found, held, around)
+        return _is_plain(capture, held, around)
     if callable(value):
         cells = getattr(value, "__closure__", None) or ()
-        return all(_is_plain(found, cell.cell_contents, around) for cell in cells)
+        return all(_is_plain(capture, cell.cell_contents, around) for cell in cells)
     module = type(value).__module__
     return (
         isinstance(value, _SETTINGS)
@@ -191,16 +199,18 @@ def _array_of(tensor: Tensor, value: Any) -> Any:
     return _tensor(value).array
 
 
-def _is_foreign(found: Any, tensor: Tensor) -> bool:
+def _is_foreign(capture: Any, tensor: Tensor) -> bool:
     if tensor._wrapper is not None or tensor.is_sparse:
-        found.refuse("an op of batches, tangents or sparse tensors", "its values are not recorded")
+        capture.refuse(
+            "an op of batches, tangents or sparse tensors", "its values are not recorded"
+        )
     if tensor._expr.program.is_load:
-        return found.whose(tensor.array) is None
+        return capture.whose(tensor.array) is None
     arrays = [leaf.__dict__.get("array") for leaf in tensor._expr.leaves]
     for leaf, array in zip(tensor._expr.leaves, arrays, strict=True):
         if capturing.is_array(array):
-            found.see(leaf)
-    return any(capturing.is_array(a) and found.whose(a) is None for a in arrays)
+            capture.see(leaf)
+    return any(capturing.is_array(a) and capture.whose(a) is None for a in arrays)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -222,14 +232,35 @@ def _replaced(value: Any, operands: dict[int, _Operand]) -> Any:
     return _mapped(value, lambda part: _replaced(part, operands))
 
 
-def _with_tensors(value: Any, made: dict[int, Tensor]) -> Any:
-    """Values with tensors in the place of operands, one for each."""
+def _builder(value: Any, distinct: list[_Operand]) -> Callable[[list[Tensor]], Any]:
+    """What makes a value from tensors that stand for its operands, one for each of ``distinct``."""
     if type(value) is _Operand:
-        tensor = made.get(id(value))
-        if tensor is None:
-            tensor = made[id(value)] = from_array(*value)
-        return tensor
-    return _mapped(value, lambda part: _with_tensors(part, made))
+        position = next((i for i, known in enumerate(distinct) if known is value), len(distinct))
+        if position == len(distinct):
+            distinct.append(value)
+        return itemgetter(position)
+    if not _has_operand(value):
+        return lambda tensors: value
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    varying = [(k, _builder(part, distinct)) for k, part in items if _has_operand(part)]
+    fixed, kind = value if isinstance(value, dict) else list(value), type(value)
+
+    def build(tensors: list[Tensor]) -> Any:
+        parts = fixed.copy()
+        for key, part in varying:
+            parts[key] = part(tensors)
+        if kind is dict or kind is list:
+            return parts
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+
+    return build
+
+
+def _has_operand(value: Any) -> bool:
+    if type(value) is _Operand:
+        return True
+    parts = value.values() if isinstance(value, dict) else value
+    return isinstance(value, (dict, list, tuple)) and any(map(_has_operand, parts))
 
 
 def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:

@@ -53,8 +53,8 @@ def _parts_vjp(node: Any, g: Tensor) -> Any:
 def view_as_complex(input: Tensor) -> Tensor:
     """A view of pairs in the last dimension as complex numbers, ``x.shape[:-1]``.
 
-    RuntimeError where the last dimension is not two long and contiguous, for other types than
-    float32 and float64, and for strides that are no multiples of two.
+    RuntimeError if the last dimension is not two long and contiguous, for other types than
+    float32 and float64, and for strides that are not multiples of two.
     """
     if input.dtype not in (dt.float32, dt.float64):
         raise RuntimeError(

@@ -38,7 +38,7 @@ _DOC = """Cross-correlation of {what} with a bank of filters.
         ``padding`` may also be ``"valid"`` (none) or ``"same"`` (the output is as large as the
         input; stride 1).
     groups : int
-        Channels are split into so many groups that do not see one another.
+        The channels are split into this many independent groups.
 
     Returns
     -------
@@ -301,8 +301,8 @@ def _convolved_volumes(x: Tensor, weight: Tensor, window: Window, groups: int) -
     outputs, channels, deep, *kernel = weight.shape
     images, slices = _images(x, window)
     filters = weight.reshape(outputs, channels * deep, *kernel)
-    found = _convolved(images, filters, Slide(*window).window(), groups)
-    return found.reshape(x.shape[0], slices, *found.shape[1:]).transpose(1, 2)
+    convolved = _convolved(images, filters, Slide(*window).window(), groups)
+    return convolved.reshape(x.shape[0], slices, *convolved.shape[1:]).transpose(1, 2)
 
 
 def volumes_input_gradient(
@@ -327,8 +327,8 @@ def _volumes_weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) 
     """Its gradient by filters, for cotangents (n, o, od, oh, ow)."""
     images, slices = _images(x, window)
     cotangents = g.transpose(1, 2).reshape(x.shape[0] * slices, g.shape[1], *g.shape[3:])
-    found = _weight_gradient(images, cotangents, Slide(*window).window(), groups)
-    return found.reshape(g.shape[1], x.shape[1] // groups, *window.kernel)
+    gradient = _weight_gradient(images, cotangents, Slide(*window).window(), groups)
+    return gradient.reshape(g.shape[1], x.shape[1] // groups, *window.kernel)
 
 
 def _images(x: Tensor, window: Window) -> tuple[Tensor, int]:

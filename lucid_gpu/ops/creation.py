@@ -86,7 +86,7 @@ def tensor(
     ValueError
         For ragged sequences.
     TypeError
-        For what is not numeric.
+        For data that are not numeric.
     """
     if isinstance(data, Tensor):
         warn_user(
@@ -99,10 +99,14 @@ def tensor(
         result = result.pin_memory() if pin_memory else result
         return result._mark() if requires_grad else result
     if (other := _of_other_library(data)) is not None:
-        given = other.to(dtype=dtype, device=device)
-        return tensor(given, requires_grad=requires_grad, pin_memory=pin_memory)
-    found = backend_of_array(data)
-    where = resolve(device) if found is None or device is not None else found.device_of(data)
+        converted = other.to(dtype=dtype, device=device)
+        return tensor(converted, requires_grad=requires_grad, pin_memory=pin_memory)
+    array_backend = backend_of_array(data)
+    where = (
+        resolve(device)
+        if array_backend is None or device is not None
+        else array_backend.device_of(data)
+    )
     source = _to_array(data)
     if source.size > 1:  # data, and no number inside an expression
         begin_step()
@@ -239,10 +243,10 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """
     if isinstance(data, Tensor):
         return data.to(dtype=dtype, device=device)
-    given = None if isinstance(data, np.generic) else shared(data)
-    if given is None:
+    view = None if isinstance(data, np.generic) else shared(data)
+    if view is None:
         return tensor(data, dtype=dtype, device=device)
-    return given.to(dtype=dtype, device=device)
+    return view.to(dtype=dtype, device=device)
 
 
 def shared(data: Any) -> Tensor | None:
@@ -264,9 +268,9 @@ def from_numpy(array: Any) -> Tensor:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    found = shared(array)
-    assert found is not None
-    return found
+    view = shared(array)
+    assert view is not None
+    return view
 
 
 def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
@@ -300,14 +304,14 @@ def full(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """A tensor of shape ``size``, of one number; ``options`` as of `zeros`.
+    """A tensor of shape ``size``, of one number; ``options`` as in `zeros`.
 
     Raises
     ------
     RuntimeError
-        For negative extents; MemoryError where the memory is not to be had.
+        For negative extents; MemoryError if the memory is not to be had.
     TypeError
-        For a ``size`` that is no integers.
+        For a ``size`` that is not a sequence of integers.
     """
     shape = _shape((size,))
     where = resolve(device, options.get("out"))
@@ -393,7 +397,7 @@ zeros.__doc__ = """A tensor of zeros, of shape ``size``: ints or a sequence.
 
 ``options`` are ``out=``, a tensor to write; ``pin_memory=True`` for page-locked memory;
 ``memory_format=``; and ``layout=``, which must be strided. RuntimeError for a negative extent,
-TypeError for one that is no integer.
+TypeError for one that is not an integer.
 """
 ones = _filled(1)
 ones.__name__, ones.__doc__ = "ones", "A tensor of ones, of shape ``size``; otherwise as `zeros`."
@@ -407,9 +411,9 @@ def empty(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """A tensor of shape ``size`` that holds what the memory held; ``options`` as of `zeros`.
+    """A tensor of shape ``size`` that holds what the memory held; ``options`` as in `zeros`.
 
-    TypeError for a ``size`` that is no integers; RuntimeError for negative ones.
+    TypeError for a ``size`` that is not a sequence of integers; RuntimeError for negative ones.
     """
     where = resolve(device, options.get("out"))
     dtype = type_for(dtype, options.get("out"))
@@ -659,7 +663,7 @@ def eye(
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
-    """A 0-d tensor; ``options`` as of `full`."""
+    """A 0-d tensor; ``options`` as in `full`."""
     d = get_default_dtype() if dtype is None else dtype
     return full((), s, dtype=d, device=device, **options)
 

@@ -76,7 +76,7 @@ def nll_loss(
     Raises
     ------
     IndexError
-        Where a target is no class. On a GPU a kernel finds that out, and the error is raised where
+        If a target is no class. On a GPU a kernel finds that out, and the error is raised where
         the program next waits for the GPU (`item`, `cpu`, `cuda.synchronize`).
     """
     _check_target(input, target)
@@ -130,7 +130,7 @@ def cross_entropy(
     Raises
     ------
     IndexError
-        Where a target is no class. On a GPU a kernel finds that out: the loss is NaN, and the error
+        If a target is no class. On a GPU a kernel finds that out: the loss is NaN, and the error
         is raised where the program next waits for the GPU (`item`, `cpu`, `cuda.synchronize`).
     """
     if not 0.0 <= label_smoothing <= 1.0:
@@ -216,8 +216,8 @@ def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settin
             return (_recorded_gradient(node, g, weight, how),)
         x, numbers, lse = node.saved_tensors
         kept = rest._replace(lse=lse.array)
-        found = kernels.gradient(x.array, numbers.array, kept, _number_or_array(g), how)
-        return (from_array(found, x.dtype, x.device),)
+        gradient = kernels.gradient(x.array, numbers.array, kept, _number_or_array(g), how)
+        return (from_array(gradient, x.dtype, x.device),)
 
     recorded = is_grad_enabled() and input.requires_grad
     read = alias_of(input) if recorded else input  # PyTorch saves log_softmax of it
@@ -248,8 +248,8 @@ def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Setting
         spread = even if weight is None else _along(weight.detach(), x) * even
         total = own + (how.smoothing if weight is None else spread.sum())
         flat = flat + spread
-    found = (softmax(x, dim) * total - flat).where(kept.unsqueeze(dim), 0.0)
-    return found * (g.unsqueeze(dim) if how.reduction == "none" else g)
+    gradient = (softmax(x, dim) * total - flat).where(kept.unsqueeze(dim), 0.0)
+    return gradient * (g.unsqueeze(dim) if how.reduction == "none" else g)
 
 
 def _composed(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
@@ -376,17 +376,17 @@ def _pick(input: Tensor, target: Tensor) -> Tensor:
     if not costs_of(input.device).compares_places:
         return gathered("NllLossBackward0", input, dim, target.unsqueeze(dim), keepdim=False)
     classes, rest = input.shape[dim], math.prod(input.shape[dim + 1 :])
-    place = target * rest  # in memory: one class after the other, `rest` elements apart
+    offsets = target * rest  # in memory: one class after the other, `rest` elements apart
     if target.numel() > 1:
         count = from_array(xp_of(input).arange(target.numel()), int64, input.device)
         count = count.reshape(target.shape)
-        place = place + (count + count // rest * (classes - 1) * rest)
-    found = input.array.reshape(-1).take(place.array)
+        offsets = offsets + (count + count // rest * (classes - 1) * rest)
+    picked = input.array.reshape(-1).take(offsets.array)
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
         return (g.unsqueeze(dim) * _onehot(input, target),)
 
-    return record("NllLossBackward0", found, (input,), vjp)
+    return record("NllLossBackward0", picked, (input,), vjp)
 
 
 def _onehot(input: Tensor, target: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ def ctc_loss(
     Raises
     ------
     RuntimeError
-        For shapes, dtypes or lengths that do not fit together, and a blank that is no label.
+        For shapes, dtypes or lengths that do not fit together, and a blank that is not a label.
     NotImplementedError
         For log-probabilities of integers.
     """
@@ -85,8 +85,8 @@ def ctc_loss(
 
 def _on_host(numbers: Any) -> Any:
     """Whole numbers as an array on the host, a vector at least."""
-    given = numbers.detach() if isinstance(numbers, Tensor) else tensor(numbers, dtype=dt.int64)
-    array = backend(given.device).to_numpy(given.array)
+    values = numbers.detach() if isinstance(numbers, Tensor) else tensor(numbers, dtype=dt.int64)
+    array = backend(values.device).to_numpy(values.array)
     return array.reshape(-1) if not array.ndim else array
 
 
@@ -101,11 +101,13 @@ def _negative_log_likelihood(
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
         (x,) = node.saved_tensors
-        found = run_quietly(kernels.gradient, x.array.astype(wide), emitted, alpha, losses, problem)
+        gradient = run_quietly(
+            kernels.gradient, x.array.astype(wide), emitted, alpha, losses, problem
+        )
         if zero_infinity:
-            found[:, impossible] = 0
-        found *= g.array.astype(wide)[:, None]
-        array = found.astype(x.dtype.numpy, copy=False)
+            gradient[:, impossible] = 0
+        gradient *= g.array.astype(wide)[:, None]
+        array = gradient.astype(x.dtype.numpy, copy=False)
         return (record("CtcLossBackwardBackward0", array, (g, x), _refuse, dtype=x.dtype),)
 
     value = value.astype(scores.dtype.numpy, copy=False)

@@ -312,7 +312,7 @@ def gradient(
     Returns
     -------
     tuple of Tensor
-        One a dimension, of the input's shape.
+        One for each dimension, of the input's shape.
 
     Raises
     ------

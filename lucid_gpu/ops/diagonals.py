@@ -39,9 +39,9 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     Raises
     ------
     RuntimeError
-        Where the two dimensions are one.
+        If the two dimensions are one.
     IndexError
-        For a dimension that is none.
+        For an invalid dimension.
     """
     a, b = _plane("diagonal", input.ndim, dim1, dim2)
     array = base_array(input)
@@ -78,7 +78,7 @@ def _length(rows: int, columns: int, offset: int) -> int:
 def _diagonal_vjp(node: Any, g: Tensor) -> Any:
     a, b = node.dims
     rest = [n for d, n in enumerate(node.shape) if d not in node.dims]
-    planes = _placed(g, (*rest, node.shape[a], node.shape[b]), node.offset)
+    planes = _embedded(g, (*rest, node.shape[a], node.shape[b]), node.offset)
     return (movedim(planes, (-2, -1), (a, b)),)
 
 
@@ -96,7 +96,7 @@ def _where(input: Tensor, shape: tuple[int, ...], offset: int) -> Distinct:
     return Distinct((..., along - min(offset, 0), along + max(offset, 0)))
 
 
-def _placed(values: Tensor, shape: tuple[int, ...], offset: int) -> Tensor:
+def _embedded(values: Tensor, shape: tuple[int, ...], offset: int) -> Tensor:
     """Zeros with these values on the diagonals."""
     return zeros_with_values(values, _where(values, shape, offset), shape)
 
@@ -114,7 +114,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     Raises
     ------
     IndexError
-        For 0-d tensors, and a dimension that is none.
+        For 0-d tensors, and an invalid dimension.
     RuntimeError
         For one dimension given twice.
     """
@@ -122,7 +122,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
         raise IndexError("Dimension specified as -1 but tensor has no dimensions")
     a, b = _plane("diagonal", input.ndim + 1, dim1, dim2)
     n = input.shape[-1] + abs(offset)
-    return movedim(_placed(input, (*input.shape[:-1], n, n), offset), (-2, -1), (a, b))
+    return movedim(_embedded(input, (*input.shape[:-1], n, n), offset), (-2, -1), (a, b))
 
 
 @op
@@ -151,7 +151,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal.
 
-    RuntimeError for what is no matrix; NotImplementedError for bool.
+    RuntimeError for anything but a matrix; NotImplementedError for bool.
     """
     if input.ndim != 2:
         raise RuntimeError("trace: expected a matrix")
@@ -168,7 +168,7 @@ def diagonal_scatter(
     """A copy of the input with ``src`` on its diagonals: see `diagonal` for their shape.
 
     RuntimeError where ``src`` has another shape, and for one dimension given twice; IndexError for
-    a dimension that is none.
+    an invalid dimension.
     """
     require_tensor("diagonal_scatter", "src", 2, src)
     a, b = _plane("diagonal", input.ndim, dim1, dim2)

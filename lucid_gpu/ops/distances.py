@@ -180,9 +180,9 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             f"{out}"
         )
     rows = [reshape(x, (-1, x.shape[-1])) for x in (input1, input2)]
-    found = einsum("bi,oij,bj->bo", rows[0], weight, rows[1])
-    found = reshape(found, (*input1.shape[:-1], out))
-    return found if bias is None else found + bias
+    product = einsum("bi,oij,bj->bo", rows[0], weight, rows[1])
+    product = reshape(product, (*input1.shape[:-1], out))
+    return product if bias is None else product + bias
 
 
 @op
@@ -200,7 +200,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     Raises
     ------
     RuntimeError
-        For what is no vector, and a negative ``N``.
+        For anything but a vector, and a negative ``N``.
     """
     if x.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")

@@ -23,18 +23,18 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         An array of NumPy, CuPy, PyTorch, JAX ... On a GPU the current stream waits for the one its
         values are computed on.
     device : device or str, optional
-        Where the tensor shall be; that of ``ext_tensor`` by default.
+        The device of the result; by default that of ``ext_tensor``.
     copy : bool, optional
         True copies, False refuses to; None copies only from one device to another.
 
     Raises
     ------
     BufferError
-        Where the other library does not give its memory away: PyTorch's tensors that require grad.
+        If the other library does not share its memory, as PyTorch for tensors that require grad.
     TypeError
         For element types that no tensor has.
     ValueError
-        Where ``copy`` is False and a copy is needed.
+        If ``copy`` is False and a copy is needed.
     """
     if isinstance(ext_tensor, Tensor):
         _refuse_to_export(ext_tensor)
@@ -55,8 +55,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 def _shared(source: Any, copy: bool | None) -> Tensor:
     if backend_of_array(source) is not None:
         return from_array_shared(source)
-    given = dlpack.Given(source, copy)
-    kind, index = given.__dlpack_device__()
+    producer = dlpack.Exporter(source, copy)
+    kind, index = producer.__dlpack_device__()
     if kind in (dlpack.CPU, dlpack.CUDA_HOST):
         where = resolve("cpu")
     elif kind in (dlpack.CUDA, dlpack.CUDA_MANAGED):
@@ -66,7 +66,7 @@ def _shared(source: Any, copy: bool | None) -> Tensor:
             f"from_dlpack(): expected memory of the CPU or of an NVIDIA GPU, got DLPack's device "
             f"type {kind}; copy it to the CPU first"
         )
-    return from_array_shared(dlpack.array_of(given, backend(where).xp), given.read_only)
+    return from_array_shared(dlpack.array_of(producer, backend(where).xp), producer.read_only)
 
 
 def to_dlpack(tensor: Tensor) -> Any:
@@ -102,7 +102,7 @@ def __dlpack__(
     BufferError
         For tensors that require grad, that are sparse or have negative strides; for another GPU.
     ValueError
-        Where ``copy`` is False and a copy is needed.
+        If ``copy`` is False and a copy is needed.
     """
     _refuse_to_export(self)
     if stream is not None and type(stream) is not int:
@@ -183,9 +183,14 @@ def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
         )
     array = tensor._hand_out(forever=True)  # who reads it holds the tensor, not the array
     with array.device:  # whose current stream is told
-        told = array.__cuda_array_interface__
+        interface = array.__cuda_array_interface__
     read_only = tensor._memory().read_only
-    return {**told, "data": (told["data"][0], read_only), "typestr": array.dtype.str, "version": 3}
+    return {
+        **interface,
+        "data": (interface["data"][0], read_only),
+        "typestr": array.dtype.str,
+        "version": 3,
+    }
 
 
 def to_torch(tensor: Tensor) -> Any:

@@ -13,7 +13,7 @@ import ml_dtypes
 from lucid_gpu import dtypes as dt
 from lucid_gpu.kernels import gamma_samples
 from lucid_gpu.ops.generator import Generator, _draw
-from lucid_gpu.ops.random_numbers import _normal, _placed, _uniform
+from lucid_gpu.ops.random_numbers import _normal, _on_device, _uniform
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -31,7 +31,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     if not (rates >= 0).all():
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     numbers = gamma_samples.stream(*_draw(generator, input.device))
-    return _placed(numbers.poisson(rates), input.shape, input.dtype, input.device)
+    return _on_device(numbers.poisson(rates), input.shape, input.dtype, input.device)
 
 
 @op
@@ -58,8 +58,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     if not ((trials >= 0) & (shares >= 0) & (shares <= 1)).all():
         raise RuntimeError("binomial expects count >= 0 and 0 <= prob <= 1")
     numbers = gamma_samples.stream(*_draw(generator, count.device))
-    found = numbers.binomial(trials.astype("int64"), shares)
-    return _placed(found, shape, count.dtype, count.device)
+    successes = numbers.binomial(trials.astype("int64"), shares)
+    return _on_device(successes, shape, count.dtype, count.device)
 
 
 def _on_host(t: Tensor) -> Any:
@@ -91,7 +91,7 @@ def standard_gamma(alpha: Tensor, generator: Generator | None = None) -> Tensor:
     numbers = gamma_samples.stream(*_draw(generator, alpha.device))
     tiny = float(ml_dtypes.finfo(alpha.dtype.numpy).tiny)
     drawn = numbers.standard_gamma(shapes).clip(tiny)
-    array = _placed(drawn, alpha.shape, alpha.dtype, alpha.device).array
+    array = _on_device(drawn, alpha.shape, alpha.dtype, alpha.device).array
     result: Tensor = record(
         "StandardGammaBackward0", array, (alpha,), _gamma_vjp, (alpha,), alpha.dtype, True
     )
@@ -102,7 +102,7 @@ def _gamma_vjp(node: Any, g: Tensor) -> Any:
     alpha, z = node.saved_tensors
     psi = (alpha.detach().cpu().double() + 1).digamma()
     slope = gamma_samples.gamma_slope(_on_host(alpha), _on_host(z), psi.array)
-    array = _placed(slope, alpha.shape, alpha.dtype, alpha.device).array
+    array = _on_device(slope, alpha.shape, alpha.dtype, alpha.device).array
     return (g * record("StandardGammaGradBackward0", array, (alpha, z), _no_second),)
 
 

@@ -55,7 +55,7 @@ def einsum(*args: Any) -> Tensor:
     RuntimeError
         For an equation that does not fit the operands.
     TypeError
-        For an equation that is no str, and operands that are no tensors.
+        For an equation that is not a str, and operands that are not tensors.
     ValueError
         Without operands.
     """
@@ -69,8 +69,8 @@ def einsum(*args: Any) -> Tensor:
             later, first = first, later
         needed = set(form.output).union(*[labels for _, labels in taken])
         taken.append(_pair(first, later, needed))
-    found = taken[0] if len(taken) == 1 else _pair(taken[0], taken[1], set(form.output))
-    x, labels = _without(found, [label for label in found[1] if label not in form.output])
+    product = taken[0] if len(taken) == 1 else _pair(taken[0], taken[1], set(form.output))
+    x, labels = _without(product, [label for label in product[1] if label not in form.output])
     result = permute(x, [labels.index(label) for label in form.output])
     return own(result, *operands, copies=False)
 
@@ -145,30 +145,30 @@ def _form(equation: str, ranks: tuple[int, ...]) -> Form:
 
 def _tokens(text: str, start: int, where: str) -> list[str]:
     """The letters and the ellipsis of a term that starts at a place of the equation."""
-    found: list[str] = []
-    place = 0
-    while place < len(text):
-        char = text[place]
+    tokens: list[str] = []
+    position = 0
+    while position < len(text):
+        char = text[position]
         if char == ".":
-            if "..." in found:
+            if "..." in tokens:
                 raise RuntimeError(
                     f"einsum(): found '.' for {where} for which an ellipsis was already found"
                 )
-            if text[place : place + 3] != "...":
+            if text[position : position + 3] != "...":
                 raise RuntimeError(
                     f"einsum(): found '.' for {where} that is not part of any ellipsis"
                 )
-            found.append("...")
-            place += 2
+            tokens.append("...")
+            position += 2
         elif char in _LETTERS:
-            found.append(char)
+            tokens.append(char)
         elif char != " ":
             raise RuntimeError(
-                f"einsum(): invalid subscript given at index {start + place} in the equation "
+                f"einsum(): invalid subscript given at index {start + position} in the equation "
                 "string, subscripts must be in [a-zA-Z]"
             )
-        place += 1
-    return found
+        position += 1
+    return tokens
 
 
 def _labels(term: list[str], rank: int, i: int) -> tuple[Label, ...]:
@@ -271,8 +271,8 @@ def _pair(first: Labelled, second: Labelled, needed: set[Label]) -> Labelled:
     if columns and (rows or batch):
         x = reshape(x, (*x.shape, *[1] * len(columns)))
     if rows:
-        place = len(batch)
-        y = reshape(y, (*y.shape[:place], *[1] * len(rows), *y.shape[place:]))
+        batch_rank = len(batch)
+        y = reshape(y, (*y.shape[:batch_rank], *[1] * len(rows), *y.shape[batch_rank:]))
     product = x * y
     total, labels = _without((product, (*batch, *rows, *columns, *summed)), summed)
     return total.to(product.dtype), labels
@@ -356,10 +356,10 @@ def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
         if dims > min(a.ndim, b.ndim):
             raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
         return list(range(a.ndim - dims, a.ndim)), list(range(dims))
-    given = [[d] if isinstance(d, int) else list(d) for d in dims]
-    if len(given[0]) != len(given[1]):
+    dim_lists = [[d] if isinstance(d, int) else list(d) for d in dims]
+    if len(dim_lists[0]) != len(dim_lists[1]):
         raise RuntimeError("both dimension lists should have same length")
-    pairs = [[normalise_dim(d, t.ndim) for d in one] for one, t in zip(given, (a, b))]
+    pairs = [[normalise_dim(d, t.ndim) for d in one] for one, t in zip(dim_lists, (a, b))]
     for one in pairs:
         for d in one:
             if one.count(d) > 1:
@@ -372,7 +372,7 @@ def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Products summed over the last dimensions, ``(*a, n)`` and ``(*b, n)`` to ``(*a, *b)``.
 
-    RuntimeError where the last dimensions differ.
+    RuntimeError if the last dimensions differ.
 
     With a number, all products.
     """

@@ -79,8 +79,8 @@ def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
 
 _GIVES = {"float": "; integers count as floats", **dict.fromkeys(_TESTS, ": bool")}
 _OF_TWO = (
-    "\n\nThe two broadcast: RuntimeError for shapes that do not, TypeError for what is neither a "
-    "tensor nor a number."
+    "\n\nThe two broadcast: RuntimeError for shapes that do not, TypeError for anything but "
+    "tensors and numbers."
 )
 
 
@@ -355,8 +355,8 @@ def where(
 ) -> Any:
     """Elements of ``input`` where the condition holds, else of ``other``; alone, its indices.
 
-    TypeError for a ``condition`` that is no tensor; RuntimeError for one that is neither bool nor
-    uint8, and shapes that do not broadcast.
+    TypeError for a ``condition`` that is not a tensor; RuntimeError for one that is neither bool
+    nor uint8, and shapes that do not broadcast.
     """
     if input is None and other is None and isinstance(condition, Tensor):
         return condition.nonzero(as_tuple=True)
@@ -417,10 +417,10 @@ def _clamp_between(input: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Which of the three gets the gradient is PyTorch's choice: none where ``low == high``."""
     x, a, b = input.detach(), low.detach(), high.detach()
     value = x.maximum(a).minimum(b)
-    found = where((a < b).logical_and(x < a), low, value)
-    found = where((x > b).logical_or(b < a), high, found)
-    found = where((x >= a).logical_and(x <= b), input, found)
-    kept: Tensor = where(value.isnan(), value, found)
+    clamped = where((a < b).logical_and(x < a), low, value)
+    clamped = where((x > b).logical_or(b < a), high, clamped)
+    clamped = where((x >= a).logical_and(x <= b), input, clamped)
+    kept: Tensor = where(value.isnan(), value, clamped)
     return kept
 
 
@@ -474,22 +474,22 @@ def addcmul(
         value, tensor1, tensor2 = _old_order("addcmul", "value", tensor1, tensor2, *old)
     if isinstance(value, Tensor):
         value = _number_of(value)
-    given = tensor1, tensor2
+    operands = tensor1, tensor2
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
     if input.dtype is dt.bool:
         raise NotImplementedError('"addcmul" not implemented for bool')
     if input.dtype.category < 2 and not isinstance(value, complex):
         value = int(value)  # of the result's type too, as in PyTorch
-    found = input + (tensor1 if value == 1 else tensor1 * value) * tensor2  # rounds as PyTorch's
-    needed = given[1].requires_grad, given[0].requires_grad
-    return _keeps_converted(found, given, (tensor1, tensor2), needed)
+    result = input + (tensor1 if value == 1 else tensor1 * value) * tensor2  # rounds as PyTorch's
+    needed = operands[1].requires_grad, operands[0].requires_grad
+    return _keeps_converted(result, operands, (tensor1, tensor2), needed)
 
 
-def _keeps_converted(found: Tensor, given: Any, used: Any, needed: Sequence[bool]) -> Tensor:
+def _keeps_converted(result: Tensor, operands: Any, used: Any, needed: Sequence[bool]) -> Tensor:
     """Have writes to operands refused that were converted, and so are not what was saved."""
-    if given[0] is used[0] and given[1] is used[1]:
-        return found
-    return keeps(found, *[t for t, u, n in zip(given, used, needed) if n and t is not u])
+    if operands[0] is used[0] and operands[1] is used[1]:
+        return result
+    return keeps(result, *[t for t, u, n in zip(operands, used, needed) if n and t is not u])
 
 
 @op(autocast={"cuda": "promote"})
@@ -499,7 +499,7 @@ def addcdiv(
 ) -> Tensor:
     """``input + value * tensor1 / tensor2``; the tensors broadcast.
 
-    RuntimeError where both of the quotient are integers; TypeError for operands beside the three.
+    RuntimeError if both of the quotient are integers; TypeError for operands beside the three.
     """
     if old:
         value, tensor1, tensor2 = _old_order("addcdiv", "value", tensor1, tensor2, *old)
@@ -510,11 +510,11 @@ def addcdiv(
         )
     if isinstance(value, Tensor):
         value = _number_of(value)
-    given = tensor1, tensor2
+    operands = tensor1, tensor2
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
-    found = input + (tensor1 if value == 1 else tensor1 * value) / tensor2  # rounds as PyTorch's
-    needed = given[1].requires_grad, given[0].requires_grad or given[1].requires_grad
-    return _keeps_converted(found, given, (tensor1, tensor2), needed)
+    result = input + (tensor1 if value == 1 else tensor1 * value) / tensor2  # rounds as PyTorch's
+    needed = operands[1].requires_grad, operands[0].requires_grad or operands[1].requires_grad
+    return _keeps_converted(result, operands, (tensor1, tensor2), needed)
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
@@ -736,7 +736,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
     Raises
     ------
     ValueError
-        Where ``min_val`` is above ``max_val``.
+        If ``min_val`` is above ``max_val``.
     RuntimeError, NotImplementedError
         For bool and complex, and for negative limits of uint8.
     """
@@ -1001,8 +1001,8 @@ def _over(old: Tensor, value: Tensor) -> Tensor:
     both = old.requires_grad and value.requires_grad
     if not (both and is_grad_enabled()) or old._wrapper is not None or value._wrapper is not None:
         return value
-    found: Tensor = record("CopyBackwards", value.detach(), (old, value), _over_vjp)
-    return found
+    recorded: Tensor = record("CopyBackwards", value.detach(), (old, value), _over_vjp)
+    return recorded
 
 
 def _over_vjp(node: Any, g: Tensor) -> tuple[Tensor, Tensor]:

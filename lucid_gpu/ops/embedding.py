@@ -51,11 +51,11 @@ def embedding(
     Raises
     ------
     IndexError
-        Where a number in ``input`` is not a row; on a GPU it is raised where the host next waits.
+        If a number in ``input`` is not a row; on a GPU it is raised where the host next waits.
     AssertionError
-        For a ``padding_idx`` that is no row.
+        For a ``padding_idx`` that is not a row.
     RuntimeError
-        For a weight that is no matrix, and for ``sparse`` with ``scale_grad_by_freq``.
+        For a weight that is not a matrix, and for ``sparse`` with ``scale_grad_by_freq``.
     """
     index = look_up("embedding", input, weight)
     if weight.ndim != 2:

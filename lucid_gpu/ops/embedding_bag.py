@@ -37,7 +37,7 @@ def embedding_bag(
     offsets : Tensor of integers, shape (bags,)
         Where each bag of a 1-D input begins, in order; the first is 0.
     max_norm, norm_type, scale_grad_by_freq, sparse
-        As for `lucid_gpu.nn.functional.embedding`.
+        See `lucid_gpu.nn.functional.embedding`.
     mode : {"mean", "sum", "max"}
     per_sample_weights : Tensor of input's shape, optional
         Factors of the rows, for sums.
@@ -176,8 +176,8 @@ def _largest(
     rows: Tensor, bag: Tensor, offsets: Tensor, counted: Tensor | None, bags: int
 ) -> Tensor:
     """The maximum of each bag: bags side by side, the shorter ones filled up with -inf."""
-    place = arange(len(bag), device=bag.device) - offsets.index_select(0, bag)
-    longest = int(place.max()) + 1 if len(bag) else 1
+    positions = arange(len(bag), device=bag.device) - offsets.index_select(0, bag)
+    longest = int(positions.max()) + 1 if len(bag) else 1
     filled = full(
         (max(bags, len(offsets)) * longest, rows.shape[1]),
         -math.inf,
@@ -186,6 +186,6 @@ def _largest(
     )
     if counted is not None:
         rows = rows.where(counted.unsqueeze(1), -math.inf)
-    filled = filled.index_copy(0, bag * longest + place, rows)
+    filled = filled.index_copy(0, bag * longest + positions, rows)
     largest = filled.reshape(-1, longest, rows.shape[1])[:bags].max(1).values
     return largest.where(largest > -math.inf, 0.0)

@@ -73,18 +73,18 @@ def _update_of(
 ) -> foreach.Update:
     """The traced rule, remembered."""
     key = (rule, where, *types, costs_of(where), names, *settings.items())
-    found = _traced.get(key)
-    if found is None:
+    update = _traced.get(key)
+    if update is None:
         if len(_traced) >= MAX_RULES:
             _traced.clear()
         inputs = foreach.stand_ins(types, where)
         numbers = foreach.number_stand_ins(len(names), types[0], where)
-        given = {name: _tensor(e) for name, e in zip(names, numbers, strict=True)}
+        scalars = {name: _tensor(e) for name, e in zip(names, numbers, strict=True)}
         with eager(False) if Eager.on else nullcontext():  # stand-ins have no bytes to compute with
-            made = rule(*[_tensor(e) for e in inputs], **given, **settings)
+            made = rule(*[_tensor(e) for e in inputs], **scalars, **settings)
             results = [v.to(d)._expr for v, d in zip(made, types[:written], strict=True)]
-        found = _traced[key] = foreach.traced(inputs, results, numbers)
-    return found
+        update = _traced[key] = foreach.traced(inputs, results, numbers)
+    return update
 
 
 def _run(

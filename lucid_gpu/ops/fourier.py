@@ -168,9 +168,9 @@ def _sizes_and_dims(
     """Dimensions counted from the end, and how many points each is to have, if told."""
     rank = input.ndim
     sizes = (s,) if isinstance(s, int) else s
-    given = (dim,) if isinstance(dim, int) else dim
-    if given is not None:
-        dims = tuple([dim_from_end(d, rank) for d in given])
+    axes = (dim,) if isinstance(dim, int) else dim
+    if axes is not None:
+        dims = tuple([dim_from_end(d, rank) for d in axes])
         if len(set(dims)) < len(dims):
             raise RuntimeError("FFT dims must be unique")
         if sizes is not None and len(sizes) != len(dims):
@@ -229,8 +229,8 @@ def _halved(name: str, conjugate: bool, fixed: tuple[int, ...] | None) -> Callab
         x = _fitted(x, dims, sizes)
         half = half_spectrum(x, dims[-1])
         half = half.conj_physical() if conjugate else half
-        found = transformed(half, dims[:-1], conjugate)
-        return scaled(found, norm, _count(x, dims), conjugate)
+        spectrum = transformed(half, dims[:-1], conjugate)
+        return scaled(spectrum, norm, _count(x, dims), conjugate)
 
     return _named(transform, name)
 
@@ -250,8 +250,8 @@ def _restored(name: str, conjugate: bool, fixed: tuple[int, ...] | None) -> Call
         n = _points(2 * (x.shape[dims[-1]] - 1) if last is None else last)
         x = _fitted(x, dims, (*sizes[:-1], n // 2 + 1))
         x = transformed(x, dims[:-1], not conjugate)
-        found = from_half(x.conj_physical() if conjugate else x, dims[-1], n)
-        return scaled(found, norm, n * _count(x, dims[:-1]), not conjugate)
+        signal = from_half(x.conj_physical() if conjugate else x, dims[-1], n)
+        return scaled(signal, norm, n * _count(x, dims[:-1]), not conjugate)
 
     return _named(transform, name)
 
@@ -337,8 +337,8 @@ def fftfreq(
     negative = arange(-(n // 2), 0, dtype=positive.dtype, device=device)
     from lucid_gpu.ops.shape import cat
 
-    found = cat([positive, negative]) * (1 / (n * d)) if n else positive
-    return found._mark(requires_grad)
+    frequencies = cat([positive, negative]) * (1 / (n * d)) if n else positive
+    return frequencies._mark(requires_grad)
 
 
 @op
@@ -346,8 +346,8 @@ def rfftfreq(
     n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """The frequencies of `rfft` of ``n`` points ``d`` apart."""
-    found = arange(n // 2 + 1, dtype=dtype or dt.get_default_dtype(), device=device)
-    return (found * (1 / (n * d)) if n else found)._mark(requires_grad)
+    frequencies = arange(n // 2 + 1, dtype=dtype or dt.get_default_dtype(), device=device)
+    return (frequencies * (1 / (n * d)) if n else frequencies)._mark(requires_grad)
 
 
 @op

@@ -28,10 +28,10 @@ _MAX = """The largest number of each of a given count of windows of {what}, at r
     Parameters
     ----------
     input : Tensor, shape (n, c, {size}) or (c, {size})
-    kernel_size : int or one an axis
-    output_size : int or one an axis
+    kernel_size : int or tuple of int
+    output_size : int or tuple of int
         How many windows.
-    output_ratio : float or one an axis
+    output_ratio : float or tuple of float
         The same as a share of the input's size, instead.
     return_indices : bool
         Also return where in its plane, counted row by row, each maximum is.

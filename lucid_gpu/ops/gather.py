@@ -62,8 +62,8 @@ def _gather(input: Tensor, dim: int, index: Tensor, **checks: Any) -> Tensor:
     if index.dtype.category != 1:
         raise RuntimeError("gather(): Expected dtype int32/int64 for index")
     if input.ndim + index.ndim < 2:  # the other one may be a vector
-        found = gathered("GatherBackward0", input.reshape(-1), dim, index.reshape(-1), **checks)
-        return found.reshape(index.shape)
+        elements = gathered("GatherBackward0", input.reshape(-1), dim, index.reshape(-1), **checks)
+        return elements.reshape(index.shape)
     if index.ndim != input.ndim:
         raise RuntimeError(
             "Index tensor must have the same number of dimensions as input tensor: got "
@@ -117,11 +117,11 @@ def _gathered_batched(
 ) -> Any:
     if not x.ndim:
         return NotImplemented
-    place = normalise_dim(dim, x.ndim) + 1
-    return level.wrap(f(name, level.full(x), place, level.full(index), *args, **named))
+    axis = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(name, level.full(x), axis, level.full(index), *args, **named))
 
 
-def _found_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) -> Any:
+def _values_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) -> Any:
     """The elements at one position along a dimension, and the positions."""
     values = gathered(name, input, dim, where, keepdim)
     return ValuesAndIndices(values, where if keepdim else where.squeeze(dim))
@@ -132,7 +132,7 @@ def _found_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather`, where other dimensions broadcast; without ``dim``, of the flattened tensor.
 
-    RuntimeError where ranks differ, and for indices of another type than int64; IndexError for a
+    RuntimeError if ranks differ, and for indices of another type than int64; IndexError for a
     ``dim`` that there is not, and a position out
     of bounds.
     """
@@ -215,4 +215,4 @@ def keys_of_slices(index: Any, dim: int, shape: tuple[int, ...]) -> Any:
 
 METHODS = (gather, take_along_dim, index_select)
 attach(Tensor, *[guarded(op, method=True) for op in METHODS])  # axis= too
-attach(Tensor, _found_at=_found_at)
+attach(Tensor, _values_at=_values_at)

@@ -101,8 +101,8 @@ class Generator:
             offset = self._draws
             self._draws = (offset + 1) & ((1 << 64) - 1)
             seed = self._seed
-        found = capturing.recording()
-        return (seed, offset) if found is None else found.draw(self, seed, offset)
+        capture = capturing.recording()
+        return (seed, offset) if capture is None else capture.draw(self, seed, offset)
 
     def go_back(self, draws: int) -> None:
         """Go to where so many draws had been made."""
@@ -131,9 +131,9 @@ class Generator:
 
 
 def _refuse_capture(what: str) -> None:
-    found = capturing.capturing()
-    if found is not None:
-        found.refuse(what, "a generator's state changes on the host")
+    capture = capturing.capturing()
+    if capture is not None:
+        capture.refuse(what, "a generator's state changes on the host")
 
 
 # One for all devices: a script draws the same numbers wherever its tensors are.

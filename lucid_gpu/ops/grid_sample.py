@@ -64,7 +64,7 @@ def grid_sample(
     Raises
     ------
     ValueError
-        For modes that are none of these.
+        For other modes.
     RuntimeError
         For shapes and dtypes that do not fit together, and empty images.
     """
@@ -129,16 +129,16 @@ def _neighbours(
     at = (at + 1) / 2 * (size - 1) if aligned else ((at + 1) * size - 1) / 2
     if mode == "bicubic":
         first = at.detach().floor()
-        found = []
+        neighbors = []
         for offset in (-1, 0, 1, 2):
-            place = _inside(first + offset, size, padding, aligned)
+            position = _inside(first + offset, size, padding, aligned)
             weight = _cubic((at - first - offset).abs(), offset in (0, 1))
-            found.append(_within(place, weight, size))
-        return found
+            neighbors.append(_within(position, weight, size))
+        return neighbors
     at = _inside(at, size, padding, aligned)
     if mode == "nearest":
-        place = at.round()  # whose gradient is zeros
-        return [_within(place, 1 + (place - place.detach()), size)]
+        position = at.round()  # whose gradient is zeros
+        return [_within(position, 1 + (position - position.detach()), size)]
     first = at.detach().floor()
     t = at - first
     return [_within(first, 1 - t, size), _within(first + 1, t, size)]
@@ -159,10 +159,10 @@ def _inside(at: Tensor, size: int, padding: str, aligned: bool) -> Tensor:
     return hardtanh(at, 0.0, size - 1.0)
 
 
-def _within(place: Tensor, weight: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def _within(position: Tensor, weight: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """A number that exists, and a weight of zero where it did not."""
-    there = (place >= 0).logical_and(place <= size - 1)
-    number = apply(TABLE["where"], there, place.detach(), 0.0).long()
+    there = (position >= 0).logical_and(position <= size - 1)
+    number = apply(TABLE["where"], there, position.detach(), 0.0).long()
     return number, apply(TABLE["where"], there, weight, 0.0)
 
 
@@ -207,8 +207,8 @@ def _corners(axes: Sequence[Any], sizes: Sequence[int], first: Any) -> Iterator[
     """Row-major numbers of the pixels that are read, and their weights; ``first`` comes before."""
     for corner in itertools.product(*axes):
         number, weight = first, None
-        for (place, share), size in zip(corner, sizes, strict=True):
-            number = number * size + place
+        for (index, share), size in zip(corner, sizes, strict=True):
+            number = number * size + index
             weight = share if weight is None else weight * share
         yield number, weight
 
@@ -224,7 +224,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     size : sequence of int
         ``(n, c, h, w)`` or ``(n, c, d, h, w)`` of what `grid_sample` is to give.
     align_corners : bool, optional
-        As for `grid_sample`.
+        See `grid_sample`.
 
     Returns
     -------
@@ -233,7 +233,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     Raises
     ------
     ValueError, NotImplementedError, RuntimeError
-        For maps of integers or of another shape, and for sizes that are none or of another count.
+        For maps of integers or of another shape, and for invalid sizes or another number of them.
     """
     require_tensor("affine_grid", "theta", 1, theta)
     if not theta.is_floating_point():

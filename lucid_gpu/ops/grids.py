@@ -39,18 +39,18 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     RuntimeError
         For no tensors, matrices, two types, and another ``indexing``.
     """
-    given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
-    if not given:
+    vectors = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    if not vectors:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
-    for t in given:
+    for t in vectors:
         if t.ndim > 1:
             raise RuntimeError(
                 "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
                 f"a tensor of shape {list(t.shape)}"
             )
-        if t.dtype is not given[0].dtype:
+        if t.dtype is not vectors[0].dtype:
             raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
-    require_one_device("meshgrid", *given)
+    require_one_device("meshgrid", *vectors)
     if indexing not in (None, "ij", "xy"):
         raise RuntimeError(
             'torch.meshgrid: indexing must be one of "xy" or "ij", but received: ' + f"{indexing}"
@@ -60,15 +60,15 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
             "torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
             'argument; write indexing="ij".'
         )
-    if indexing == "xy" and len(given) > 1:
-        first, second, *rest = given
+    if indexing == "xy" and len(vectors) > 1:
+        first, second, *rest = vectors
         second, first, *rest = meshgrid(second, first, *rest, indexing="ij")
         return (first, second, *rest)
-    sizes = tuple([t.numel() for t in given])
-    rank = len(given)
+    sizes = tuple([t.numel() for t in vectors])
+    rank = len(vectors)
     return tuple(
         [t.reshape([-1 if d == i else 1 for d in range(rank)]).expand(sizes)
-         for i, t in enumerate(given)]
+         for i, t in enumerate(vectors)]
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All tuples of one element of each vector, as the rows of a matrix.
 
-    RuntimeError for what is no vector.
+    RuntimeError for anything but a vector.
     """
     for t in tensors:
         if t.ndim != 1:
@@ -90,7 +90,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of ``r`` elements of a vector, as the rows of a matrix.
 
-    RuntimeError for what is no vector, and a negative ``r``.
+    RuntimeError for anything but a vector, and a negative ``r``.
     """
     if input.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.shape)}")
@@ -113,8 +113,8 @@ def _triangle(row: Any, col: Any, offset: int, d: Any, where: Any, below: bool) 
         which, n = ("row", row) if row < 0 else ("col", col)
         raise RuntimeError(f"{which} must be non-negative, got{n}")
     rows, columns = np.arange(row)[:, None], np.arange(col)
-    found = np.nonzero(columns - rows <= offset if below else columns - rows >= offset)
-    return _positions(np.stack(found), dt.int64 if d is None else as_dtype(d), resolve(where))
+    coordinates = np.nonzero(columns - rows <= offset if below else columns - rows >= offset)
+    return _positions(np.stack(coordinates), dt.int64 if d is None else as_dtype(d), resolve(where))
 
 
 @op
@@ -165,7 +165,7 @@ def triu_indices(
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Positions in a flattened tensor as positions along its dimensions, ``shape``.
 
-    TypeError for positions that are no integers; ValueError for a negative extent.
+    TypeError for positions that are not integers; ValueError for a negative extent.
 
     One tensor for each, of the shape of ``indices``.
     """
@@ -180,10 +180,10 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
             raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(n)}")
     if any(n < 0 for n in extents):
         raise ValueError(f"'shape' cannot have negative values, but got {extents}")
-    found, indices = [], indices.long()
+    coordinates, indices = [], indices.long()
     for i, n in enumerate(extents):
-        found.append(indices // math.prod(extents[i + 1 :]) % n)
-    return tuple(found)
+        coordinates.append(indices // math.prod(extents[i + 1 :]) % n)
+    return tuple(coordinates)
 
 
 FUNCTIONS = (meshgrid, cartesian_prod, combinations, tril_indices, triu_indices, unravel_index)

@@ -121,7 +121,7 @@ def instance_norm(
     Raises
     ------
     ValueError
-        For a single element a channel.
+        For a single element per channel.
     RuntimeError
         Without running figures where they are to normalise.
     """

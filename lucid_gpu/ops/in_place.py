@@ -265,9 +265,9 @@ def move_retained(tensor: Tensor, node: Node, output: int) -> None:
     if keep is None:
         return
     region.unobserve(node)
-    now, place = tensor._edge()
+    now, index = tensor._edge()
     region.observe(now)
-    now.all_hooks().retain[place] = keep
+    now.all_hooks().retain[index] = keep
 
 
 def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
@@ -296,12 +296,12 @@ def _writable(self: Tensor, name: str) -> Any:
     expr = self._expr
     if expr.program.inference:
         refuse_inference()
-    found = None if capturing.recorder is None else capturing.recording()
-    if found is not None:
+    capture = None if capturing.recorder is None else capturing.recording()
+    if capture is not None:
         del expr
         keep_outside(self)
         if self._expr.program.is_load:
-            _own_outside(found, self)
+            _own_outside(capture, self)
         expr = self._expr
     if not expr.program.is_load or expr.leaves[0].borrowed:
         self._own_memory()
@@ -322,34 +322,34 @@ def _writable(self: Tensor, name: str) -> Any:
         _unmark_shared(self)
     storage.version += 1
     array = self._expr.leaves[0].array
-    found = None if capturing.recorder is None else capturing.capturing()
-    if found is not None:
-        found.before_write(array, name, self)
+    capture = None if capturing.recorder is None else capturing.capturing()
+    if capture is not None:
+        capture.before_write(array, name, self)
     return array
 
 
-def _own_outside(found: Any, tensor: Tensor) -> None:
+def _own_outside(capture: Any, tensor: Tensor) -> None:
     """Give a tensor from before a capture memory of its own, if it has borrowed some.
 
     Once it has taken another value in the capture, that is the capture's business.
     """
-    took = id(tensor) in found.taken
-    if tensor._expr.leaves[0].borrowed and not took and not found.knows(tensor):
-        found.pause()
+    took = id(tensor) in capture.taken
+    if tensor._expr.leaves[0].borrowed and not took and not capture.knows(tensor):
+        capture.pause()
         try:
             tensor._own_memory()
         finally:
-            found.go_on()
+            capture.go_on()
 
 
 def _noted(tensor: Tensor) -> tuple[Expr, Any]:
     """A tensor's value, which a capture is to put back, before the tensor takes another one."""
-    found = capturing.capturing()
-    if found is not None:
+    capture = capturing.capturing()
+    if capture is not None:
         keep_outside(tensor)
-        if tensor._expr.program.is_load and tensor._wrapper is None and not found.off:
-            _own_outside(found, tensor)
-            found.before_taking(tensor)
+        if tensor._expr.program.is_load and tensor._wrapper is None and not capture.off:
+            _own_outside(capture, tensor)
+            capture.before_taking(tensor)
     return tensor._expr, tensor._expr.program
 
 
@@ -444,11 +444,11 @@ def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = No
         read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 1 + OF_A_NAME]
         if read:
             kept = duplicate(array)
-            found = capturing.capturing()
+            capture = capturing.capturing()
             for leaf in read:
                 leaf.array = kept
-                if found is not None:
-                    found.leaf_made(leaf)
+                if capture is not None:
+                    capture.leaf_made(leaf)
 
 
 def _move_to_fresh_leaf(

@@ -92,8 +92,8 @@ def _index_add_batched(
 ) -> Any:
     if level.holds(index) or not x.ndim:
         return NotImplemented
-    place = normalise_dim(dim, x.ndim) + 1
-    return level.wrap(f(level.full(x), place, index, level.full(source), **options))
+    axis = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(level.full(x), axis, index, level.full(source), **options))
 
 
 @op
@@ -224,11 +224,11 @@ def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, 
             "source tensor shape must match self tensor shape, excluding the specified dimension. "
             f"Got self.shape = {own} source.shape = {theirs}"
         )
-    given = theirs[dim] if theirs else 1
-    if index.numel() != given:
+    count = theirs[dim] if theirs else 1
+    if index.numel() != count:
         raise RuntimeError(
             f"{name}(): Number of indices ({index.numel()}) should be equal to source.size(dim): "
-            f"({given}), for dim: {dim}"
+            f"({count}), for dim: {dim}"
         )
     size = own[dim] if own else 1
     bounds.check(index.array, size, dim, input.device, 0, wait=wait)
@@ -250,21 +250,21 @@ def _by_elements(
             "src.to(x.dtype)"
         )
     shape, sizes = tuple(input.shape) or (1,), tuple(index.shape) or (1,)
-    given = tuple(src.shape) or (1,)
-    if index.numel() and (len(sizes) != len(shape) or len(given) != len(shape)):
+    src_shape = tuple(src.shape) or (1,)
+    if index.numel() and (len(sizes) != len(shape) or len(src_shape) != len(shape)):
         raise RuntimeError(
             "Index tensor must have the same number of dimensions as self tensor and src: got "
-            f"{len(sizes)}, {len(shape)} and {len(given)}"
+            f"{len(sizes)}, {len(shape)} and {len(src_shape)}"
         )
     if index.numel():
         larger = any(n > m for d, (n, m) in enumerate(zip(sizes, shape)) if d != dim)
-        if larger or any(n > m for n, m in zip(sizes, given)):
+        if larger or any(n > m for n, m in zip(sizes, src_shape)):
             raise RuntimeError(
                 f"Expected index {list(sizes)} to be no larger than self {list(shape)} apart from "
-                f"dimension {dim} and to be no larger size than src {list(given)}"
+                f"dimension {dim} and to be no larger size than src {list(src_shape)}"
             )
-        if given != sizes:
-            src = src.reshape(given)[tuple([slice(0, n) for n in sizes])]
+        if src_shape != sizes:
+            src = src.reshape(src_shape)[tuple([slice(0, n) for n in sizes])]
     where = index.array.reshape(sizes)
     slices = keys_of_slices(where, dim, shape)
     checked = where if slices is None else slices

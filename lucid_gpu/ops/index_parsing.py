@@ -29,7 +29,7 @@ def parse(
     Raises
     ------
     IndexError
-        For positions outside the tensor, too many indices, or what is no index.
+        For positions outside the tensor, too many indices, or anything but an index.
     ValueError
         For slices with a negative step, which no view of a tensor has.
     """
@@ -46,9 +46,9 @@ def parse(
             )
         raise IndexError(f"too many indices for tensor of dimension {rank}")
     dim, backwards = 0, {}
-    for place, part in enumerate(parts):
+    for position, part in enumerate(parts):
         if part is Ellipsis:
-            dim = rank - sum(consumes(p) for p in parts[place + 1 :])
+            dim = rank - sum(consumes(p) for p in parts[position + 1 :])
             continue
         if type(part) is int:
             extent = input.shape[dim]
@@ -59,7 +59,7 @@ def parse(
         elif hasattr(part, "dtype"):
             _check_array(input, part, dim, wait, low)
         elif type(part) is slice and part.step is not None and part.step < 0:
-            backwards[dim] = place
+            backwards[dim] = position
         dim += consumes(part)
     if backwards:
         raise Backwards(parts, backwards)
@@ -77,12 +77,12 @@ class Backwards(ValueError):
 
     def turned(self, input: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
         """The tensor with these dimensions flipped, and the index forwards."""
-        for dim, place in self.places.items():
+        for dim, position in self.places.items():
             n = input.shape[dim]
-            span = range(n)[self.parts[place]][::-1]
+            span = range(n)[self.parts[position]][::-1]
             start = n - 1 - span[-1] if span else 0
             stop = n - span[0] if span else 0
-            self.parts[place] = slice(start, stop, abs(span.step))
+            self.parts[position] = slice(start, stop, abs(span.step))
         where = input.device
         parts = [from_array(p, None, where) if hasattr(p, "dtype") else p for p in self.parts]
         return input.flip(tuple(self.places)), tuple(parts)
@@ -236,13 +236,13 @@ def masks_as_positions(index: Any) -> Any:
     parts = parts_of(index)
     if not any(getattr(p, "dtype", None) == np.bool_ and p.ndim for p in parts):
         return index
-    found: list[Any] = []
+    converted: list[Any] = []
     for p in parts:
         if getattr(p, "dtype", None) == np.bool_ and p.ndim:
-            found += p.nonzero()
+            converted += p.nonzero()
         else:
-            found.append(p)
-    return tuple(found) if may_repeat(index) else Distinct(found)
+            converted.append(p)
+    return tuple(converted) if may_repeat(index) else Distinct(converted)
 
 
 class Distinct(tuple[Any, ...]):

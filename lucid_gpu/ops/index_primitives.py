@@ -159,13 +159,13 @@ def zeros_with_values(values: Tensor, index: Any, shape: tuple[int, ...]) -> Ten
             number = None  # CuPy would copy it from the host
         _assign(array, index, values.array if number is None else number)
     result: Tensor = record(
-        "PlaceBackward0", array, (values,), _place_vjp, dtype=values.dtype, index=index
+        "PlaceBackward0", array, (values,), _zeros_with_values_vjp, dtype=values.dtype, index=index
     )
     return result
 
 
 @batching(zeros_with_values)
-def _place_batched(level: Batch, f: Any, values: Tensor, index: Any, shape: Any) -> Any:
+def _zeros_with_values_batched(level: Batch, f: Any, values: Tensor, index: Any, shape: Any) -> Any:
     if not together(parts_of(index)):
         return NotImplemented
     return level.wrap(f(level.value(values), (slice(None), *parts_of(index)), (level.size, *shape)))
@@ -200,12 +200,12 @@ def _place_each_vjp(node: Any, g: Tensor) -> Any:
 
 
 @op
-def _place_vjp(node: Any, g: Tensor) -> Any:
+def _zeros_with_values_vjp(node: Any, g: Tensor) -> Any:
     return (_copied_part(g, node.index),)
 
 
-@jvp(_place_vjp)
-def _place_jvp(call: Call) -> Any:
+@jvp(_zeros_with_values_vjp)
+def _zeros_with_values_jvp(call: Call) -> Any:
     where = tuple(call.results[0].shape)
     return [zeros_with_values(call.tangent(), call.attributes["index"], where)]
 

@@ -138,14 +138,14 @@ def _picked_by_batched(level: Batch, f: Any, kind: str, x: Tensor, parts: Any) -
     indices = tuple([level.aligned(p, rank) for p in run])
     p = len(lead)
     if not level.holds(x):
-        found = f(kind, x, (*lead, *indices, *rest))
-        return level.wrap(movedim(found, p, 0))
+        elements = f(kind, x, (*lead, *indices, *rest))
+        return level.wrap(movedim(elements, p, 0))
     examples = arange(level.size, device=x.device).reshape((-1, *[1] * rank))
-    found = f(kind, level.value(x), (examples, *lead, *indices, *rest))
+    elements = f(kind, level.value(x), (examples, *lead, *indices, *rest))
     if p:  # element-wise parts that stand apart come first
         inner = range(1, 1 + rank)
-        found = movedim(found, tuple(inner), tuple([d + p for d in inner]))
-    return level.wrap(found)
+        elements = movedim(elements, tuple(inner), tuple([d + p for d in inner]))
+    return level.wrap(elements)
 
 
 def dynamic_shape(what: str) -> RuntimeError:
@@ -299,17 +299,17 @@ def index_put(
     if isinstance(values, Tensor):
         words = "Index put requires the source and destination dtypes match"
         require_one_dtype(words, input, values)
-    given = tuple(slice(None) if i is None else i for i in indices)
-    parsed, _ = parse(input, given, wait=True)
+    index = tuple(slice(None) if i is None else i for i in indices)
+    parsed, _ = parse(input, index, wait=True)
     value = as_value(input, values)
     value = _fitting(input, parsed, value)
     if not accumulate:
         result: Tensor = with_values(input, parsed, value)
-        watch(result, *tensors_of(given))
+        watch(result, *tensors_of(index))
         return result
     spread = spread_to(value, selected_shape(input, parsed))
     added = zeros_with_values(spread, parsed, tuple(input.shape))
-    watch(added, *tensors_of(given))
+    watch(added, *tensors_of(index))
     return input + added
 
 
@@ -321,7 +321,7 @@ def index_put_(
 ) -> Tensor:
     """`index_put`, in place.
 
-    RuntimeError where several elements are one, as after `expand`, and the write is recorded.
+    RuntimeError if several elements are one, as after `expand`, and the write is recorded.
     """
     if self._base is None or self._wrapper is not None or not refers_to_itself(self.array):
         return _write_at(self, indices, values, accumulate)

@@ -118,15 +118,15 @@ def _sizes(
         return [int(n) for n in sizes], [None] * len(own)
     if scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
-    given = list(scale_factor) if isinstance(scale_factor, Sequence) else [scale_factor] * len(own)
-    if len(given) != len(own):
+    scales = list(scale_factor) if isinstance(scale_factor, Sequence) else [scale_factor] * len(own)
+    if len(scales) != len(own):
         raise ValueError(
             "Input and scale_factor must have the same number of spatial dimensions, but got input "
             f"with spatial dimensions of {own} and scale_factor of shape {scale_factor}. Please "
             "provide input tensor in (N, C, d1, d2, ...,dK) format and scale_factor in "
             "(s1, s2, ...,sK) format."
         )
-    factors = [float(f) for f in given]
+    factors = [float(f) for f in scales]
     sizes = [math.floor(n * f) for n, f in zip(own, factors, strict=True)]
     return sizes, [None] * len(own) if recompute else list(factors)
 
@@ -158,10 +158,10 @@ def _resized(
         Axis(_MODES[mode], n, out, factor, aligned, antialias, wide)
         for n, out, factor in zip(own, sizes, factors, strict=True)
     ]
-    for place, axis in enumerate(axes):
+    for index, axis in enumerate(axes):
         matrix = area(axis.size, axis.out) if mode == "area" else band(axis)
         if not matrix.is_identity():
-            result = along(result, place - len(axes), matrix)
+            result = along(result, index - len(axes), matrix)
     return (result.clone() if result is input else result).to(input.dtype)
 
 

@@ -55,7 +55,7 @@ def layer_norm(
     RuntimeError
         For shapes that do not fit together.
     TypeError, NotImplementedError
-        For a ``normalized_shape`` that is no sequence, and for integers.
+        For a ``normalized_shape`` that is not a sequence, and for integers.
     """
     shape = _checked("layer_norm", input, normalized_shape, weight, bias)
     return _normalised(input, shape, weight, bias, eps, False)
@@ -108,7 +108,7 @@ def rms_norm(
     RuntimeError
         For shapes that do not fit together.
     TypeError, NotImplementedError
-        For a ``normalized_shape`` that is no sequence, and for integers.
+        For a ``normalized_shape`` that is not a sequence, and for integers.
     """
     shape = _checked("rms_norm", input, normalized_shape, weight, None)
     if eps is None:
@@ -208,27 +208,25 @@ def _by_rows(
     def vjp(node: Any, g: Tensor) -> list[Tensor | None]:
         x, w, mean, rstd = node.saved_tensors
         wishes = list(node.needs_input_grad)
-        wanted = Wanted(
-            wishes.pop(0), w is not None and wishes.pop(0), bias_given and wishes.pop(0)
-        )
+        wanted = Wanted(wishes.pop(0), w is not None and wishes.pop(0), has_bias and wishes.pop(0))
         if is_grad_enabled() or open_levels:
-            found = _recorded_gradients(x, g, w, shape, eps, rms, wanted)
+            gradients = _recorded_gradients(x, g, w, shape, eps, rms, wanted)
         else:
             known = Statistics(None if mean is None else mean.array, rstd.array)
             rows, cotangents = _rows(x.array, columns), _rows(g.array, columns)
-            given: tuple[Any, ...] = (rows, cotangents, _flat(w), known, wanted)
+            arguments: tuple[Any, ...] = (rows, cotangents, _flat(w), known, wanted)
             if node.earlier is not None:
-                given = (*given, _rows(node.earlier.array, columns))
+                arguments = (*arguments, _rows(node.earlier.array, columns))
                 node.earlier = None
-            arrays = run_quietly(kernels.gradients, *given)
+            arrays = run_quietly(kernels.gradients, *arguments)
             sizes = x.shape, shape, shape
-            found = [
+            gradients = [
                 None if a is None else from_array(_shaped(a, size), x.dtype, x.device)
                 for a, size in zip(arrays, sizes, strict=True)
             ]
-        return [t for t, given in zip(found, (True, w is not None, bias_given)) if given]
+        return [t for t, present in zip(gradients, (True, w is not None, has_bias)) if present]
 
-    bias_given = bias is not None
+    has_bias = bias is not None
     saved = (input, weight, *statistics)
     look_around = adding if input.requires_grad and kernels.adds_earlier(input.device) else None
     y = _shaped(y, input.shape)

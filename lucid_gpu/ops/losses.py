@@ -108,7 +108,7 @@ def mse_loss(
     input, target : Tensor, of one shape
         A warning tells where they only broadcast to one.
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
     weight : Tensor, of input's shape, optional
         Factors of the elements; a mean is divided by their sum.
@@ -137,7 +137,7 @@ def l1_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """Mean absolute error: ``abs(input - target)``, reduced; all else as of `mse_loss`."""
+    """Mean absolute error: ``abs(input - target)``, reduced; all else as in `mse_loss`."""
     reduction = reduction_of(size_average, reduce, reduction)
     _same_size("l1_loss", input, target)
     return _weighted((input - target).abs(), input, weight, reduction)
@@ -160,7 +160,7 @@ def smooth_l1_loss(
     ----------
     input, target : Tensor, of one shape
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
     beta : float
         0 for `l1_loss`; RuntimeError for less.
@@ -232,7 +232,7 @@ def kl_div(
     target : Tensor, broadcast with input
         Probabilities, or with ``log_target`` their logarithms.
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"batchmean", "mean", "sum", "none"}
         ``"batchmean"`` divides the sum by the size of the first dimension, which is the divergence.
     log_target : bool
@@ -297,10 +297,10 @@ def gaussian_nll_loss(
     """
     require_tensors("gaussian_nll_loss", input=input, target=target)
     shape = tuple(input.shape)
-    given: Tensor = var if isinstance(var, Tensor) else input.new_ones(shape) * float(var)
-    if bool((given < 0).any()):
+    variances: Tensor = var if isinstance(var, Tensor) else input.new_ones(shape) * float(var)
+    if bool((variances < 0).any()):
         raise ValueError("var has negative entry/entries")
-    var = _per_element(given, shape)
+    var = _per_element(variances, shape)
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not valid")
     v = apply(TABLE["where"], var < eps, var - var.detach() + eps, var)
@@ -345,7 +345,7 @@ def poisson_nll_loss(
         Add Stirling's approximation of ``log(target!)`` for targets above 1.
     eps : float
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
     """
     require_tensors("poisson_nll_loss", input=input, target=target)
@@ -380,7 +380,7 @@ def binary_cross_entropy(
     weight : Tensor, optional
         Of each element; broadcasts.
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises
@@ -458,7 +458,7 @@ def binary_cross_entropy_with_logits(
     weight : Tensor, optional
         Of each element; broadcasts.
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
     pos_weight : Tensor, optional
         Weight of the positive part; broadcasts.

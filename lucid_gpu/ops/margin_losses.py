@@ -79,7 +79,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     RuntimeError
         For integers.
     IndexError
-        Where there is no such dimension.
+        If there is no such dimension.
     """
     common = dt.promote_types(x1.dtype, x2.dtype)
     if common.category < 2:
@@ -120,7 +120,7 @@ def hinge_embedding_loss(
         Of shapes that broadcast; targets are 1 and -1.
     margin : float
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
     """
     require_tensors("hinge_embedding_loss", input=input, target=target)
@@ -148,7 +148,7 @@ def margin_ranking_loss(
         Of shapes that broadcast and are of one rank, else RuntimeError; targets are 1 and -1.
     margin : float
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
     """
     require_tensors("margin_ranking_loss", input1=input1, input2=input2, target=target)
@@ -179,7 +179,7 @@ def cosine_embedding_loss(
     target : Tensor, shape (n,) or ()
     margin : float
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises
@@ -231,7 +231,7 @@ def triplet_margin_loss(
         Take the negative's distance from the positive where that is smaller (Balntas et al.,
         "Learning shallow convolutional feature descriptors with triplet losses", 2016).
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises
@@ -269,7 +269,7 @@ def triplet_margin_with_distance_loss(
     distance_function : callable, optional
         Of two tensors; `pairwise_distance` by default.
     margin, swap, reduction
-        As of `triplet_margin_loss`.
+        See `triplet_margin_loss`.
     """
     distance = pairwise_distance if distance_function is None else distance_function
     return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
@@ -317,7 +317,7 @@ def soft_margin_loss(
     input, target : Tensor
         Of shapes that broadcast; targets are 1 and -1.
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises
@@ -351,7 +351,7 @@ def multilabel_soft_margin_loss(
     input, target : Tensor, shape (*, c)
     weight : Tensor, shape (c,), optional
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
     """
     require_tensors("multilabel_soft_margin_loss", input=input, target=target)
@@ -399,7 +399,7 @@ def multi_margin_loss(
     weight : Tensor, shape (c,), optional
         Of each target's class.
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises
@@ -467,7 +467,7 @@ def multilabel_margin_loss(
     target : Tensor of int64, of input's shape
         Class numbers; they end at the first -1.
     size_average, reduce : bool, optional
-        Older words for ``reduction``.
+        Deprecated; use ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises

@@ -49,7 +49,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     RuntimeError
         For 0-d operands, unequal inner extents, dtypes or devices.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     if out is not None:
         return put_into(matmul(input, other), out, "matmul")
@@ -183,17 +183,17 @@ def _product_gradients(node: Any, g: Tensor, a: Tensor | None, b: Tensor | None)
     cotangents = g.array
     where, d = g._expr.program.device, g._expr.program.dtype
     left, right = node.shapes
-    found: list[Any] = [None, None]
+    gradients: list[Any] = [None, None]
     if b is not None and node.needs_input_grad[0]:
         array = _multiply_matrices(where, cotangents, _conj(b).array.swapaxes(-1, -2), d)
-        found[0] = _summed(array, left, where, d)
+        gradients[0] = _summed(array, left, where, d)
     if a is not None and node.needs_input_grad[1]:
         rows = _conj(a).array
         if len(right) == 2 and len(left) > 2:  # a weight: the batch is part of the sum
             rows, cotangents = _rows(rows), _rows(cotangents)
         array = _multiply_matrices(where, rows.swapaxes(-1, -2), cotangents, d)
-        found[1] = _summed(array, right, where, d)
-    return found
+        gradients[1] = _summed(array, right, where, d)
+    return gradients
 
 
 def _summed(array: Any, shape: tuple[int, ...], where: device, d: dtype) -> Tensor:
@@ -270,7 +270,7 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
     """The same of arrays, where nobody asks for the gradients' gradients."""
     program = g._expr.program
     cotangents, where, d = _rows(g.array), program.device, program.dtype
-    found: list[Any] = [None, None]
+    gradients: list[Any] = [None, None]
     background = rows = None
     both = w is not None and all(node.needs_input_grad)
     if x is not None and node.needs_input_grad[1]:
@@ -282,13 +282,13 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
         array = multiply(where, cotangents, _conj(w).array, d)
         if len(program.shape) != 2:
             array = array.reshape(*program.shape[:-1], array.shape[1])
-        found[0] = from_array(array, d, where)
+        gradients[0] = from_array(array, d, where)
     if background is not None:
         state.task.background.append(background)
-        found[1] = _tensor(_of_background(background, d))
+        gradients[1] = _tensor(_of_background(background, d))
     elif rows is not None:
-        found[1] = from_array(_multiply(where, cotangents.T, rows, d), d, where)
-    return found
+        gradients[1] = from_array(_multiply(where, cotangents.T, rows, d), d, where)
+    return gradients
 
 
 class BackgroundCell(Cell):
@@ -376,7 +376,7 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Inner product of two vectors.
 
-    RuntimeError for what is no vectors of one length.
+    RuntimeError for anything but vectors of one length.
     """
     require_tensor("dot", "tensor", 2, tensor)
     if input.ndim != 1 or tensor.ndim != 1:
@@ -395,7 +395,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """All products of two vectors' elements.
 
-    RuntimeError for what is no vector.
+    RuntimeError for anything but a vector.
     """
     for name, vector in (("self", input), ("vec2", vec2)):
         if vector.ndim != 1:

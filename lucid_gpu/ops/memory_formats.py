@@ -10,12 +10,12 @@ from lucid_gpu.storage import memory_format
 from lucid_gpu.tensor import Tensor
 
 
-def require_format(op: str, given: Any) -> None:
-    """Refuse what is no memory format."""
-    if not isinstance(given, memory_format):
+def require_format(op: str, value: Any) -> None:
+    """Refuse anything but a memory format."""
+    if not isinstance(value, memory_format):
         raise TypeError(
             f"{op}(): argument 'memory_format' must be lucid_gpu.memory_format, not "
-            f"{type(given).__name__}"
+            f"{type(value).__name__}"
         )
 
 

@@ -52,8 +52,8 @@ def showing(storage: Storage) -> Iterator[Tensor]:
 
 
 def _members(mirror: Mirror) -> list[Tensor]:
-    found = mirror.others(None)
-    return [t for t in found if t._storage is not None and t._storage.mirror is mirror]
+    tensors = mirror.others(None)
+    return [t for t in tensors if t._storage is not None and t._storage.mirror is mirror]
 
 
 def _rows(bits: int, category: int) -> list[Any]:

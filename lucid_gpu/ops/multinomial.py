@@ -11,7 +11,7 @@ from lucid_gpu.devices import backend, philox
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.random import _finish
 from lucid_gpu.ops.random_numbers import (
-    _placed,
+    _on_device,
 )
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -56,7 +56,7 @@ def multinomial(
     draw = _draw(generator, input.device)
     pick = _with_replacement if replacement else _without_replacement
     shape = (*input.shape[:-1], num_samples)
-    result = _placed(pick(weights, num_samples, draw), shape, dt.int64, input.device)
+    result = _on_device(pick(weights, num_samples, draw), shape, dt.int64, input.device)
     return _finish(result, False, out, "multinomial")
 
 
@@ -97,11 +97,11 @@ def _with_replacement(weights: Any, count: int, draw: tuple[int, int]) -> Any:
     rows = len(weights)
     drawn = philox.uniform(*draw, rows * count, dt.float64).reshape(rows, count)
     sums = weights.cumsum(axis=1)
-    found = [
+    positions = [
         xp.searchsorted(row, u * row[-1], side="right") for row, u in zip(sums, drawn, strict=True)
     ]
     last = [row.nonzero()[0][-1] for row in weights]  # rounding must not lead past it
-    return xp.minimum(xp.array(found), xp.array(last)[:, None])
+    return xp.minimum(xp.array(positions), xp.array(last)[:, None])
 
 
 def _without_replacement(weights: Any, count: int, draw: tuple[int, int]) -> Any:

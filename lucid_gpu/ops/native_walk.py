@@ -71,16 +71,16 @@ def _kernel(cell: Cell, d: dtype, there: bool) -> _Traced | None:
         assert forward is not None
         count = n + cell.cotangents + 1 + len(forward.results) - n
     inputs = foreach.stand_ins([d] * count)
-    given = [_tensor(e) for e in inputs]
-    made = cell.after(given) if there else cell.before(given)
+    tensors = [_tensor(e) for e in inputs]
+    made = cell.after(tensors) if there else cell.before(tensors)
     distinct = list({id(t): t for t in made}.values())
     number = {id(t): i for i, t in enumerate(distinct)}
     plan, leaves = plan_for([t._expr for t in distinct])
     kernel = blocked.Executable(plan).native
     if kernel is None:
         return None
-    place = {e.leaves[0]: i for i, e in enumerate(inputs)}
-    reads = [place[leaves[load.leaf]] for load in plan.loads]
+    position_of = {e.leaves[0]: i for i, e in enumerate(inputs)}
+    reads = [position_of[leaves[load.leaf]] for load in plan.loads]
     return _Traced(kernel, reads, [number[id(t)] for t in made])
 
 
@@ -156,14 +156,14 @@ class NativeWalk(Walk):
         size, kind = (rows, _X) if self.recorded else (batch, _STAYS)
         made += [(self.empty(size, width), kind) for _ in range(count)]
         self.kept = [made[k] for k in traced.results[cell.states :]]
-        given = [
+        inputs = [
             *[(part, _X) for part in split(x, n)],
             *[(part, _STAYS) for part in split(r, n)],
             *[(memory, _BEFORE) for memory in self.states],
             *[(part, _STAYS) for part in split(self.xp.broadcast_to(bias, r.shape), n)],
         ]
         factors = [(self.states[0], _BEFORE), (weights.w.T, None), (r, _STAYS)]
-        self._go(traced, given, made, factors, True)
+        self._go(traced, inputs, made, factors, True)
         finals = [self.empty(batch, width) for _ in start]
         for memory, final in zip(self.states, finals, strict=True):
             for some, at in self.order.finals:
@@ -180,11 +180,11 @@ class NativeWalk(Walk):
         out = self.empty(self.shape[0], memory.shape[1])
         for run in self.order.runs:
             at, count = getattr(run, which), run.rows * run.steps
-            found = memory[at : at + count].reshape(run.steps, run.rows, -1)
+            states = memory[at : at + count].reshape(run.steps, run.rows, -1)
             first = run.row
             if self.reverse:
-                found, first = found[::-1], run.row - count + run.rows
-            out[first : first + count].reshape(found.shape)[...] = found
+                states, first = states[::-1], run.row - count + run.rows
+            out[first : first + count].reshape(states.shape)[...] = states
         return out
 
     def back(self, weights: Weights, cotangents: list[Any]) -> tuple[Any, Any, Any, list[Any]]:
@@ -197,7 +197,7 @@ class NativeWalk(Walk):
         for k, memory in enumerate(to_states):
             for some, at in self.order.finals:
                 memory[at] = cotangents[1 + k][some] if k < cell.states else 0
-        given: list[tuple[Any, int]] = [
+        inputs: list[tuple[Any, int]] = [
             *[(memory, _BEFORE) for memory in self.states],
             *[(memory, _AFTER) for memory in to_states],
             (cotangents[0], _X),
@@ -208,7 +208,7 @@ class NativeWalk(Walk):
         first = dict(zip(traced.results[::-1], results[::-1], strict=True))
         made = [first[k] for k in sorted(first)]
         factors = [(to_r, _X), (weights.w, None), (to_states[0], _BEFORE)]
-        self._go(traced, given, made, factors, False)
+        self._go(traced, inputs, made, factors, False)
         for k, (part, _) in zip(traced.results, results, strict=True):
             if part is not first[k][0]:  # a gate has the same gradient for x and for r
                 part[...] = first[k][0]
@@ -234,13 +234,13 @@ class NativeWalk(Walk):
     def _go(
         self,
         traced: _Traced,
-        given: list[tuple[Any, int]],
+        inputs: list[tuple[Any, int]],
         made: list[tuple[Any, int]],
         factors: list[tuple[Any, Any]],
         there: bool,
     ) -> None:
         """Walk with parts of the sequences on each thread."""
-        operands = [*[given[k] for k in traced.reads], *made]
+        operands = [*[inputs[k] for k in traced.reads], *made]
         batch, width = self.sizes[0], made[0][0].shape[1]
         moves = tuple([array.strides for array, _ in operands])
         runs = self.order.runs if there else self.order.runs[::-1]
@@ -261,7 +261,7 @@ class NativeWalk(Walk):
                     rows = min(high, run.rows) - low
                     if rows <= 0:
                         continue
-                    at, move = _places(run, low, self.reverse, there)
+                    at, move = _starts_and_steps(run, low, self.reverse, there)
                     *leaps, over_a, _, over_out = [move[kind] * s for _, s, kind in bases]
                     product = Product(rows, k, m, count, strides, (over_a, over_out))
                     step = recorded(traced.kernel, width, moves, tuple(leaps), product, there)
@@ -270,7 +270,9 @@ class NativeWalk(Walk):
         share(parts, work)
 
 
-def _places(run: Run, low: int, reverse: bool, there: bool) -> tuple[list[int], list[int]]:
+def _starts_and_steps(
+    run: Run, low: int, reverse: bool, there: bool
+) -> tuple[list[int], list[int]]:
     """The rows where each kind of operand begins, and by how many it moves."""
     at = [run.row, run.after, run.before, 0]
     move = [-run.rows if reverse else run.rows, run.rows, run.rows, 0]

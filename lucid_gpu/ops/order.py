@@ -23,7 +23,7 @@ from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 SPARSEST = 4  # counters for each element, beyond which sorting them is as good
-Found = Tensor | tuple[Tensor, ...]
+Tensors = Tensor | tuple[Tensor, ...]
 
 
 @op
@@ -62,13 +62,13 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     return _at(input, dim, order, k - 1, keepdim, "KthvalueBackward0")
 
 
-def _at(input: Tensor, dim: int, order: Any, place: Any, keepdim: bool, name: str) -> Any:
+def _at(input: Tensor, dim: int, order: Any, position: Any, keepdim: bool, name: str) -> Any:
     """The elements that ``order`` names at one place of a dimension: a number or an array."""
     xp = xp_of(input)
-    if isinstance(place, int):
-        place = xp.full(kept_shape(order.shape, (dim,)), place)
-    found = xp.take_along_axis(order, place, dim).astype("int64")
-    return input._found_at(dim, from_array(found, dt.int64, input.device), keepdim, name)
+    if isinstance(position, int):
+        position = xp.full(kept_shape(order.shape, (dim,)), position)
+    indices = xp.take_along_axis(order, position, dim).astype("int64")
+    return input._values_at(dim, from_array(indices, dt.int64, input.device), keepdim, name)
 
 
 @op
@@ -137,7 +137,7 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
-) -> Found:
+) -> Tensors:
     """The different elements, or with ``dim`` slices, in order; every NaN is one of its own.
 
     Parameters
@@ -162,8 +162,8 @@ def unique(
     RuntimeError
         For slices without elements.
     """
-    found = _distinct(input, True, return_inverse, return_counts, dim)
-    return _without_vjp("_unique2" if dim is None else "unique_dim", input, found)
+    distinct = _distinct(input, True, return_inverse, return_counts, dim)
+    return _without_vjp("_unique2" if dim is None else "unique_dim", input, distinct)
 
 
 @op
@@ -172,21 +172,21 @@ def unique_consecutive(
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
-) -> Found:
+) -> Tensors:
     """`unique`, but only neighbours are compared and the order is kept.
 
     RuntimeError for slices without elements.
     """
-    found = _distinct(input, False, return_inverse, return_counts, dim)
-    return _without_vjp("unique_consecutive", input, found)
+    distinct = _distinct(input, False, return_inverse, return_counts, dim)
+    return _without_vjp("unique_consecutive", input, distinct)
 
 
-def _without_vjp(name: str, input: Tensor, found: Found) -> Found:
+def _without_vjp(name: str, input: Tensor, distinct: Tensors) -> Tensors:
     """What `unique` found; a gradient that comes to the values is refused, not dropped."""
     wrapper = input._wrapper
     if not input.requires_grad and (wrapper is None or wrapper.level.batches):
-        return found
-    values, *others = found if isinstance(found, tuple) else (found,)
+        return distinct
+    values, *others = distinct if isinstance(distinct, tuple) else (distinct,)
     title = "".join([word.capitalize() for word in name.split("_")])
     values = record(
         f"{title}Backward0", values.array, (input,), _no_vjp, dtype=values.dtype, op=name
@@ -200,14 +200,16 @@ def _no_vjp(node: Any, g: Tensor) -> Any:
     )
 
 
-def _distinct(input: Tensor, in_order: bool, inverse: bool, counts: bool, dim: int | None) -> Found:
+def _distinct(
+    input: Tensor, in_order: bool, inverse: bool, counts: bool, dim: int | None
+) -> Tensors:
     _require_order("unique", input.dtype)
     xp = xp_of(input)
     array = input.detach().array
     whole = dim is None or not input.ndim
-    place = 0 if dim is None else normalise_dim(dim, input.ndim)
+    axis = 0 if dim is None else normalise_dim(dim, input.ndim)
     if not whole and not array.size:
-        if array.shape[place] or 0 in array.shape[:place] + array.shape[place + 1 :]:
+        if array.shape[axis] or 0 in array.shape[:axis] + array.shape[axis + 1 :]:
             raise RuntimeError(
                 "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
                 "applied"
@@ -215,7 +217,7 @@ def _distinct(input: Tensor, in_order: bool, inverse: bool, counts: bool, dim: i
         none = _whole(input, xp.empty(0, "int64"))
         nothing = input.detach().clone(), *[none.clone() for asked in (inverse, counts) if asked]
         return nothing[0] if len(nothing) == 1 else nothing
-    rows = array.reshape(-1) if whole else xp.moveaxis(array, place, 0)
+    rows = array.reshape(-1) if whole else xp.moveaxis(array, axis, 0)
     if in_order and whole and input.dtype.category == 1 and rows.size:
         low, high = int(rows.min()), int(rows.max())
         if high - low < SPARSEST * rows.size:
@@ -228,30 +230,30 @@ def _distinct(input: Tensor, in_order: bool, inverse: bool, counts: bool, dim: i
     (starts,) = xp.nonzero(begins)
     values = ranked[starts]
     if not whole:
-        values = xp.ascontiguousarray(xp.moveaxis(values, 0, place))
-    found = [from_array(values, input.dtype, input.device)]
+        values = xp.ascontiguousarray(xp.moveaxis(values, 0, axis))
+    results = [from_array(values, input.dtype, input.device)]
     if inverse:
         places = xp.empty(len(rows), "int64")
         places[order] = xp.cumsum(begins) - 1
-        found.append(_whole(input, places.reshape(array.shape) if whole else places))
+        results.append(_whole(input, places.reshape(array.shape) if whole else places))
     if counts:
         ends = xp.concatenate([starts, xp.full(1, len(rows), starts.dtype)])
-        found.append(_whole(input, ends[1:] - ends[:-1]))
-    return found[0] if len(found) == 1 else tuple(found)
+        results.append(_whole(input, ends[1:] - ends[:-1]))
+    return results[0] if len(results) == 1 else tuple(results)
 
 
-def _counted(input: Tensor, places: Any, low: int, inverse: bool, counts: bool) -> Found:
+def _counted(input: Tensor, places: Any, low: int, inverse: bool, counts: bool) -> Tensors:
     """`unique` of whole numbers within a small range: each has a counter, nothing is sorted."""
     xp = xp_of(input)
     often = xp.bincount(places)
     (present,) = xp.nonzero(often)
-    found = [from_array((present + low).astype(input.dtype.numpy), input.dtype, input.device)]
+    results = [from_array((present + low).astype(input.dtype.numpy), input.dtype, input.device)]
     if inverse:
         number = xp.cumsum(often > 0) - 1
-        found.append(_whole(input, number[places].reshape(tuple(input.shape))))
+        results.append(_whole(input, number[places].reshape(tuple(input.shape))))
     if counts:
-        found.append(_whole(input, often[present]))
-    return found[0] if len(found) == 1 else tuple(found)
+        results.append(_whole(input, often[present]))
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _order(input: Tensor, rows: Any) -> Any:
@@ -293,7 +295,7 @@ def isin(
     Raises
     ------
     TypeError
-        Where neither is a tensor.
+        If neither is a tensor.
     RuntimeError
         For bool and complex.
     """
@@ -305,8 +307,8 @@ def isin(
             raise RuntimeError(f"Unsupported input type encountered for isin(): {t.dtype.name}")
     xp = xp_of(like)
     own, others = [_wide(as_tensor(t, device=like.device)) for t in (elements, test_elements)]
-    found = xp.isin(own, others.reshape(-1), invert=invert)
-    return from_array(xp.asarray(found), dt.bool, like.device)
+    contained = xp.isin(own, others.reshape(-1), invert=invert)
+    return from_array(xp.asarray(contained), dt.bool, like.device)
 
 
 def _wide(t: Tensor) -> Any:
@@ -371,7 +373,7 @@ def searchsorted(
         sequence = xp.take_along_axis(sequence, sorter.array, -1)
     behind = right or side == "right"
     if sequence.ndim == 1:
-        found = xp.searchsorted(sequence, wanted, side="right" if behind else "left")
+        positions = xp.searchsorted(sequence, wanted, side="right" if behind else "left")
     else:
         if sequence.shape[:-1] != wanted.shape[:-1]:
             raise RuntimeError(
@@ -379,8 +381,8 @@ def searchsorted(
                 "dimensions of boundaries tensor and input value tensor must match, but we got "
                 f"{list(sequence.shape)} and {list(wanted.shape)}"
             )
-        found = _bisected(xp, sequence, wanted, behind)
-    return from_array(xp.asarray(found).astype(d.numpy), d, values.device)
+        positions = _bisected(xp, sequence, wanted, behind)
+    return from_array(xp.asarray(positions).astype(d.numpy), d, values.device)
 
 
 def _check_sorter(sequence: Tensor, sorter: Tensor) -> None:
@@ -424,8 +426,8 @@ def _searchsorted_batched(
     wanted, shape = level.full(values), (level.size, *values.shape)
     if sequence.ndim == 1:
         wanted = wanted.reshape((level.size, values.numel()))
-    found = f(sequences, wanted, sorter=sorters, **options)
-    return level.wrap(found.reshape(shape))
+    positions = f(sequences, wanted, sorter=sorters, **options)
+    return level.wrap(positions.reshape(shape))
 
 
 @op

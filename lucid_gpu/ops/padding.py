@@ -47,7 +47,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = 
     Raises
     ------
     RuntimeError
-        Where the numbers do not fit the tensor.
+        If the numbers do not fit the tensor.
     NotImplementedError
         For another mode, or a rank that the mode does not take.
     TypeError
@@ -82,10 +82,10 @@ def _sides(pad: Any, input: Tensor) -> Sides:
         raise TypeError(
             f"pad(): argument 'pad' (position 2) must be tuple of ints, not {type(pad).__name__}"
         )
-    for place, n in enumerate(pad):
+    for index, n in enumerate(pad):
         if not hasattr(n, "__index__"):
             raise TypeError(
-                f"pad(): argument 'pad' failed to unpack the object at pos {place + 1} with error "
+                f"pad(): argument 'pad' failed to unpack the object at pos {index + 1} with error "
                 f'"type must be tuple of ints,but got {type(n).__name__}"'
             )
     if len(pad) % 2:

@@ -137,8 +137,8 @@ def _load(tensor: Tensor) -> Program:
 
 
 def _rule(op: Op, program: Program, keep_operands: bool) -> Rule:
-    found: Rule | None = program.gradients.get(("alone", keep_operands))
-    if found is None:
+    rule: Rule | None = program.gradients.get(("alone", keep_operands))
+    if rule is None:
         root, n = program.root, program.leaves
         cotangent = load_program(root.dtype, root.shape, None, False, program.device)
         output = None if keep_operands and op.name in FROM_OPERANDS else n
@@ -149,9 +149,9 @@ def _rule(op: Op, program: Program, keep_operands: bool) -> Rule:
         names = _names_of_leaves(op, program)
         names[n] = "~result"  # the last: PyTorch saves it once it is known
         saves = sorted(reads & names.keys(), key=names.__getitem__)
-        found = Rule(program, tuple(saves), tuple([names[i].lstrip("~") for i in saves]), gradient)
-        program.gradients["alone", keep_operands] = found
-    return found
+        rule = Rule(program, tuple(saves), tuple([names[i].lstrip("~") for i in saves]), gradient)
+        program.gradients["alone", keep_operands] = rule
+    return rule
 
 
 def _names_of_leaves(op: Op, program: Program) -> dict[int, str]:
@@ -181,18 +181,18 @@ _classes: dict[str, type[Any]] = {}
 
 def _node_class(program: Program) -> type[Any]:
     title = title_of(program)
-    found = _classes.get(title)
-    if found is None:
-        found = _classes[title] = type(title, (OpNode,), {})
-    return found
+    node_class = _classes.get(title)
+    if node_class is None:
+        node_class = _classes[title] = type(title, (OpNode,), {})
+    return node_class
 
 
 def vjp_alone(node: Any, g: Tensor) -> Sequence[Tensor | None]:
     """The vjp of a node whose ``alone`` says what it saved."""
     _, rule, sources, numbers = node.alone
     values = [*numbers, None, g]
-    for place, tensor in zip(rule.saves, node.saved_tensors, strict=True):
-        values[place] = tensor
+    for index, tensor in zip(rule.saves, node.saved_tensors, strict=True):
+        values[index] = tensor
     results: list[Tensor | None] = [None] * len(node._edges)
     for leaf, gradient in evaluate_gradient(rule.gradient, values).items():
         results[sources[leaf]] = gradient
@@ -262,8 +262,10 @@ def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
         values.append(_leaf(node.output.twin(node), root, node))
     like = cotangent._expr.program
     load = load_program(like.dtype, tuple(like.shape), None, False, like.device)
-    place = len(values)
-    gradient = gradient_of(program, load, place, place + 1, bool(state.grad), output_leaf)
+    cotangent_leaf = len(values)
+    gradient = gradient_of(
+        program, load, cotangent_leaf, cotangent_leaf + 1, bool(state.grad), output_leaf
+    )
     return list(evaluate_gradient(gradient, [*values, cotangent]).values())
 
 
@@ -274,8 +276,8 @@ def _back_when_freed(cotangent: Tensor, node: RegionNode) -> Sequence[Tensor | N
     leaves, gradient = node.asked_for()
     if gradient.reads:
         raise RuntimeError(SECOND_TIME)
-    found = evaluate_gradient(gradient, [*[None] * node.program.leaves, cotangent])
-    return [found.get(leaf) for leaf in leaves]
+    gradients = evaluate_gradient(gradient, [*[None] * node.program.leaves, cotangent])
+    return [gradients.get(leaf) for leaf in leaves]
 
 
 def _leaf(cell: Cell, load: Any, node: RegionNode) -> Any:

@@ -28,10 +28,10 @@ _MAX = """The largest number of each window of {what}; the first one where sever
     Parameters
     ----------
     input : Tensor, shape (n, c, {size}) or (c, {size})
-    kernel_size, stride, padding, dilation : int or one an axis
+    kernel_size, stride, padding, dilation : int or tuple of int
         ``stride`` is ``kernel_size`` by default; padding counts as minus infinity.
     ceil_mode : bool
-        Also take windows that stand over the far edges.
+        Also use windows that extend past the end of the input.
     return_indices : bool
         Also return where in its plane, counted row by row, each maximum is.
 
@@ -52,10 +52,10 @@ _MEAN = """The mean of each window of {what}.
     Parameters
     ----------
     input : Tensor, shape (n, c, {size}) or (c, {size})
-    kernel_size, stride, padding : int or one an axis
+    kernel_size, stride, padding : int or tuple of int
         ``stride`` is ``kernel_size`` by default; padding is zeros.
     ceil_mode : bool
-        Also take windows that stand over the far edges.
+        Also use windows that extend past the end of the input.
     count_include_pad : bool
         Whether padding counts among the numbers of a window.
     divisor_override : int, optional
@@ -142,9 +142,9 @@ def _max_pool(
         pooled, places = _largest(images, Frame(images.shape, slide.window(), ceil_mode), indices)
     if not indices:
         return _as_before(rank, input, pooled)
-    found = _as_before(rank, input, from_array(places, None, input.device))
-    watch(pooled, found)
-    return _as_before(rank, input, pooled), found
+    positions = _as_before(rank, input, from_array(places, None, input.device))
+    watch(pooled, positions)
+    return _as_before(rank, input, pooled), positions
 
 
 @op
@@ -371,8 +371,8 @@ def _check_steps(rank: int, name: str, input: Tensor, slide: Slide, ceil_mode: b
         steps = slide.first().steps((size[0], 1), ceil_mode)[:1] + steps
     if min(steps) < 1:
         c = input.shape[-rank - 1]
-        given, found = ("x".join(map(str, (c, *s))) for s in (size, steps))
+        input_size, output_size = ("x".join(map(str, (c, *s))) for s in (size, steps))
         raise RuntimeError(
-            f"{name}: Given input size: ({given}). Calculated output size: ({found}). Output size "
-            "is too small"
+            f"{name}: Given input size: ({input_size}). Calculated output size: "
+            f"({output_size}). Output size is too small"
         )

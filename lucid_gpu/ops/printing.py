@@ -59,13 +59,13 @@ def set_printoptions(
         Write exponents always or never; None decides for each tensor.
     """
     wanted = dict(_PROFILES[profile]) if profile is not None else {}
-    given = {
+    settings = {
         "precision": precision,
         "threshold": threshold,
         "edgeitems": edgeitems,
         "linewidth": linewidth,
     }
-    wanted.update({name: value for name, value in given.items() if value is not None})
+    wanted.update({name: value for name, value in settings.items() if value is not None})
     for name, value in wanted.items():
         setattr(_options, name, value)
     _options.sci_mode = sci_mode
@@ -219,14 +219,14 @@ def _row(words: Sequence[str], width: int, indent: int) -> str:
 def _suffixes(t: Tensor) -> list[str]:
     """What is said after the numbers: whatever is not the default."""
     empty = t.numel() == 0
-    found = []
+    suffixes = []
     if t.device.type != "cpu":
-        found.append(f"device='{t.device}'")
+        suffixes.append(f"device='{t.device}'")
     if empty and t.ndim != 1:
-        found.append(f"size={tuple(t.shape)}")
+        suffixes.append(f"size={tuple(t.shape)}")
     if shows_type(t.dtype, empty):
-        found.append(f"dtype={t.dtype}")
-    return found + history_of(t)
+        suffixes.append(f"dtype={t.dtype}")
+    return suffixes + history_of(t)
 
 
 def shows_type(d: dt.dtype, empty: bool = False) -> bool:

@@ -46,7 +46,7 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)`` of two vectors; ``input`` broadcasts to it.
 
-    RuntimeError for what is no vector, and for integers times a real ``beta`` or ``alpha``.
+    RuntimeError for anything but a vector, and for integers times a real ``beta`` or ``alpha``.
     """
     for name, vector in (("vec1", vec1), ("vec2", vec2)):
         if vector.ndim != 1:
@@ -63,15 +63,15 @@ def _batches(batch1: Tensor, batch2: Tensor) -> None:
     for name, batch in (("batch1", batch1), ("batch2", batch2)):
         if batch.ndim != 3:
             raise RuntimeError(f"{name} must be a 3D tensor, got shape {list(batch.shape)}")
-    (b, _, k), found = batch1.shape, list(batch2.shape)
-    if found[0] != b:
+    (b, _, k), shape = batch1.shape, list(batch2.shape)
+    if shape[0] != b:
         raise RuntimeError(
-            f"batch1 and batch2 must have same number of batches, got {b} and {found[0]}"
+            f"batch1 and batch2 must have same number of batches, got {b} and {shape[0]}"
         )
-    if found[1] != k:
+    if shape[1] != k:
         raise RuntimeError(
             f"Expected size for first two dimensions of batch2 tensor to be: [{b}, {k}] but got: "
-            f"{found[:2]}."
+            f"{shape[:2]}."
         )
 
 

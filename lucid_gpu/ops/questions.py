@@ -34,7 +34,7 @@ def detach(input: Tensor) -> Tensor:
 
 
 def fill(input: Tensor, value: object) -> Tensor:
-    """One number in the tensor's shape, type and device."""
+    """A tensor of ``input``'s shape, type and device, filled with ``value``."""
     return input.clone().fill_(value)
 
 

@@ -20,7 +20,7 @@ from lucid_gpu.ops.random_numbers import (
     _fused,
     _integers,
     _normal,
-    _placed,
+    _on_device,
     _uniform,
 )
 from lucid_gpu.ops.shape import stack
@@ -85,7 +85,7 @@ def rand(
     RuntimeError
         For a negative size.
     TypeError
-        For sizes that are none or no integers.
+        For sizes that are invalid or not integers.
     """
     shape = _shape_of("rand", sizes if size is None else (size,))
     result = _uniform(shape, _default(type_for(dtype, out)), resolve(device, out), generator)
@@ -104,9 +104,9 @@ def randn(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor of shape ``sizes`` of standard normal random numbers; parameters as for `rand`.
+    """A tensor of shape ``sizes`` of standard normal random numbers; parameters as in `rand`.
 
-    RuntimeError for a negative size; TypeError for sizes that are none or no integers.
+    RuntimeError for a negative size; TypeError for sizes that are invalid or not integers.
     """
     shape = _shape_of("randn", sizes if size is None else (size,))
     result = _normal(shape, _default(type_for(dtype, out)), resolve(device, out), generator)
@@ -145,14 +145,14 @@ def randint(
     TypeError
         For other arguments.
     """
-    given = list(args)
-    if given and isinstance(given[-1], (tuple, list)):
-        size = given.pop()
-    if len(given) == 2:
-        low, high = given
-    elif len(given) == 1:
-        low, high = (0, given[0]) if high is None else (given[0], high)
-    if high is None or not isinstance(size, (tuple, list)) or len(given) > 2:
+    positional = list(args)
+    if positional and isinstance(positional[-1], (tuple, list)):
+        size = positional.pop()
+    if len(positional) == 2:
+        low, high = positional
+    elif len(positional) == 1:
+        low, high = (0, positional[0]) if high is None else (positional[0], high)
+    if high is None or not isinstance(size, (tuple, list)) or len(positional) > 2:
         raise TypeError(
             "randint(): expected randint(high, size) or randint(low, high, size), where argument "
             "'size' must be tuple of ints"
@@ -183,7 +183,7 @@ def randperm(
     """A vector of the integers below ``n`` in random order, int64 if no type is given.
 
     RuntimeError for a negative ``n``, and one that the type does not hold; TypeError for an ``n``
-    that is no integer; NotImplementedError for complex types.
+    that is not an integer; NotImplementedError for complex types.
     """
     (n,) = _shape_of("randperm", (n,))
     dtype = type_for(dtype, out)
@@ -203,7 +203,7 @@ def randperm(
         result = from_array(order.astype(d.numpy, copy=False), d, where)
     else:
         made = capturing.call("randperm", _order_on_host, draw, n, d)
-        result = _placed(made, (n,), d, where)
+        result = _on_device(made, (n,), d, where)
     return _finish(result, requires_grad, out, "randperm")
 
 
@@ -510,7 +510,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
         value = _fused("random_exponential", self.dtype, self.shape, where, draw, float(lambd))
         return self._write(_computed(value), "exponential_")
     array = philox.exponential(*draw, self.numel()) / lambd
-    return self._write(_placed(array, self.shape, self.dtype, where), "exponential_")
+    return self._write(_on_device(array, self.shape, self.dtype, where), "exponential_")
 
 
 @batching(uniform_, normal_, random_, bernoulli_, exponential_, unbatched=True)
@@ -530,9 +530,9 @@ def _filled_batched(level: Batch, f: Any, self: Tensor, *args: Any, **kwargs: An
     probabilities = [a for a in (*args, *kwargs.values()) if level.holds(a)]
     if probabilities and tuple(probabilities[0].shape) != tuple(self.shape):
         raise RuntimeError("vmap: bernoulli_(p) wants a batched p of the tensor's own shape")
-    given = [level.value(a) for a in args]
+    positional = [level.value(a) for a in args]
     named = {k: level.value(v) for k, v in kwargs.items()}
-    level.outside(f, level.value(self), *given, **named)
+    level.outside(f, level.value(self), *positional, **named)
     return self
 
 

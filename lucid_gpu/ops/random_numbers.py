@@ -28,7 +28,7 @@ from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 
 
-def _placed(array: Any, shape: Sequence[int], d: dtype, where: device) -> Tensor:
+def _on_device(array: Any, shape: Sequence[int], d: dtype, where: device) -> Tensor:
     """Host numbers as a tensor of a type on a device."""
     array = array.reshape(shape).astype(d.numpy, copy=False)
     return from_array(backend(where).from_numpy(array, where), d, where)
@@ -57,9 +57,11 @@ def _fused(
     row: str, d: dtype, shape: Sequence[int], where: device, draw: tuple[int, int], *numbers: float
 ) -> Tensor:
     """A row of random numbers as a pending value; 16-bit types are rounded from float32."""
-    found = capturing.recording()
-    if found is not None:
-        found.use_draws(draw)  # by whichever kernels compute the value; none where nobody reads it
+    capture = capturing.recording()
+    if capture is not None:
+        capture.use_draws(
+            draw
+        )  # by whichever kernels compute the value; none where nobody reads it
     made = _tensor(drawn(TABLE[row], d.compute, tuple(shape), where, draw, numbers))
     return made if made.dtype is d else made.to(d)
 
@@ -94,7 +96,7 @@ def _uniform(
         value = _uniform_fused(shape, d, where, draw, low, high)
         return value if pending else _computed(value)
     made = capturing.call("uniform", _uniform_on_host, draw, tuple(shape), d, low, high)
-    return _placed(made, shape, d, where)
+    return _on_device(made, shape, d, where)
 
 
 def _uniform_on_host(
@@ -148,7 +150,7 @@ def _normal(
         numbers = (float(std), float(mean))
         return _computed(_fused("random_normal", d, shape, where, draw, *numbers))
     made = capturing.call("normal", _normal_on_host, draw, tuple(shape), d, mean, std)
-    return _placed(made, shape, d, where)
+    return _on_device(made, shape, d, where)
 
 
 def _normal_on_host(
@@ -189,11 +191,11 @@ def _integers(
             raise RuntimeError(f"{name} is out of bounds for {d.name}: {value}")
     draw, span = _draw(generator, where), high - low
     if costs_of(where).draws_again:
-        found = _fused("random_below", dt.int64, shape, where, draw, span % (1 << 64))
-        return _computed((found + low if low else found).to(d))
+        offsets = _fused("random_below", dt.int64, shape, where, draw, span % (1 << 64))
+        return _computed((offsets + low if low else offsets).to(d))
     count = math.prod(shape)
     made = capturing.call("randint", _integers_on_host, draw, count, low, span, d)
-    return _placed(made, shape, d, where)
+    return _on_device(made, shape, d, where)
 
 
 def _integers_on_host(draw: tuple[int, int], count: int, low: int, span: int, d: dtype) -> Any:

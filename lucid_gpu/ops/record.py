@@ -78,7 +78,7 @@ def _version_of(tensor: Tensor) -> int:
 def watch(result: Tensor, *read: Tensor) -> None:
     """Have a recorded op refuse its gradient once tensors are written whose arrays it holds.
 
-    They are index tensors, read or returned, which are no tensors of ``saved_tensors``.
+    They are index tensors, read or returned, which are not tensors of ``saved_tensors``.
     """
     program = result._expr.program
     if not program.needs_grad or not program.is_load or result._wrapper is not None:
@@ -142,13 +142,13 @@ def keeping(*names: str, output: bool = False) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def kept(*args: Any, **kwargs: Any) -> Any:
-            found = function(*args, **kwargs)
+            result = function(*args, **kwargs)
             if not state.grad:
-                return found
+                return result
             operands = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
             saved = [t for t in operands if isinstance(t, Tensor) and t._wrapper is None]
-            keeps(found[0] if isinstance(found, tuple) else found, *saved, output=output)
-            return found
+            keeps(result[0] if isinstance(result, tuple) else result, *saved, output=output)
+            return result
 
         return cast(F, kept)
 
@@ -188,15 +188,15 @@ def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, 
 
 
 def modified(
-    tensor: Tensor | Program, version: int, reader: Node, found: int | None = None
+    tensor: Tensor | Program, version: int, reader: Node, current: int | None = None
 ) -> RuntimeError:
-    """The error of a saved tensor that was written in place since; ``found`` is its version."""
-    if found is None:
-        found = tensor._version  # type: ignore[union-attr]
+    """The error of a saved tensor that was written in place since; ``current`` is its version."""
+    if current is None:
+        current = tensor._version  # type: ignore[union-attr]
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: [{tensor.dtype.name} tensor of shape {list(tensor.shape)}], saved by "
-        f"{reader.name()}, is at version {found}; expected version {version} instead. "
+        f"{reader.name()}, is at version {current}; expected version {version} instead. "
         "Write the change out of place (x = x + 1), or change a clone."
     )
 
@@ -241,9 +241,9 @@ class OpNode(Node):
         if RESULT in self.also:
             self.output_stale = write, self.metas[output]
         if self.shown is not None:
-            source, place = self._edges[self.shown]
+            source, index = self._edges[self.shown]
             if source is not None:
-                source.output_written(write, place)
+                source.output_written(write, index)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         if self._released and self.saved:

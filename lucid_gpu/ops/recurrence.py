@@ -44,15 +44,15 @@ def walk(
     reverse : bool
         Go from the last step to the first.
     """
-    given = [t for t in (x, *start, *weights) if t is not None]
-    if open_levels and innermost(given) is not None:
+    operands = [t for t in (x, *start, *weights) if t is not None]
+    if open_levels and innermost(operands) is not None:
         return _composed(cell, x, sizes, start, weights, reverse)
     walked = _walk_for(cell, x, sizes, weights, reverse)
-    walked.recorded = bool(state.grad) and any(t.requires_grad for t in given)
+    walked.recorded = bool(state.grad) and any(t.requires_grad for t in operands)
     result: tuple[Tensor, ...] = record(
         "RecurrentBackward0",
         tuple(_made(walked.forward, x.array, [s.array for s in start], weights.arrays())),
-        given,
+        operands,
         _walk_vjp,
         (x, *start, *weights),
         x.dtype,
@@ -81,11 +81,11 @@ def _walk_vjp(node: Any, *cotangents: Tensor) -> Sequence[Any]:
     cell: Cell = node.kept.cell
     x, *start = node.saved_tensors[: 1 + cell.states]
     weights = Weights(*node.saved_tensors[1 + cell.states :])
-    given = [t for t in (x, *start, *weights) if t is not None]
-    if is_grad_enabled() or (open_levels and innermost([*given, *cotangents]) is not None):
+    operands = [t for t in (x, *start, *weights) if t is not None]
+    if is_grad_enabled() or (open_levels and innermost([*operands, *cotangents]) is not None):
         return _vjp_composed(node.kept, x, start, weights, cotangents)
-    found = _made(node.kept.backward, weights.arrays(), [g.array for g in cotangents])
-    return [from_array(a, x.dtype, x.device) for a in found]
+    gradients = _made(node.kept.backward, weights.arrays(), [g.array for g in cotangents])
+    return [from_array(a, x.dtype, x.device) for a in gradients]
 
 
 def _composed(
@@ -128,7 +128,7 @@ def _vjp_composed(
         x, *start = (t.view_as(t) for t in (x, *start))
         weights = Weights(*[t if t is None else t.view_as(t) for t in weights])
         results = _composed(walked.cell, x, walked.sizes, start, weights, walked.reverse)
-    given = [t for t in (x, *start, *weights) if t is not None]
-    wanted = [t for t in given if t.requires_grad]
-    found = iter(gradients(results, wanted, cotangents, True, record_again))
-    return [next(found) if t.requires_grad else None for t in given]
+    operands = [t for t in (x, *start, *weights) if t is not None]
+    wanted = [t for t in operands if t.requires_grad]
+    remaining = iter(gradients(results, wanted, cotangents, True, record_again))
+    return [next(remaining) if t.requires_grad else None for t in operands]

@@ -118,15 +118,15 @@ class Walk:
             states = carried.at(count)
             r = split(self.product(states[0], turned), n)
             operands = [*[part[first : first + count] for part in parts], *r, *states, *shift]
-            found = cell.forward(operands, self.dtype, self.device)
-            after = list(found[: cell.states])
+            results = cell.forward(operands, self.dtype, self.device)
+            after = list(results[: cell.states])
             if weights.projection is not None:
-                after[0] = self.product(found[0], weights.projection.T)
+                after[0] = self.product(results[0], weights.projection.T)
             outputs.append(after[0])
             if self.recorded:
                 self.before.append(states)
-                self.hidden.append(found[0])
-                self.known.append(found[cell.states :])
+                self.hidden.append(results[0])
+                self.known.append(results[cell.states :])
             carried.values = after
         return [self.in_time(outputs), *carried.finals()]
 
@@ -166,11 +166,13 @@ class Walk:
                 to_outputs.append(to[0] + to[-1])
                 to[0] = self.product(to_outputs[-1], weights.projection)
                 to[-1] = self.xp.zeros_like(to[0])
-            found = list(cell.backward([*states, *to, *known], self.dtype, self.device))
-            self.xp.concatenate(found[:n], axis=1, out=to_r[rows])
+            gradients = list(cell.backward([*states, *to, *known], self.dtype, self.device))
+            self.xp.concatenate(gradients[:n], axis=1, out=to_r[rows])
             if cell.apart:
-                self.xp.concatenate(found[n : 2 * n], axis=1, out=to_x[rows])
-            carried.values = [self.product(to_r[rows], weights.w), *found[-1:]][: cell.cotangents]
+                self.xp.concatenate(gradients[n : 2 * n], axis=1, out=to_x[rows])
+            carried.values = [self.product(to_r[rows], weights.w), *gradients[-1:]][
+                : cell.cotangents
+            ]
         to_start = carried.finals()
         if cell.direct == 0:
             to_start[0] = to_start[0] + to_start.pop()

@@ -42,7 +42,7 @@ def normalise_dim(dim: int, rank: int) -> int:
     IndexError
         With PyTorch's sentence, where there is no such dimension.
     TypeError
-        Where it is no integer.
+        If it is no integer.
     """
     if type(dim) is not int:
         dim = _integer(dim)
@@ -70,12 +70,12 @@ def normalise_dims(dims: Dims, rank: int) -> tuple[int, ...]:
         return tuple(range(rank))
     if is_number(dims):
         return (normalise_dim(dims, rank),)
-    given = tuple(dims) or range(rank)
-    found = sorted(normalise_dim(d, rank) for d in given)
-    for a, b in zip(found, found[1:], strict=False):
+    wanted = tuple(dims) or range(rank)
+    axes = sorted(normalise_dim(d, rank) for d in wanted)
+    for a, b in zip(axes, axes[1:], strict=False):
         if a == b:
             raise RuntimeError(f"dim {a} appears multiple times in the list of dims")
-    return tuple(found)
+    return tuple(axes)
 
 
 def kept_shape(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
@@ -606,10 +606,10 @@ def _extremum_vjp(node: Any, g: Tensor) -> Any:
     if not x._expr.program.wrapped:
         x._realise()  # computed twice, in two kernels and unrounded, the best might equal none
     shape = kept_shape(tuple(x.shape), node.dims)
-    found = best[0] if best else _extremum(node.name_of_op, x, node.dims, True)
-    same = x == found
+    extremum = best[0] if best else _extremum(node.name_of_op, x, node.dims, True)
+    same = x == extremum
     if node.nan_takes:
-        same = same.logical_or(x.isnan().logical_and(found.isnan()))
+        same = same.logical_or(x.isnan().logical_and(extremum.isnan()))
     hit = same.to(g.dtype)
     share = hit / sum(hit, node.dims, keepdim=True)
     return (share * g.reshape(shape),)
@@ -645,7 +645,7 @@ def _refuse_nothing(
 
 @op
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Largest element over dimensions; ties share the gradient. Shapes as of `sum`.
+    """Largest element over dimensions; ties share the gradient. Shapes as in `sum`.
 
     NotImplementedError for complex tensors.
     """
@@ -654,7 +654,7 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
 @op
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Smallest element over dimensions; ties share the gradient. Shapes as of `sum`.
+    """Smallest element over dimensions; ties share the gradient. Shapes as in `sum`.
 
     NotImplementedError for complex tensors.
     """
@@ -674,7 +674,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     RuntimeError for bool and complex; IndexError for a ``dim`` that there is not.
     """
-    return _place_of("argmax", input, dim, keepdim)
+    return _checked_position("argmax", input, dim, keepdim)
 
 
 @op
@@ -683,10 +683,10 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     RuntimeError for bool and complex; IndexError for a ``dim`` that there is not.
     """
-    return _place_of("argmin", input, dim, keepdim)
+    return _checked_position("argmin", input, dim, keepdim)
 
 
-def _place_of(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+def _checked_position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     if input.dtype is dt.bool or input.dtype.is_complex:
         kind = "bool" if input.dtype is dt.bool else "complex"
         raise RuntimeError(f"{name}(): does not support {kind} input; convert it with .int()")
@@ -703,9 +703,9 @@ def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tenso
         if input.dtype.itemsize == 2 and not open_levels:
             input._realise()  # the first of equals is so after rounding
         dims = tuple(range(input.ndim)) if axis is None else (axis,)
-        (place,) = reduce(name, input, dims, result_shape(input.shape, dims, keepdim))
-        found: Tensor = record(name, place, (input.detach(),), _nothing)
-        return found
+        (indices,) = reduce(name, input, dims, result_shape(input.shape, dims, keepdim))
+        position: Tensor = record(name, indices, (input.detach(),), _nothing)
+        return position
     x = input.array
     if axis is not None and not input.ndim:
         x = x.reshape(1)
@@ -721,9 +721,9 @@ def _position_batched(
     level: Batch, f: Any, name: str, x: Tensor, dim: int | None, keepdim: bool
 ) -> Any:
     if dim is None or not x.ndim:
-        found = f(name, level.value(x).reshape((level.size, x.numel())), 1, False)
+        positions = f(name, level.value(x).reshape((level.size, x.numel())), 1, False)
         kept = [1] if keepdim and x.ndim else []  # one for all, as in PyTorch
-        return level.wrap(found.reshape((level.size, *kept)))
+        return level.wrap(positions.reshape((level.size, *kept)))
     return level.wrap(f(name, level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim))
 
 
@@ -766,7 +766,7 @@ def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if not input.ndim:
         return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
     where = _position(f"arg{name}", input.detach(), dim, True)
-    return input._found_at(dim, where, keepdim, f"{name.capitalize()}Backward0")
+    return input._values_at(dim, where, keepdim, f"{name.capitalize()}Backward0")
 
 
 # --- medians --------------------------------------------------------------------------------------
@@ -821,13 +821,13 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
     count = xp.full((), array.shape[dim])
     missing = xp.isnan(array).sum(axis=dim, keepdims=True)
     if ignore_nan:
-        place = xp.maximum(count - missing - 1, 0) // 2
+        position = xp.maximum(count - missing - 1, 0) // 2
     else:
-        place = xp.where(missing > 0, count - missing, (count - 1) // 2)
-    found = xp.take_along_axis(order, place.astype("int64"), dim)
-    where = from_array(found.astype("int64"), dt.int64, input.device)
+        position = xp.where(missing > 0, count - missing, (count - 1) // 2)
+    indices = xp.take_along_axis(order, position.astype("int64"), dim)
+    where = from_array(indices.astype("int64"), dt.int64, input.device)
     name = "NanmedianBackward1" if ignore_nan else "MedianBackward1"
-    return input._found_at(dim, where, keepdim, name)
+    return input._values_at(dim, where, keepdim, name)
 
 
 @batching(_median)
@@ -840,8 +840,8 @@ def _median_batched(
         return level.wrap(nothing.reshape(shape))
     if dim is None or not x.ndim:
         return NotImplemented
-    place = normalise_dim(dim, x.ndim) + 1
-    return level.wrap_all(f(level.value(x), place, keepdim, ignore_nan))
+    axis = normalise_dim(dim, x.ndim) + 1
+    return level.wrap_all(f(level.value(x), axis, keepdim, ignore_nan))
 
 
 def _median_of_all(flat: Tensor, ignore_nan: bool) -> Tensor:
@@ -853,8 +853,8 @@ def _median_of_all(flat: Tensor, ignore_nan: bool) -> Tensor:
     missing = int(xp.count_nonzero(array != array))
     if (missing and not ignore_nan) or missing == array.size:
         return flat.new_full((), math.nan)
-    place = (array.size - missing - 1) // 2
-    value = xp.partition(array, place)[place : place + 1].reshape(())
+    position = (array.size - missing - 1) // 2
+    value = xp.partition(array, position)[position : position + 1].reshape(())
     return from_array(value, flat.dtype, flat.device)
 
 
@@ -876,13 +876,13 @@ def _shared_by_ties(name: str, flat: Tensor, value: Tensor) -> Tensor:
 
 @op
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements are true, or those over dimensions; shapes and errors as of `sum`."""
+    """Whether all elements are true, or those over dimensions; shapes and errors as in `sum`."""
     return _truth("all", input, dim, keepdim)
 
 
 @op
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether any element is true, or one over dimensions; shapes and errors as of `sum`."""
+    """Whether any element is true, or one over dimensions; shapes and errors as in `sum`."""
     return _truth("any", input, dim, keepdim)
 
 

@@ -61,10 +61,10 @@ def findable(namespace: dict[str, Any], module: str) -> None:
     for name, function in namespace.items():
         if type(function) is not FunctionType or name[0] == "_":
             continue
-        found: Any = sys.modules.get(function.__module__)
+        resolved: Any = sys.modules.get(function.__module__)
         for part in function.__qualname__.split("."):
-            found = getattr(found, part, None)
-        if found is not function:
+            resolved = getattr(resolved, part, None)
+        if resolved is not function:
             function.__module__, function.__qualname__ = module, name
 
 

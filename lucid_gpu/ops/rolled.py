@@ -39,7 +39,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     Raises
     ------
     RuntimeError
-        Where ``shifts`` and ``dims`` differ in number, or there are no shifts.
+        If ``shifts`` and ``dims`` differ in number, or there are no shifts.
     IndexError
         For a dimension that there is not.
     """
@@ -59,11 +59,11 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 @op
 def rolled(input: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
     """The same for as many dimensions as shifts, counted from the front."""
-    given = array = input.array
+    original = array = input.array
     program = input._expr.program
     for shift, dim in zip(shifts, dims, strict=True):
         array = _moved(array, shift, dim, program)
-    array = duplicate(array) if array is given else array
+    array = duplicate(array) if array is original else array
     result: Tensor = record(
         "RollBackward0", array, (input,), _roll_vjp, dtype=program.dtype, shifts=shifts, dims=dims,
         look_around=gathering,
@@ -97,14 +97,14 @@ def _sum_of_rolled(values: Sequence[Tensor], ways: Sequence[tuple[Any, Any]]) ->
     program, add = first._expr.program, xp_of(first).add
     total: Any = None
     for value, (shifts, dims) in zip(values, ways, strict=True):
-        array = given = value.array
+        array = original = value.array
         if total is not None and tuple(dims) == (0,) and program.shape[0]:
             _add_moved(add, total, array, shifts[0] % program.shape[0])
             continue
         for shift, dim in zip(shifts, dims, strict=True):
             array = _moved(array, shift, dim, program)
         if total is None:
-            total = duplicate(array) if array is given else array
+            total = duplicate(array) if array is original else array
         else:
             add(total, array, total)
     result: Tensor = record(
@@ -132,10 +132,10 @@ def _moved(array: Any, shift: int, dim: int, like: Program) -> Any:
     cut = shift % extent if extent else 0
     if not cut:
         return array
-    found = backend(like.device).empty(shape, like.dtype, like.device)
+    moved = backend(like.device).empty(shape, like.dtype, like.device)
     head, tail, first, last = _blocks(dim, cut, extent)
-    found[tail], found[head] = array[first], array[last]
-    return found
+    moved[tail], moved[head] = array[first], array[last]
+    return moved
 
 
 @functools.lru_cache(maxsize=256)

@@ -57,35 +57,35 @@ class SavedTensor:
     Raises
     ------
     RuntimeError
-        Where one is constructed, with whatever arguments.
+        If one is constructed, with whatever arguments.
     """
 
     _node: Node
     _entries: str
-    _found: Any
+    _index: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden.")
 
     @classmethod
-    def _of(cls, node: Node, entries: str, place: Any) -> SavedTensor:
+    def _of(cls, node: Node, entries: str, index: Any) -> SavedTensor:
         """One of a node: what its attribute ``entries`` holds at a place.
 
-        ``place`` is a number, or a function that finds it, or None where nothing was needed.
+        ``index`` is a number, or a function that finds it, or None where nothing was needed.
         """
         saved = cls.__new__(cls)
-        saved._node, saved._entries, saved._found = node, entries, place
+        saved._node, saved._entries, saved._index = node, entries, index
         return saved
 
-    def _place(self) -> int | None:
-        found: int | None = self._found() if callable(self._found) else self._found
-        return found
+    def _resolved_index(self) -> int | None:
+        index: int | None = self._index() if callable(self._index) else self._index
+        return index
 
     def _entry(self) -> Any:
         if self._node._released:
             raise RuntimeError(FREED)
-        place = self._place()
-        return None if place is None else getattr(self._node, self._entries)[place]
+        index = self._resolved_index()
+        return None if index is None else getattr(self._node, self._entries)[index]
 
     @property
     def data(self) -> Any:
@@ -105,9 +105,9 @@ class SavedTensor:
         Raises
         ------
         RuntimeError
-            Where nothing is saved, the graph was freed, or hooks are set already.
+            If nothing is saved, the graph was freed, or hooks are set already.
         TypeError
-            For what cannot be called.
+            For an argument that is not callable.
         """
         for hook in (pack_hook, unpack_hook):
             if not callable(hook):
@@ -124,9 +124,9 @@ class SavedTensor:
             )
         value, edge = _value_and_edge(entry, self._node)
         packed = Packed(value.detach(), edge, (pack_hook, unpack_hook))
-        place, entries = self._place(), list(getattr(self._node, self._entries))
-        assert place is not None
-        entries[place] = packed
+        index, entries = self._resolved_index(), list(getattr(self._node, self._entries))
+        assert index is not None
+        entries[index] = packed
         setattr(self._node, self._entries, tuple(entries))
 
 
@@ -136,8 +136,8 @@ def _same(value: Any) -> Any:
 
 def _unpacked(entry: Any, node: Node) -> Tensor | None:
     if hasattr(entry, "unpack"):  # packed by hooks, or an output of a Function
-        found: Tensor = entry.unpack(node)
-        return found
+        tensor: Tensor = entry.unpack(node)
+        return tensor
     return unpack((entry,), node)[0]
 
 
@@ -174,19 +174,19 @@ def _no_attribute(node: Node, name: str) -> AttributeError:
     return AttributeError(f"{type(node).__name__!r} object has no attribute '_saved_{name}'")
 
 
-def _place_in(node: Any, name: str) -> int | None:
+def _index_of(node: Any, name: str) -> int | None:
     names = _names_of(node)
     return names.index(name) if name in names else None
 
 
 def _saved_by_node(node: Any, name: str) -> Any:
     _check_name(node, name)
-    place = _place_in(node, name)
-    if place is None:
+    index = _index_of(node, name)
+    if index is None:
         return _number_alone(node, name)
     if node._released:
         raise RuntimeError(SECOND_TIME)
-    return unpack((node.saved[place],), node)[0]
+    return unpack((node.saved[index],), node)[0]
 
 
 def _number_alone(node: Any, name: str) -> Any:
@@ -206,7 +206,7 @@ def _number_alone(node: Any, name: str) -> Any:
 
 def _raw_of_node(node: Any, name: str) -> SavedTensor:
     _check_name(node, name)
-    return SavedTensor._of(node, "saved", lambda: _place_in(node, name))
+    return SavedTensor._of(node, "saved", lambda: _index_of(node, name))
 
 
 # --- regions --------------------------------------------------------------------------------------
@@ -293,9 +293,9 @@ def _vjp_of_last(node: RegionNode, cotangents: Sequence[Any]) -> list[Any]:
     for leaf in alone.rule.saves:
         own = leaf == len(alone.sources)
         values[leaf] = _result(node) if own else alone.tensors[alone.sources[leaf]]
-    found = evaluate_gradient(alone.rule.gradient, values)
+    gradients = evaluate_gradient(alone.rule.gradient, values)
     results: list[Any] = [None] * len(alone.tensors)
-    for leaf, gradient in found.items():
+    for leaf, gradient in gradients.items():
         results[alone.sources[leaf]] = gradient
     return results + [None] * (len(node.next_functions) - len(results))
 
@@ -315,8 +315,8 @@ def _operand(node: RegionNode, index: int) -> Any:
         {leaf for i in instructions if (leaf := leaf_of(i)) is not None},
         key=lambda leaf: (ins.op == "boundary" and leaf == ins.value, leaf),
     )
-    place = {leaf: i for i, leaf in enumerate(used)}
-    compact = [relocate(i, range(len(instructions)), place) for i in instructions]
+    position_of = {leaf: i for i, leaf in enumerate(used)}
+    compact = [relocate(i, range(len(instructions)), position_of) for i in instructions]
     program = intern(compact, len(used), node.program.device, node.program.shared)
     return Expr(program, tuple([node.leaves[leaf] for leaf in used]), None)
 
@@ -358,15 +358,15 @@ def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:
     if name not in _ever_saved(node.program):
         raise _no_attribute(node, name)
 
-    def place() -> int | None:
+    def find_index() -> int | None:
         if not isinstance(node, _Opened):
             alone = _look(node)
             if alone is None or name not in alone.rule.names:
                 return None
             _open(node)
-        return _place_in(node, name)
+        return _index_of(node, name)
 
-    return SavedTensor._of(node, "saved", place)
+    return SavedTensor._of(node, "saved", find_index)
 
 
 def _fresh(node: RegionNode, value: Expr) -> Expr:
@@ -409,18 +409,18 @@ def _ever_saved(program: Program) -> frozenset[str]:
     numbers = tuple([program.instructions[a].op in ("constant", "scalar") for a in root.args])
     if root.op != "pow":
         numbers = (False,) * len(numbers)
-    found = _ever.get((root.op, numbers))
-    if found is None:
+    names = _ever.get((root.op, numbers))
+    if names is None:
         alone = alone_of(TABLE[root.op], _samples(TABLE[root.op], numbers), float32, ())
-        found = frozenset(alone.rule.names if alone is not None else ())
+        names = frozenset(alone.rule.names if alone is not None else ())
         if root.op == "pow":
-            found |= {"self", "exponent"}
-        _ever[root.op, numbers] = found
-    return found
+            names |= {"self", "exponent"}
+        _ever[root.op, numbers] = names
+    return names
 
 
 def _samples(op: Op, numbers: Sequence[bool]) -> list[Any]:
-    values = [2.0 if given else _sample(0.0, float32)._mark() for given in numbers]
+    values = [2.0 if number else _sample(0.0, float32)._mark() for number in numbers]
     if op.rule == "select":
         values[0] = _sample(True, boolean)
     return values

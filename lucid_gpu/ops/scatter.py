@@ -59,8 +59,8 @@ def scatter(
     if not input.ndim and index.ndim < 2:
         if isinstance(src, Tensor):
             src = src.reshape(-1)
-        found = scatter(input.reshape(1), dim, index.reshape(-1), src, reduce=reduce)
-        return found.reshape(())
+        scattered = scatter(input.reshape(1), dim, index.reshape(-1), src, reduce=reduce)
+        return scattered.reshape(())
     dim = normalise_dim(dim, input.ndim)
     where = index.array
     _check_scattered(input, dim, index, src)
@@ -89,14 +89,14 @@ def scatter(
 def _nothing_put(input: Tensor, src: Tensor) -> Tensor:
     """A copy, where no position is given; ``src`` has a gradient of zeros."""
     shape, form = tuple(src.shape), {"dtype": src.dtype, "device": src.device}
-    found: Tensor = record(
+    copied: Tensor = record(
         "ScatterBackward0",
         input.array.copy(),
         (input, src),
         lambda node, g: (g, zeros(shape, **form)),
         dtype=input.dtype,
     )
-    return found
+    return copied
 
 
 @batching(scatter)
@@ -108,8 +108,8 @@ def scatter_batched(
     if not x.ndim or (isinstance(src, Tensor) and src.ndim != x.ndim):
         return NotImplemented
     source = level.full(src) if isinstance(src, Tensor) else src
-    place = normalise_dim(dim, x.ndim) + 1
-    return level.wrap(f(level.full(x), place, level.full(index), source, **options))
+    axis = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(level.full(x), axis, level.full(index), source, **options))
 
 
 def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
@@ -117,19 +117,19 @@ def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
         raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
     require_one_device("scatter", input, index, src if isinstance(src, Tensor) else None)
     own, sizes = list(input.shape) or [1], list(index.shape) or [1]
-    given = src.shape if isinstance(src, Tensor) and src.ndim else sizes
+    src_shape = src.shape if isinstance(src, Tensor) and src.ndim else sizes
     if not index.numel():
         return
-    if len(sizes) != len(own) or len(given) != len(own):
+    if len(sizes) != len(own) or len(src_shape) != len(own):
         raise RuntimeError(
             "Index tensor must have the same number of dimensions as self tensor and src: got "
-            f"{len(sizes)}, {len(own)} and {len(given)}"
+            f"{len(sizes)}, {len(own)} and {len(src_shape)}"
         )
     larger = any(n > m for d, (n, m) in enumerate(zip(sizes, own, strict=True)) if d != dim)
-    if larger or any(n > m for n, m in zip(sizes, given, strict=True)):
+    if larger or any(n > m for n, m in zip(sizes, src_shape, strict=True)):
         raise RuntimeError(
             f"Expected index {sizes} to be no larger than self {own} apart from dimension {dim} "
-            f"and to be no larger size than src {list(given)}"
+            f"and to be no larger size than src {list(src_shape)}"
         )
 
 

@@ -70,8 +70,10 @@ def scatter_reduce(
         )
     if not input.ndim:
         index, src = (t if t.ndim else t.reshape(1) for t in (index, src))
-        found = scatter_reduce(input.reshape(1), dim, index, src, reduce, include_self=include_self)
-        return found.reshape(())
+        reduced = scatter_reduce(
+            input.reshape(1), dim, index, src, reduce, include_self=include_self
+        )
+        return reduced.reshape(())
     dim = normalise_dim(dim, input.ndim)
     added = _by_elements(input, dim, index, src)
     if not index.numel():
@@ -89,8 +91,8 @@ def scatter_reduce(
 def _count(input: Tensor, dim: int, index: Tensor, include_self: bool) -> Tensor:
     """How many elements are joined at each position; 1 where there is none."""
     own = input.new_full(input.shape, int(include_self))
-    found = scatter_add(own, dim, index, input.new_ones(index.shape))
-    return found if include_self else found.where(found != 0, 1)
+    counts = scatter_add(own, dim, index, input.new_ones(index.shape))
+    return counts if include_self else counts.where(counts != 0, 1)
 
 
 @op

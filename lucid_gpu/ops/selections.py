@@ -71,7 +71,7 @@ def slice_scatter(
     Raises
     ------
     RuntimeError
-        Where ``src`` has another shape than what it replaces, and for a ``step`` below 1.
+        If ``src`` has another shape than what it replaces, and for a ``step`` below 1.
     IndexError
         For a ``dim`` that there is not.
     """
@@ -218,10 +218,10 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """
     xp = xp_of(input)
     array = input.detach().array
-    found = xp.nonzero(array if input.ndim else array.reshape(1))
+    coordinates = xp.nonzero(array if input.ndim else array.reshape(1))
     if as_tuple:
-        return tuple([index_tensor(input, a) for a in found])
-    return index_tensor(input, xp.stack(found, axis=1)[:, : input.ndim])
+        return tuple([index_tensor(input, a) for a in coordinates])
+    return index_tensor(input, xp.stack(coordinates, axis=1)[:, : input.ndim])
 
 
 @batching(nonzero, masked_select)
@@ -231,9 +231,9 @@ def _refused_batched(level: Batch, f: Any, *args: Any, **kwargs: Any) -> None:
 
 @op
 def argwhere(input: Tensor) -> Tensor:
-    """The positions of the elements that are not zero, one a row."""
-    found: Tensor = nonzero(input)
-    return found
+    """The positions of the elements that are not zero, one for each row."""
+    coordinates: Tensor = nonzero(input)
+    return coordinates
 
 
 @op
@@ -245,9 +245,9 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
-    found = nonzero(input)[:size]
-    rest = found.new_full((size - found.shape[0], found.shape[1]), fill_value)
-    return cat([found, rest], 0)
+    coordinates = nonzero(input)[:size]
+    rest = coordinates.new_full((size - coordinates.shape[0], coordinates.shape[1]), fill_value)
+    return cat([coordinates, rest], 0)
 
 
 @op

@@ -222,7 +222,7 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     RuntimeError
         For another number of elements, and more than one -1.
     TypeError
-        For sizes that are no integers.
+        For sizes that are not integers.
     """
     own = input._expr.program.shape
     wanted = _infer(own, _sizes(sizes if shape is None else (shape,)))
@@ -251,9 +251,9 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
     Raises
     ------
     RuntimeError
-        Where the layout does not allow the shape.
+        If the layout does not allow the shape.
     TypeError
-        For sizes that are no integers.
+        For sizes that are not integers.
     """
     if size is not None or dtype is not None:
         shape = (dtype if size is None else size,)
@@ -357,7 +357,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """One dimension split into several, as a view: ``(a, b * c)`` to ``(a, b, c)``.
 
-    RuntimeError where the sizes' product is not the dimension's size; IndexError for a ``dim`` that
+    RuntimeError if the sizes' product is not the dimension's size; IndexError for a ``dim`` that
     there is not.
     """
     dim = normalise_dim(dim, input.ndim)
@@ -415,7 +415,7 @@ def _reshape_strided_batched(
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in another order, as a view: of shape ``(x.shape[d] for d in dims)``.
 
-    RuntimeError where ``dims`` does not name each dimension once; TypeError for what is no integer;
+    RuntimeError if ``dims`` does not name each dimension once; TypeError for non-integers;
     IndexError for a dimension that there is not.
     """
     order = _order(_sizes(order if dims is None else (dims,)), input.ndim)
@@ -426,15 +426,15 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     )
 
 
-def _order(given: tuple[int, ...], rank: int) -> tuple[int, ...]:
+def _order(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """All dimensions as numbers from 0, each once."""
-    if len(given) != rank:
+    if len(dims) != rank:
         raise RuntimeError(
             "permute: number of dimensions in the tensor input does not match the length of the "
             f"desired ordering of dimensions i.e. input.dim() = {rank} is not equal to len(dims) = "
-            f"{len(given)}"
+            f"{len(dims)}"
         )
-    order = tuple([normalise_dim(d, rank) for d in given])
+    order = tuple([normalise_dim(d, rank) for d in dims])
     if len(set(order)) != rank:
         raise RuntimeError("permute(): duplicate dims are not allowed.")
     return order
@@ -688,7 +688,7 @@ def cat(
 ) -> Tensor:
     """Tensors joined along a dimension they may differ in.
 
-    RuntimeError for 0-d tensors, and shapes that differ elsewhere; TypeError for what is no tensor;
+    RuntimeError for 0-d tensors, and shapes that differ elsewhere; TypeError for non-tensors;
     ValueError without tensors; IndexError for a ``dim`` that there is not.
     """
     if axis is not None or out is not None:
@@ -754,8 +754,8 @@ def _cat_batched(
     if axis is not None or out is not None:
         return NotImplemented
     kept = [t for t in tensors if tuple(t.shape) != (0,)] or list(tensors)[:1]
-    place = normalise_dim(dim, kept[0].ndim)
-    return level.wrap(f([level.full(t) for t in kept], place + 1))
+    joined_dim = normalise_dim(dim, kept[0].ndim)
+    return level.wrap(f([level.full(t) for t in kept], joined_dim + 1))
 
 
 @op(autocast="promote")
@@ -783,8 +783,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
     if open_levels or not alike:
         return cat([unsqueeze(t, dim) for t in tensors], dim)
     require_one_device("stack", *tensors)
-    place = (slice(None),) * dim + (None,)
-    array = xp_of(tensors[0]).concatenate([t.array[place] for t in tensors], axis=dim)
+    index = (slice(None),) * dim + (None,)
+    array = xp_of(tensors[0]).concatenate([t.array[index] for t in tensors], axis=dim)
     result: Tensor = record(
         "StackBackward0", array, tensors, _stack_vjp, dtype=tensors[0].dtype, dim=dim
     )
@@ -792,8 +792,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
 
 
 def _stack_vjp(node: Any, g: Tensor) -> Any:
-    place = (slice(None),) * node.dim
-    return [g[place + (i,)] if needed else None for i, needed in enumerate(node.needs_input_grad)]
+    lead = (slice(None),) * node.dim
+    return [g[lead + (i,)] if needed else None for i, needed in enumerate(node.needs_input_grad)]
 
 
 @op
@@ -801,7 +801,7 @@ def _stack_vjp(node: Any, g: Tensor) -> Any:
 def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     """The tensor laid side by side ``sizes`` times: of shape ``(sizes[d] * x.shape[d] for d)``.
 
-    RuntimeError for fewer sizes than dimensions; TypeError for sizes that are no integers.
+    RuntimeError for fewer sizes than dimensions; TypeError for sizes that are not integers.
     """
     times = _sizes(sizes if repeats is None else (repeats,))
     own = tuple(input.shape)
@@ -822,7 +822,7 @@ def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
 def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
     """As `repeat`, of the same shape, with missing leading counts taken as 1.
 
-    TypeError for sizes that are no integers.
+    TypeError for sizes that are not integers.
     """
     times = _sizes(counts if dims is None else (dims,))
     return repeat(input, (1,) * max(input.ndim - len(times), 0) + times)
@@ -832,12 +832,12 @@ def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
 def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in reverse order, as a copy of the same shape.
 
-    RuntimeError for a dimension given twice; TypeError for what is no integer.
+    RuntimeError for a dimension given twice; TypeError for anything but an integer.
     """
     if dims is None and not order:
         raise TypeError('flip() missing 1 required positional arguments: "dims"')
-    given = _sizes(order if dims is None else (dims,))
-    axes = normalise_dims(given, input.ndim) if given else ()
+    wanted = _sizes(order if dims is None else (dims,))
+    axes = normalise_dims(wanted, input.ndim) if wanted else ()
     axes = axes if input.ndim else ()  # of a 0-d tensor -1 and 0 are named, and nothing moves
     array = xp_of(input).flip(input.array, axes).copy()  # also where no element moves
     result: Tensor = record(
@@ -859,8 +859,8 @@ def _flip_jvp(call: Call) -> Any:
 def _flip_batched(level: Batch, f: Any, x: Tensor, *order: Any, dims: Any = None) -> Any:
     if dims is None and not order:
         return NotImplemented
-    given = _sizes(order if dims is None else (dims,))
-    axes = normalise_dims(given, x.ndim) if given and x.ndim else ()
+    wanted = _sizes(order if dims is None else (dims,))
+    axes = normalise_dims(wanted, x.ndim) if wanted and x.ndim else ()
     return level.wrap(f(level.value(x), [d + 1 for d in axes]))
 
 

@@ -27,7 +27,7 @@ def share_memory_(self: Tensor) -> Tensor:
     Raises
     ------
     RuntimeError
-        Where other tensors lie on its memory: they would stay behind.
+        If other tensors lie on its memory: they would stay behind.
     """
     if is_shared(self):
         return self

@@ -35,8 +35,8 @@ def _made(
     if window_length < 2:
         return ones(window_length, dtype=d, device=device, requires_grad=requires_grad)
     places = arange(window_length, dtype=dt.float64, device=device)
-    found = shape(places, window_length - (0 if periodic else 1)).to(d)
-    return found._mark(requires_grad)
+    window = shape(places, window_length - (0 if periodic else 1)).to(d)
+    return window._mark(requires_grad)
 
 
 def _cosines(*weights: float) -> Shape:
@@ -95,7 +95,7 @@ def hamming_window(
     pin_memory: bool = False,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The vector ``alpha - beta cos(2 pi k / n)``; ``n`` and errors as of `hann_window`."""
+    """The vector ``alpha - beta cos(2 pi k / n)``; ``n`` and errors as in `hann_window`."""
     shape = _cosines(alpha, beta)
     return _made("hamming_window", shape, window_length, periodic, dtype, device, requires_grad)
 
@@ -130,7 +130,7 @@ def bartlett_window(
     pin_memory: bool = False,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The vector ``1 - |2 k / n - 1|``; ``n`` and errors as of `hann_window`."""
+    """The vector ``1 - |2 k / n - 1|``; ``n`` and errors as in `hann_window`."""
 
     def shape(places: Tensor, last: float) -> Tensor:
         made: Tensor = 1 - (places * (2 / last) - 1).abs()
@@ -153,7 +153,7 @@ def kaiser_window(
 ) -> Tensor:
     """The vector ``I0(beta sqrt(1 - (2 k / n - 1)^2)) / I0(beta)``, with I0 by its power series.
 
-    ``n`` and errors as of `hann_window`: RuntimeError.
+    ``n`` and errors as in `hann_window`: RuntimeError.
     """
 
     def shape(places: Tensor, last: float) -> Tensor:

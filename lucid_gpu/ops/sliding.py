@@ -112,8 +112,8 @@ def check(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> No
             f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but "
             f"got weight of size {list(weight.shape)} instead"
         )
-    given = f"Given groups={groups}, weight of size {list(weight.shape)}"
-    check_channels(given, input, weight.shape[1] * groups)
+    intro = f"Given groups={groups}, weight of size {list(weight.shape)}"
+    check_channels(intro, input, weight.shape[1] * groups)
     check_bias(f"Given weight of size {list(weight.shape)}", bias, weight.shape[0])
     check_kinds(input, weight, bias)
 
@@ -129,20 +129,20 @@ def check_groups(weight: Tensor, groups: int) -> None:
         )
 
 
-def check_channels(given: str, input: Tensor, channels: int) -> None:
+def check_channels(intro: str, input: Tensor, channels: int) -> None:
     """Refuse another number of channels than the filters have."""
     if input.shape[1] != channels:
         raise RuntimeError(
-            f"{given}, expected input{list(input.shape)} to have {channels} channels, but got "
+            f"{intro}, expected input{list(input.shape)} to have {channels} channels, but got "
             f"{input.shape[1]} channels instead"
         )
 
 
-def check_bias(given: str, bias: Tensor | None, channels: int) -> None:
-    """Refuse a bias that is no number for each channel."""
+def check_bias(intro: str, bias: Tensor | None, channels: int) -> None:
+    """Refuse a bias that is not a number for each channel."""
     if bias is not None and tuple(bias.shape) != (channels,):
         raise RuntimeError(
-            f"{given}, expected bias to be 1-dimensional with {channels} elements, but got bias of "
+            f"{intro}, expected bias to be 1-dimensional with {channels} elements, but got bias of "
             f"size {list(bias.shape)} instead"
         )
 

@@ -54,7 +54,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
 
 @op(autocast={"cuda": "float32"})
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
-    """``exp(x) / sum(exp(x))`` along a dimension; arguments as for `log_softmax`.
+    """``exp(x) / sum(exp(x))`` along a dimension; arguments as in `log_softmax`.
 
     NotImplementedError for types that are not floating point; IndexError for a ``dim`` that there
     is not.

@@ -107,7 +107,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     Raises
     ------
     TypeError
-        For a ``k`` that is no integer.
+        For a ``k`` that is not an integer.
     RuntimeError
         For one that is negative or above the dimension's size, and for bool.
     IndexError
@@ -122,8 +122,12 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
         raise RuntimeError("topk does not support bool dtypes; convert it with .int()")
     if not input.ndim:
         return ValuesAndIndices(input.clone(), argsort(input, dim))
-    found = _leading(input, k, dim, largest)
-    where = argsort(input, dim, largest).narrow(dim, 0, k).contiguous() if found is None else found
+    selected = _leading(input, k, dim, largest)
+    where = (
+        argsort(input, dim, largest).narrow(dim, 0, k).contiguous()
+        if selected is None
+        else selected
+    )
     return ValuesAndIndices(gathered("TopkBackward0", input, dim, where), where)
 
 

@@ -28,12 +28,12 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of anything, of its shape: shared where it can be, copied where ``copy`` says so.
+    """Convert an object to a tensor of its shape, without a copy if that is possible.
 
     Parameters
     ----------
-    obj : Tensor, array, what has ``__dlpack__``, sequence or number
-        Of a buffer (bytes, bytearray, memoryview, array.array) the bytes are the elements'.
+    obj : Tensor, array, object with ``__dlpack__``, sequence or number
+        The bytes of a buffer (bytes, bytearray, memoryview, array.array) are its elements.
     copy : bool, optional
         True copies, False refuses to; None does what is needed.
     requires_grad : bool
@@ -42,27 +42,27 @@ def asarray(
     Raises
     ------
     ValueError
-        Where ``copy`` is False and the result cannot share the memory.
+        If ``copy`` is False and the result cannot share the memory.
     """
-    given = None if isinstance(obj, np.generic) else shared(obj)
+    source = None if isinstance(obj, np.generic) else shared(obj)
     if isinstance(obj, (bytes, bytearray, memoryview, array)):
         kind = get_default_dtype() if dtype is None else dtype
-        given = frombuffer(obj, dtype=kind) if len(obj) else None
-    if given is None:
+        source = frombuffer(obj, dtype=kind) if len(obj) else None
+    if source is None:
         if copy is False:
             raise ValueError(f"can't alias arbitrary sequence: {type(obj).__name__} is copied")
         return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
-    found = to(given, dtype=dtype, device=device)
-    if copy is False and found is not given:
+    converted = to(source, dtype=dtype, device=device)
+    if copy is False and converted is not source:
         raise ValueError(
-            f"can't alias tensor with dtype '{given.dtype.name}' on {given.device} into dtype "
-            f"'{found.dtype.name}' on {found.device}."
+            f"can't alias tensor with dtype '{source.dtype.name}' on {source.device} into dtype "
+            f"'{converted.dtype.name}' on {converted.device}."
         )
-    if copy and found is given:
-        found = found.clone()
+    if copy and converted is source:
+        converted = converted.clone()
     if requires_grad:
-        return found if found.requires_grad else found._mark()
-    return found.detach() if found.requires_grad else found
+        return converted if converted.requires_grad else converted._mark()
+    return converted.detach() if converted.requires_grad else converted
 
 
 def frombuffer(
@@ -81,7 +81,7 @@ def frombuffer(
     Raises
     ------
     ValueError
-        Where the buffer has no such elements, and for what is no buffer.
+        If the buffer has no such elements, and for anything but a buffer.
     """
     try:
         size = memoryview(buffer).nbytes
@@ -115,8 +115,8 @@ def frombuffer(
             "leaves the buffer as it is; frombuffer(bytearray(buffer), ...) says so."
         )
         array = array.copy()
-    found = from_array_shared(array)
-    return found._mark() if requires_grad else found
+    view = from_array_shared(array)
+    return view._mark() if requires_grad else view
 
 
 @op
@@ -202,8 +202,8 @@ def empty_strided(
     for n, s in zip(size, stride, strict=True):
         reach = 0 if not n or not reach else reach + (n - 1) * s
     memory = empty(reach, dtype=dtype, device=device, **options)
-    found = as_strided(memory, tuple(size), tuple(stride)).detach()
-    return found._mark() if requires_grad else found
+    view = as_strided(memory, tuple(size), tuple(stride)).detach()
+    return view._mark() if requires_grad else view
 
 
 @op

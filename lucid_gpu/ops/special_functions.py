@@ -113,16 +113,16 @@ def fmin(input: Tensor, other: Tensor) -> Tensor:
 def float_power(input: Any, exponent: Any) -> Tensor:
     """Powers in double precision, element by element; the two broadcast.
 
-    TypeError where neither is a tensor.
+    TypeError if neither is a tensor.
     """
     both = [x for x in (input, exponent) if isinstance(x, Tensor)]
     number = any(isinstance(x, complex) or getattr(x, "dtype", dt.bool).is_complex
                  for x in (input, exponent) if isinstance(x, (Tensor, complex)))  # fmt: skip
     wide = dt.complex128 if number else dt.float64
-    given = [x.to(wide) if isinstance(x, Tensor) else x for x in (input, exponent)]
+    operands = [x.to(wide) if isinstance(x, Tensor) else x for x in (input, exponent)]
     if not both:
         raise TypeError("float_power(): one of input and exponent must be a Tensor")
-    return apply(TABLE["pow"], *given)
+    return apply(TABLE["pow"], *operands)
 
 
 _write_powers = written(float_power)
@@ -145,7 +145,7 @@ def float_power_(self: Tensor, exponent: Any) -> Tensor:
 
 @op
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
-    """Of each element: 0 below zero, 1 above, ``values`` at it; the two broadcast.
+    """0 for negative elements, 1 for positive ones, ``values`` for zero; the two broadcast.
 
     RuntimeError for complex tensors, and two types.
     """
@@ -261,7 +261,7 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
 def gcd(input: Tensor, other: Tensor) -> Tensor:
     """The greatest common divisors, element by element; the two broadcast.
 
-    NotImplementedError for types that are no integers.
+    NotImplementedError for types that are not integers.
     """
     return _of_arrays("gcd", input, other)
 
@@ -270,7 +270,7 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """The least common multiples, element by element; the two broadcast.
 
-    NotImplementedError for types that are no integers.
+    NotImplementedError for types that are not integers.
     """
     return _of_arrays("lcm", input, other)
 
@@ -280,8 +280,8 @@ def _of_arrays(name: str, input: Tensor, other: Tensor) -> Tensor:
     if d.is_complex or (d.category == 2) is not (name == "nextafter") or d is dt.bool:
         raise NotImplementedError(f'"{name}" not implemented for {d.name}')
     arrays = [t.detach().to(d).array for t in (input, other)]
-    found = getattr(xp_of(input), name)(*arrays)
-    return from_array(xp_of(input).asarray(found), d, input.device)
+    values = getattr(xp_of(input), name)(*arrays)
+    return from_array(xp_of(input).asarray(values), d, input.device)
 
 
 _OPS: tuple[Any, ...] = (

@@ -82,14 +82,14 @@ def stft(
             f"n_fft={n_fft}"
         )
     count = 1 + (x.shape[-1] - n_fft) // hop
-    frames = x[:, _places(x, count, hop, n_fft)] * taper
+    frames = x[:, _positions(x, count, hop, n_fft)] * taper
     transform = fourier.rfft if onesided else fourier.fft
-    found = transform(frames, norm="ortho" if normalized else None).transpose(-2, -1)
-    found = found.squeeze(0) if input.ndim == 1 else found
-    return found if return_complex or whole else stack([found.real, found.imag], -1)
+    spectra = transform(frames, norm="ortho" if normalized else None).transpose(-2, -1)
+    spectra = spectra.squeeze(0) if input.ndim == 1 else spectra
+    return spectra if return_complex or whole else stack([spectra.real, spectra.imag], -1)
 
 
-def _places(x: Tensor, count: int, hop: int, n_fft: int) -> Tensor:
+def _positions(x: Tensor, count: int, hop: int, n_fft: int) -> Tensor:
     """Where the elements of each frame lie, shape (count, n_fft)."""
     return arange(count, device=x.device).unsqueeze(1) * hop + arange(n_fft, device=x.device)
 
@@ -162,7 +162,7 @@ def istft(
     Raises
     ------
     RuntimeError
-        Where the windows leave a part of the signal at zero.
+        If the windows leave a part of the signal at zero.
     """
     if not input.dtype.is_complex:
         raise RuntimeError(
@@ -194,20 +194,20 @@ def istft(
             f"istft(): window overlap add min: {smallest} < 1e-11: the windows leave a part of the "
             "signal at zero; take center=True, another window or a smaller hop_length"
         )
-    found = total / weight
-    if length is not None and found.shape[-1] < length:
+    reconstructed = total / weight
+    if length is not None and reconstructed.shape[-1] < length:
         warn_user(
             "The length of signal is shorter than the length parameter. Result is being padded "
             "with zeros in the tail. Please check your center and hop_length settings."
         )
-        found = pad(found, (0, length - found.shape[-1]))
-    return found.squeeze(0) if input.ndim == 2 else found
+        reconstructed = pad(reconstructed, (0, length - reconstructed.shape[-1]))
+    return reconstructed.squeeze(0) if input.ndim == 2 else reconstructed
 
 
 def _overlapped(frames: Tensor, taper: Tensor, hop: int, n_fft: int) -> tuple[Tensor, Tensor]:
     """Sums of frames where they lie, and of the squares of their windows."""
     count = frames.shape[-2]
-    places = _places(frames, count, hop, n_fft).reshape(-1)
+    places = _positions(frames, count, hop, n_fft).reshape(-1)
     extent = n_fft + hop * (count - 1)
     weighted: Any = (frames * taper).flatten(-2)
     total = weighted.new_zeros((weighted.shape[0], extent)).index_add(1, places, weighted)

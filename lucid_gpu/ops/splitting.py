@@ -189,8 +189,8 @@ def _side_by_side(parts: Sequence[Tensor], dim: int) -> Tensor | None:
         return None
     for array, end in zip(arrays, ends, strict=True):
         index = (*lead, slice(end - array.shape[dim], end))
-        place = memory[index]
-        if array.strides != place.strides or address(array) != address(place):
+        block = memory[index]
+        if array.strides != block.strides or address(array) != address(block):
             return None
     return whole.alias()
 
@@ -257,7 +257,7 @@ def tensor_split(
         For 0-d tensors, a number of parts that is not above 0, and a tensor of another type than
         int64.
     TypeError
-        For what is no number and no sequence.
+        For anything but a number or a sequence.
     IndexError
         For a ``dim`` that there is not.
     """

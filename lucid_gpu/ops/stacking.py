@@ -31,15 +31,15 @@ def _each(rule: Callable[[Tensor], Tensor], tensors: tuple[Any, ...]) -> Any:
     """A rule applied to a tensor, or to each of several."""
     if len(tensors) == 1 and isinstance(tensors[0], Tensor):
         return rule(tensors[0])
-    given = tensors[0] if len(tensors) == 1 else tensors
-    return tuple([rule(t) for t in _all_tensors(given)])
+    operands = tensors[0] if len(tensors) == 1 else tensors
+    return tuple([rule(t) for t in _all_tensors(operands)])
 
 
-def _all_tensors(given: Any) -> Any:
+def _all_tensors(values: Any) -> Any:
     """What is iterated over, and no tensor in it is refused."""
-    for place, value in enumerate(given):
+    for index, value in enumerate(values):
         if not isinstance(value, Tensor):
-            raise no_tensor(place, value)
+            raise no_tensor(index, value)
         yield value
 
 
@@ -202,14 +202,14 @@ def block_diag(*tensors: Tensor) -> Tensor:
 def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of these shapes broadcast to; a number is a shape of one dimension.
 
-    RuntimeError where there is none, and for negative extents.
+    RuntimeError if there is none, and for negative extents.
     """
-    given = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    for one in given:
+    extents = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    for one in extents:
         if any(n < 0 for n in one):
             raise RuntimeError(f"Trying to create tensor with negative dimension ({min(one)})")
     try:
-        return Size(typing_rules.broadcast_shapes(given, "broadcast_shapes"))
+        return Size(typing_rules.broadcast_shapes(extents, "broadcast_shapes"))
     except RuntimeError as error:
         raise RuntimeError(
             f"Shape mismatch: objects cannot be broadcast to a single shape ({error})"
@@ -219,9 +219,9 @@ def broadcast_shapes(*shapes: Any) -> Size:
 @op
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """Views of tensors in the shape they broadcast to."""
-    given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
-    wanted = typing_rules.broadcast_shapes([tuple(t.shape) for t in given], "broadcast_tensors")
-    return tuple([t.expand(wanted) for t in given])
+    operands = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    wanted = typing_rules.broadcast_shapes([tuple(t.shape) for t in operands], "broadcast_tensors")
+    return tuple([t.expand(wanted) for t in operands])
 
 
 METHODS = (hsplit, vsplit, dsplit)

@@ -76,40 +76,40 @@ def _quantile(
     shares = _checked_shares(name, input, q, interpolation)
     rank = input.ndim
     if dim is None:
-        place, values, frame = 0, input.reshape(-1), (1,) * rank
+        axis, values, frame = 0, input.reshape(-1), (1,) * rank
     else:
-        place = normalise_dim(dim, rank)
-        values = input.movedim(place, -1) if rank else input.reshape(1)
-        frame = reductions.kept_shape(input.shape, (place,)) if rank else ()
+        axis = normalise_dim(dim, rank)
+        values = input.movedim(axis, -1) if rank else input.reshape(1)
+        frame = reductions.kept_shape(input.shape, (axis,)) if rank else ()
     values = sort(values, -1).values
     counts = values.isnan().logical_not().sum(-1, keepdim=True)
     last = counts - 1 if name == "nanquantile" else values.shape[-1] - 1
-    place_of = shares.reshape(-1) * last  # (..., k)
+    positions = shares.reshape(-1) * last  # (..., k)
     if name == "quantile":
         full = counts == values.shape[-1]
-        place_of = where(full, place_of, float(values.shape[-1] - 1))
-    found = _between(values, place_of.clamp(min=0).to(values.dtype), interpolation)
-    found = found.movedim(-1, 0)
+        positions = where(full, positions, float(values.shape[-1] - 1))
+    quantiles = _between(values, positions.clamp(min=0).to(values.dtype), interpolation)
+    quantiles = quantiles.movedim(-1, 0)
     frame = (
         frame
         if keepdim
-        else reductions.dropped_shape(frame, (place,) if dim is not None else range(rank))
+        else reductions.dropped_shape(frame, (axis,) if dim is not None else range(rank))
     )
-    return found.reshape((*shares.shape, *frame))
+    return quantiles.reshape((*shares.shape, *frame))
 
 
-def _between(values: Tensor, place: Tensor, interpolation: str) -> Tensor:
+def _between(values: Tensor, positions: Tensor, interpolation: str) -> Tensor:
     """The elements at places that need not be whole."""
-    low, high = place.floor(), place.ceil()
+    low, high = positions.floor(), positions.ceil()
     if interpolation == "nearest":
-        low = high = place.round()
+        low = high = positions.round()
     if interpolation in ("lower", "nearest"):
         return gather(values, -1, low.long())
     above = gather(values, -1, high.long())
     if interpolation == "higher":
         return above
     below = gather(values, -1, low.long())
-    weight = 0.5 if interpolation == "midpoint" else place - low
+    weight = 0.5 if interpolation == "midpoint" else positions - low
     return where(below == above, below, below + weight * (above - below))
 
 
@@ -149,7 +149,7 @@ def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Ten
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """The sum of the elements that are not NaN; parameters and shapes as of `sum`.
+    """The sum of the elements that are not NaN; parameters and shapes as in `sum`.
 
     RuntimeError for complex tensors.
     """
@@ -165,7 +165,7 @@ def nansum(
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """The mean of the elements that are not NaN; parameters and shapes as of `mean`.
+    """The mean of the elements that are not NaN; parameters and shapes as in `mean`.
 
     RuntimeError for integers and bool.
     """
@@ -227,7 +227,7 @@ def cov(
     ----------
     input : Tensor, shape (variables, observations) or (observations,)
     correction : int
-        The sum of weights is lessened by so much.
+        Subtracted from the sum of weights.
     fweights : Tensor of integers, shape (observations,)
         How often each was observed.
     aweights : Tensor, shape (observations,)
@@ -272,22 +272,22 @@ def cov(
 
 
 def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Tensor | None:
-    for name, given in (("fweights", fweights), ("aweights", aweights)):
-        if given is not None and tuple(given.shape) != (x.shape[1],):
+    for name, weight in (("fweights", fweights), ("aweights", aweights)):
+        if weight is not None and tuple(weight.shape) != (x.shape[1],):
             raise RuntimeError(
                 f"cov(): expected {name} to have one weight for each of {x.shape[1]} observations, "
-                f"got shape {list(given.shape)}"
+                f"got shape {list(weight.shape)}"
             )
-        if given is not None and bool((given < 0).any()):
+        if weight is not None and bool((weight < 0).any()):
             raise RuntimeError(f"cov(): {name} cannot be negative")
     if fweights is not None and fweights.dtype.category != 1:
         raise RuntimeError(
             f"cov(): expected fweights to have integral dtype but got {fweights.dtype.name}"
         )
-    given_ones = [w for w in (fweights, aweights) if w is not None]
-    if not given_ones:
+    weights = [w for w in (fweights, aweights) if w is not None]
+    if not weights:
         return None
-    return math.prod(given_ones[1:], start=given_ones[0])
+    return math.prod(weights[1:], start=weights[0])
 
 
 @op
@@ -358,7 +358,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     RuntimeError
         For another rank, negative numbers, weights of another length, and a negative ``minlength``.
     NotImplementedError
-        For types that are no integers.
+        For types that are not integers.
     """
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
@@ -480,13 +480,13 @@ def _edges(input: Tensor, bins: int, limits: Any, name: str) -> Tensor:
 
 def _in_bins(input: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
     flat, bins = input.detach().reshape(-1), edges.numel() - 1
-    place = searchsorted(edges, flat, right=True) - 1
-    place = where(flat == edges[-1], bins - 1, place)
+    bin_indices = searchsorted(edges, flat, right=True) - 1
+    bin_indices = where(flat == edges[-1], bins - 1, bin_indices)
     inside = (flat >= edges[0]) & (flat <= edges[-1])
-    place = where(inside, place, bins)  # one bin more, for what lies outside
+    bin_indices = where(inside, bin_indices, bins)  # one bin more, for what lies outside
     if weight is None:
-        return bincount(place, minlength=bins + 1)[:bins].to(input.dtype)
-    return _weighed(place, weight.reshape(-1), bins + 1)[:bins].to(input.dtype)
+        return bincount(bin_indices, minlength=bins + 1)[:bins].to(input.dtype)
+    return _weighed(bin_indices, weight.reshape(-1), bins + 1)[:bins].to(input.dtype)
 
 
 # --- closeness ------------------------------------------------------------------------------------

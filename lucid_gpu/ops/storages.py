@@ -71,8 +71,8 @@ class UntypedStorage:
 
     def tolist(self) -> list[Any]:
         """The elements as Python numbers."""
-        found: list[Any] = self._seen.tolist()
-        return found
+        numbers: list[Any] = self._seen.tolist()
+        return numbers
 
     def __len__(self) -> int:
         return self.nbytes() // self.element_size()
@@ -94,12 +94,12 @@ class UntypedStorage:
             raise RuntimeError(f"can't index a {type(self)} with {type(index)}")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._place() == other._place()
+        return isinstance(other, type(self)) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._place())
+        return hash(self._identity())
 
-    def _place(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[Any, ...]:
         return self.device, self.data_ptr(), self.nbytes()
 
     def __repr__(self) -> str:
@@ -159,8 +159,8 @@ def _copied_with_memory(self: Tensor, memo: dict[int, Any]) -> Tensor:
         copied = memo[id(record)] = _flat(self).clone()
     if copied.dtype is not self.dtype:
         copied = copied.view(self.dtype)
-    found: Tensor = copied.as_strided(tuple(self.shape), self.stride(), offset).detach()
-    return found
+    view: Tensor = copied.as_strided(tuple(self.shape), self.stride(), offset).detach()
+    return view
 
 
 def is_storage(obj: object) -> bool:

@@ -30,8 +30,8 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     if not self._expr.program.is_load:
         self._load()  # where a pending value will stand is decided when it is computed
         self.is_contiguous()  # an order that nobody chose is given up
-    found = _strides(self)
-    return found if dim is None else found[normalise_dim(dim, self.ndim)]
+    strides = _strides(self)
+    return strides if dim is None else strides[normalise_dim(dim, self.ndim)]
 
 
 def _strides(t: Tensor) -> tuple[int, ...]:
@@ -170,19 +170,19 @@ def _as_strided_vjp(node: Any, g: Tensor) -> Any:
     seen = _positions(xp, sizes, strides) + (relative - low)
     inner = _positions(xp, shape, own) - low
     memory = zeros_with_values(g, (seen,), (end,))
-    found = getitem_parsed(memory, (inner,))
+    gradient = getitem_parsed(memory, (inner,))
     if any(s == 0 and n > 1 for n, s in zip(shape, own, strict=True)):  # shared by several
         counts = zeros_with_values(g.new_ones(shape), (inner,), (end,))
-        found = found / getitem_parsed(counts, (inner,))
-    return (found,)
+        gradient = gradient / getitem_parsed(counts, (inner,))
+    return (gradient,)
 
 
 def _positions(xp: Any, sizes: Sequence[int], strides: Sequence[int]) -> Any:
     """Where the elements of such a view stand, from its first."""
-    found = xp.zeros(tuple(sizes), "int64")
+    positions = xp.zeros(tuple(sizes), "int64")
     for d, (n, s) in enumerate(zip(sizes, strides, strict=True)):
-        found += (xp.arange(n) * s).reshape([-1 if i == d else 1 for i in range(len(sizes))])
-    return found
+        positions += (xp.arange(n) * s).reshape([-1 if i == d else 1 for i in range(len(sizes))])
+    return positions
 
 
 @op
@@ -322,8 +322,8 @@ def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None)
         formats = (channels_last, channels_last_3d)
         lies = [f for f in formats if f.order is not None and len(f.order) == the_template.ndim]
         plain = the_template.is_contiguous()
-        found = None if plain else [f for f in lies if the_template.is_contiguous(f)]
-        memory_format = found[0] if found else contiguous_format
+        matching = None if plain else [f for f in lies if the_template.is_contiguous(f)]
+        memory_format = matching[0] if matching else contiguous_format
     return resize_(self, tuple(the_template.shape), memory_format=memory_format)
 
 

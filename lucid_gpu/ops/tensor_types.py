@@ -37,8 +37,8 @@ class TensorType(builtins.type):
                 f"legacy constructor expects device type: {cls.where} but device type: "
                 f"{Device(device).type} was passed"
             )
-        given = args or tuple(named.values())
-        return made(given, cls.dtype, cls.where if device is None else device)
+        arguments = args or tuple(named.values())
+        return made(arguments, cls.dtype, cls.where if device is None else device)
 
     def __instancecheck__(cls, value: Any) -> bool:
         return (
@@ -83,11 +83,11 @@ def _construct(cls: builtins.type[Tensor], args: tuple[Any, ...], named: dict[st
     where = named.pop("device", None)
     if "size" in named:
         args = (Size(named["size"]),)
-    given = args or tuple(named.values())
-    alone = given[0] if len(given) == 1 else None
+    arguments = args or tuple(named.values())
+    alone = arguments[0] if len(arguments) == 1 else None
     d = alone.dtype if isinstance(alone, Tensor) else dt.get_default_dtype()
-    found = made(given, d, where)
-    return found if cls is Tensor else as_kind(cls, found)
+    constructed = made(arguments, d, where)
+    return constructed if cls is Tensor else as_kind(cls, constructed)
 
 
 def _named(d: dtype, where: str) -> TensorType:
@@ -105,7 +105,9 @@ TYPES: dict[tuple[str, str], TensorType] = {
 }
 
 
-globals().update({name: found for (where, name), found in TYPES.items() if where == "cpu"})
+globals().update(
+    {name: tensor_type for (where, name), tensor_type in TYPES.items() if where == "cpu"}
+)
 
 
 def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
@@ -125,7 +127,7 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     Raises
     ------
     TypeError
-        For what is no type.
+        For anything but a type.
     """
     if dtype is None:
         where = "" if self.device.type == "cpu" else f"{self.device.type}."
@@ -145,16 +147,16 @@ def of_name(name: str) -> TensorType:
     """The type of a name such as ``"lucid_gpu.cuda.FloatTensor"``; ``torch`` will do as well."""
     package, *rest = name.split(".")
     where = "cuda" if rest[:-1] == ["cuda"] else "cpu"
-    found = TYPES.get((where, rest[-1])) if rest else None
-    if found is None or package not in ("lucid_gpu", "torch") or len(rest) > 2:
+    tensor_type = TYPES.get((where, rest[-1])) if rest else None
+    if tensor_type is None or package not in ("lucid_gpu", "torch") or len(rest) > 2:
         raise ValueError(f"invalid type: '{name}'")
-    return found
+    return tensor_type
 
 
 def set_default_tensor_type(t: Any) -> None:
     """Set the default floating point type, and the default device, by a type of tensors.
 
-    TypeError for what is no floating point type.
+    TypeError for anything but a floating point type.
     """
     from lucid_gpu.device import set_default_device
 

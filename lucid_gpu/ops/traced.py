@@ -37,8 +37,8 @@ class Traced:
     def __call__(self, arrays: Sequence[Any], d: dtype, where: device) -> Sequence[Any]:
         """The results for arrays of type ``d`` on a device, computed by one kernel."""
         key = (where, d, *[(a.shape, a.strides) for a in arrays])
-        found = self._known.get(key)
-        if found is None:
+        entry = self._known.get(key)
+        if entry is None:
             views = [a.view() for a in arrays]  # the same array may be given twice
             results = self._results(views, d, where)
             known = {id(v) for v in views}
@@ -47,13 +47,13 @@ class Traced:
                 return [r.array for r in results]
             if len(self._known) >= LAYOUTS:
                 self._known.clear()
-            found = self._known[key] = _planned(results, views)
-        plan, sources, given = found
+            entry = self._known[key] = _planned(results, views)
+        plan, sources, passed_through = entry
         computed = execute(plan, [Cell(arrays[s]) if type(s) is int else s for s in sources])
-        if not given:
+        if not passed_through:
             return computed
         rest = iter(computed)
-        return [next(rest) if place is None else arrays[place] for place in given]
+        return [next(rest) if position is None else arrays[position] for position in passed_through]
 
     def _results(self, arrays: Sequence[Any], d: dtype, where: device) -> Sequence[Tensor]:
         before, state.grad = state.grad, False
@@ -65,9 +65,11 @@ class Traced:
 
 def _planned(results: Sequence[Tensor], arrays: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
     """A plan, the array each of its leaves reads, and the results that are arrays as given."""
-    place = {id(a): i for i, a in enumerate(arrays)}
-    given = [place[id(r.array)] if r._expr.program.is_load else None for r in results]
+    position_of = {id(a): i for i, a in enumerate(arrays)}
+    passed_through = [
+        position_of[id(r.array)] if r._expr.program.is_load else None for r in results
+    ]
     pending = [r._expr for r in results if not r._expr.program.is_load]
     plan, leaves = plan_for(pending)
-    sources = [place.get(id(leaf.array), leaf) for leaf in leaves]
-    return plan, sources, given if len(pending) < len(results) else []
+    sources = [position_of.get(id(leaf.array), leaf) for leaf in leaves]
+    return plan, sources, passed_through if len(pending) < len(results) else []

@@ -24,13 +24,13 @@ def to_device(input: Tensor, where: Any, non_blocking: bool = False) -> Tensor:
         return moved
     move = _start if non_blocking and input.device == CPU else _move
     array = move(input.array, input.device, target)
-    return _placed(array, input, target)
+    return _recorded(array, input, target)
 
 
 batching(to_device)(on_value)
 
 
-def _placed(array: Any, input: Tensor, target: device) -> Tensor:
+def _recorded(array: Any, input: Tensor, target: device) -> Tensor:
     from lucid_gpu.fusion import expression
     from lucid_gpu.ops.record import OpNode
     from lucid_gpu.tensor import _tensor
@@ -111,7 +111,7 @@ def record_stream(self: Tensor, stream: Any) -> None:
     NotImplementedError
         For tensors on the CPU.
     TypeError
-        For what is no stream.
+        For anything but a stream.
     """
     if self.device.type != "cuda":
         raise NotImplementedError(

@@ -44,7 +44,7 @@ _DOC = """Filters put onto each place of {what}, and added up: the adjoint of `c
     output_padding : int or {rank} of them
         Makes the output larger on one side; less than stride or dilation.
     groups : int
-        Channels are split into so many groups that do not see one another.
+        The channels are split into this many independent groups.
 
     Returns
     -------
@@ -124,9 +124,9 @@ def _spread(x: Tensor, weight: Tensor, slide: Slide, more: Sizes, groups: int) -
 
 def _check(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
     check_groups(weight, groups)
-    given = f"Given transposed=1, weight of size {list(weight.shape)}"
-    check_channels(given, input, weight.shape[0])
-    check_bias(given, bias, weight.shape[1] * groups)
+    intro = f"Given transposed=1, weight of size {list(weight.shape)}"
+    check_channels(intro, input, weight.shape[0])
+    check_bias(intro, bias, weight.shape[1] * groups)
     check_kinds(input, weight, bias)
 
 
@@ -153,8 +153,8 @@ def _output_padding(value: Any, slide: Slide) -> Sizes:
 
 def _check_size(x: Tensor, size: Sizes) -> None:
     if min(size) < 1:
-        given, found = ("x".join(map(str, s)) for s in (x.shape[2:], size))
+        input_size, output_size = ("x".join(map(str, s)) for s in (x.shape[2:], size))
         raise RuntimeError(
-            f"Given input size per channel: ({given}). Calculated output size per channel: "
-            f"({found}). Output size is too small"
+            f"Given input size per channel: ({input_size}). Calculated output size per channel: "
+            f"({output_size}). Output size is too small"
         )

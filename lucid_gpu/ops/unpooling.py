@@ -32,7 +32,7 @@ _UNPOOL = """Numbers put where the maxima of {what} were, zeros elsewhere.
     input : Tensor, shape (n, c, {size}) or (c, {size})
     indices : Tensor of int64, of the same shape
         As pooling with ``return_indices`` gives them.
-    kernel_size, stride, padding : int or one an axis
+    kernel_size, stride, padding : int or tuple of int
         Those of the pooling.
     output_size : sequence of int, optional
         Of the result, with or without batch and channels; less than a stride from
@@ -57,10 +57,10 @@ _NORM = """``(sum over a window of x^p)^(1/p)`` for each window of {what}.
     input : Tensor, shape (n, c, {size}) or (c, {size})
     norm_type : float
         ``p``.
-    kernel_size, stride : int or one an axis
+    kernel_size, stride : int or tuple of int
         ``stride`` is ``kernel_size`` by default.
     ceil_mode : bool
-        Also take windows that stand over the far edges.
+        Also use windows that extend past the end of the input.
 
     Returns
     -------
@@ -150,9 +150,9 @@ def _check_indices(input: Tensor, indices: Tensor, size: Sizes) -> None:
         )
     if open_levels or indices.device.type != "cpu" or not indices.numel():
         return  # `scatter` looks there
-    for place in (int(indices.min()), int(indices.max())):
-        if not 0 <= place < math.prod(size):
+    for index in (int(indices.min()), int(indices.max())):
+        if not 0 <= index < math.prod(size):
             raise RuntimeError(
-                f"Found an invalid max index: {place} (output volumes are of size "
+                f"Found an invalid max index: {index} (output volumes are of size "
                 f"{'x'.join(map(str, size))})"
             )

@@ -109,9 +109,9 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     before = _past(base)
     replaced = target._expr
     _protect_readers(target, storage, name)
-    found = capturing.capturing()
-    if found is not None:
-        found.before_write(array, name, target)
+    capture = capturing.capturing()
+    if capture is not None:
+        capture.before_write(array, name, target)
     write(array, source)
     storage.version += 1
     _give_history(target, base, before, value if value.requires_grad else Overwritten(replaced))

@@ -80,7 +80,7 @@ def fold(
     Raises
     ------
     RuntimeError
-        Where the columns are not those of such images.
+        If the columns are not those of such images.
     TypeError
         For sizes that are not whole numbers.
     """

@@ -108,5 +108,5 @@ def cut(tensor: Tensor) -> Tensor:
     """The tensor apart from the graph, with everything that levels know of it."""
     if tensor._wrapper is None:
         return tensor.detach()
-    found: Tensor = tensor._wrapper.level.over(tensor, cut)
-    return found
+    detached: Tensor = tensor._wrapper.level.over(tensor, cut)
+    return detached

@@ -23,7 +23,7 @@ class Adadelta(Optimizer):
     params : iterable of Tensor, any shapes, or of dict
     lr, rho, eps, weight_decay : float
     foreach, capturable, maximize, differentiable
-        As of `Adam`.
+        See `Adam`.
     """
 
     _numbers = ("step",)

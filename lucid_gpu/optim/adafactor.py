@@ -33,7 +33,7 @@ class Adafactor(Optimizer):
     d : float
         At least 1: where updates are clipped.
     weight_decay : float
-        As of `AdamW`.
+        See `AdamW`.
     foreach
         Taken and without effect.
     maximize : bool
@@ -41,7 +41,7 @@ class Adafactor(Optimizer):
     Raises
     ------
     ValueError
-        For settings that cannot be.
+        For invalid settings.
     """
 
     _numbers = ("step",)

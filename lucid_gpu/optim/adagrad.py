@@ -23,10 +23,10 @@ class Adagrad(Optimizer):
     params : iterable of Tensor, any shapes, or of dict
     lr, lr_decay, weight_decay : float
     initial_accumulator_value : float
-        What ``v`` begins with.
+        The initial value of ``v``.
     eps : float
     foreach, maximize, differentiable, fused
-        As of `Adam`.
+        See `Adam`.
     """
 
     _numbers = ("step",)

@@ -32,14 +32,14 @@ class Adam(Optimizer):
     decoupled_weight_decay : bool
         Shrink parameters apart from the gradient, as `AdamW` does.
     foreach, capturable, fused
-        Taken for the sake of scripts; all updates are fused.
+        Accepted for compatibility; all updates are fused.
     differentiable : bool
         Record the step, so that gradients flow through it.
 
     Raises
     ------
     ValueError
-        For rates, betas and other settings that cannot be; what else `Optimizer` refuses.
+        For rates, betas and other invalid settings; what else `Optimizer` refuses.
     """
 
     _numbers = ("step",)
@@ -97,12 +97,12 @@ class AdamW(Adam):
     betas : pair of float
     eps, weight_decay : float
     amsgrad, maximize, foreach, capturable, differentiable, fused
-        As of `Adam`.
+        See `Adam`.
 
     Raises
     ------
     ValueError
-        As of `Adam`.
+        See `Adam`.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class AdamW(Adam):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
-        super().__init__(**given, decoupled_weight_decay=True)
+        arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        super().__init__(**arguments, decoupled_weight_decay=True)
 
 
 def _adam(

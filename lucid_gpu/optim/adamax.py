@@ -25,7 +25,7 @@ class Adamax(Optimizer):
     betas : pair of float
     eps, weight_decay : float
     foreach, capturable, maximize, differentiable
-        As of `Adam`.
+        See `Adam`.
     """
 
     _numbers = ("step",)

@@ -24,7 +24,7 @@ class ASGD(Optimizer):
     params : iterable of Tensor, any shapes, or of dict
     lr, lambd, alpha, t0, weight_decay : float
     foreach, capturable, maximize, differentiable
-        As of `Adam`.
+        See `Adam`.
     """
 
     _numbers = ("step", "eta", "mu")

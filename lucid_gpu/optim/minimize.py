@@ -47,8 +47,8 @@ def scipy_minimize(
     method : str
         SciPy's name of the method; constrained ones work within their bounds.
     bounds : optional
-        ``(low, high)`` for all elements; or a list of such, one a parameter, of numbers or arrays
-        of its shape (None is no bound); or what SciPy takes for the whole vector.
+        ``(low, high)`` for all elements; or a list with such a pair for each parameter, of numbers
+        or arrays of its shape (None is no bound); or SciPy's bounds of the whole vector.
     tol : float, optional
     callback : callable, optional
         ``callback(result)`` after each iteration, with SciPy's intermediate result (``x``,
@@ -64,15 +64,15 @@ def scipy_minimize(
     Raises
     ------
     TypeError, ValueError
-        For params that cannot be varied, and losses that are no real number. Whatever is raised,
+        For params that cannot be varied, and losses that are not real numbers. Whatever is raised,
         here, in ``fn`` or in SciPy, params are left as they were.
 
     Examples
     --------
     >>> import lucid_gpu
     >>> x = lucid_gpu.zeros(2, dtype=lucid_gpu.float64, requires_grad=True)
-    >>> found = lucid_gpu.optim.scipy_minimize(lambda: ((x - 3) ** 2).sum(), x)
-    >>> found.success, x.tolist()
+    >>> result = lucid_gpu.optim.scipy_minimize(lambda: ((x - 3) ** 2).sum(), x)
+    >>> result.success, x.tolist()
     (True, [3.0, 3.0])
     """
     from scipy import optimize
@@ -81,12 +81,12 @@ def scipy_minimize(
     vector = Vector(_varied(tree))
     loss = Loss(fn, tree, vector)
     kind = method.lower() if isinstance(method, str) else ""
-    given: dict[str, Any] = {"jac": kind not in _WITHOUT_GRADIENT}
-    given["fun"] = loss.with_gradient if given["jac"] else loss.alone
+    functions: dict[str, Any] = {"jac": kind not in _WITHOUT_GRADIENT}
+    functions["fun"] = loss.with_gradient if functions["jac"] else loss.alone
     if kind in _WITH_PRODUCTS:
-        given["hessp"] = loss.hessian_product
+        functions["hessp"] = loss.hessian_product
     elif kind in _WITH_HESSIAN:
-        given["hess"] = loss.hessian
+        functions["hess"] = loss.hessian
 
     def after_each(intermediate_result: Any) -> None:
         vector.write(intermediate_result.x)
@@ -103,7 +103,7 @@ def scipy_minimize(
             tol=tol,
             callback=None if callback is None else after_each,
             options=options,
-            **given,
+            **functions,
         )
         vector.write(result.x)
     except BaseException:
@@ -138,14 +138,14 @@ class Vector:
     def joined(self, tensors: Iterable[Tensor]) -> Any:
         """Tensors of the parameters' shapes as an array: one copy from each device."""
         tensors = [t.reshape(-1).to(float64) for t in tensors]
-        found = np.empty(self.size)
+        array = np.empty(self.size)
         for where in {t.device for t in tensors}:
             pairs = [(t, part) for t, part in zip(tensors, self.parts) if t.device == where]
             values = cat([t for t, _ in pairs]).detach().cpu().numpy()
             for _, part in pairs:
                 count = part.stop - part.start
-                found[part], values = values[:count], values[count:]
-        return found
+                array[part], values = values[:count], values[count:]
+        return array
 
     def split(self, x: Any) -> list[Tensor]:
         """An array as tensors like the parameters."""
@@ -200,10 +200,10 @@ class Loss:
                 "scipy_minimize(): the loss does not depend on params by operations of "
                 "lucid_gpu; compute it from the tensors themselves, without detach() or numpy()"
             )
-        found = grad(
+        grads = grad(
             loss.reshape(()), self.vector.params, create_graph=create_graph, allow_unused=True
         )
-        return [zeros_like(p) if g is None else g for g, p in zip(found, self.vector.params)]
+        return [zeros_like(p) if g is None else g for g, p in zip(grads, self.vector.params)]
 
     def hessian_product(self, x: Any, v: Any, *more: Any) -> Any:
         """The Hessian at a point times a vector: the gradient of the slope along it."""
@@ -214,8 +214,8 @@ class Loss:
             along: Any = sum([(g * d).sum() for g, d in zip(self.slopes, self.vector.split(v))])
             if not along.requires_grad:  # a loss that is linear
                 return np.zeros(self.vector.size)
-            found = grad(along, self.vector.params, retain_graph=True, allow_unused=True)
-        pairs = zip(found, self.vector.params)
+            products = grad(along, self.vector.params, retain_graph=True, allow_unused=True)
+        pairs = zip(products, self.vector.params)
         return self.vector.joined([zeros_like(p) if h is None else h for h, p in pairs])
 
     def hessian(self, x: Any) -> Any:
@@ -270,17 +270,17 @@ def _varied(tree: Any) -> list[Tensor]:
     return varied
 
 
-def _bounds(given: Any, vector: Vector) -> Any:
+def _bounds(bounds: Any, vector: Vector) -> Any:
     """Bounds as SciPy takes them: a pair an element."""
-    if given is None or hasattr(given, "lb"):
-        return given
-    given = list(given)
-    if len(given) == 2 and all(b is None or np.isscalar(b) for b in given):
-        return [tuple(given)] * vector.size
-    if len(given) != len(vector.params):
-        return given
+    if bounds is None or hasattr(bounds, "lb"):
+        return bounds
+    bounds = list(bounds)
+    if len(bounds) == 2 and all(b is None or np.isscalar(b) for b in bounds):
+        return [tuple(bounds)] * vector.size
+    if len(bounds) != len(vector.params):
+        return bounds
     pairs: list[Any] = []
-    for p, pair in zip(vector.params, given, strict=True):
+    for p, pair in zip(vector.params, bounds, strict=True):
         low, high = (None, None) if pair is None else pair
         ends = zip(_spread(low, p), _spread(high, p), strict=True)
         pairs += [(a, b) for a, b in ends]

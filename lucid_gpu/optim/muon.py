@@ -34,7 +34,7 @@ class Muon(Optimizer):
         Matrices; other parameters, and embeddings, take `AdamW`.
     lr : float
     weight_decay : float
-        As of `AdamW`.
+        See `AdamW`.
     momentum : float
     nesterov : bool
     ns_coefficients : (float, float, float)
@@ -49,7 +49,7 @@ class Muon(Optimizer):
     Raises
     ------
     ValueError
-        For settings that cannot be, and parameters that are no matrices.
+        For invalid settings, and parameters that are not matrices.
     """
 
     _takes_complex = False

@@ -29,7 +29,7 @@ class NAdam(Optimizer):
     decoupled_weight_decay : bool
         Shrink parameters apart from the gradient, as `AdamW` does.
     foreach, capturable, maximize, differentiable
-        As of `Adam`.
+        See `Adam`.
     """
 
     _numbers = ("step", "mu_product")

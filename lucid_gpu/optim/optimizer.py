@@ -54,7 +54,7 @@ Member = tuple[Tensor, Tensor, dict[str, Any]]  # a parameter, its gradient, its
 
 
 class Optimizer(Hooked):
-    """Changes parameters by their gradients.
+    """Base class of optimizers, which change parameters by their gradients.
 
     A subclass gives `defaults` to ``__init__`` and defines `_update`, which says for the members of
     one group, each a parameter with its gradient and state, what the new values are; or it defines
@@ -71,12 +71,12 @@ class Optimizer(Hooked):
     ----------
     param_groups : list of dict
     state : dict of Tensor to dict
-        What is remembered of each parameter.
+        The state of each parameter.
 
     Raises
     ------
     TypeError, ValueError
-        For parameters that are none, or no leaves; what else `add_param_group` refuses.
+        For parameters that are not tensors or not leaves; see also `add_param_group`.
     """
 
     _numbers: ClassVar[tuple[str, ...]] = ()  # states that are numbers here, tensors when saved
@@ -95,12 +95,12 @@ class Optimizer(Hooked):
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
-        given = list(params)
-        if not given:
+        entries = list(params)
+        if not entries:
             raise ValueError("optimizer got an empty parameter list")
-        if not isinstance(given[0], dict):
-            given = [{"params": given}]
-        for group in given:
+        if not isinstance(entries[0], dict):
+            entries = [{"params": entries}]
+        for group in entries:
             self.add_param_group(group)
 
     # -- groups -----------------------------------------------------------------------------
@@ -111,9 +111,9 @@ class Optimizer(Hooked):
         Raises
         ------
         TypeError
-            For what is no tensor.
+            For anything but a tensor.
         ValueError
-            For tensors that are no leaves or in another group, and for missing settings.
+            For tensors that are not leaves or in another group, and for missing settings.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
@@ -183,15 +183,15 @@ class Optimizer(Hooked):
 
     def _capture(self, group: Group, members: list[Member]) -> None:
         """Make an update the call of a graph: each replay makes it of what the group holds then."""
-        found, name = capturing.recording(), type(self).__name__
-        assert found is not None
+        recording, name = capturing.recording(), type(self).__name__
+        assert recording is not None
         if group.get("capturable") is False:
             raise RuntimeError(
                 f"Attempting CUDA graph capture of step() for an instance of {name} but "
                 "param_groups' capturable is False."
             )
         if self._listed or self.defaults.get("differentiable"):
-            found.refuse(f"{name}.step()", "its update is recorded, or its gradients list rows")
+            recording.refuse(f"{name}.step()", "its update is recorded, or its gradients list rows")
         before = [(state, dict(state)) for _, _, state in members]
 
         def go_back() -> None:
@@ -199,12 +199,12 @@ class Optimizer(Hooked):
                 own.clear()
                 own.update(values)
 
-        found.undo.append(go_back)
+        recording.undo.append(go_back)
         # values that read a parameter take what it is now with them by recorded copies
         memory = [p._writable(f"{name}.step") for p, _, _ in members]
         gradients = [from_array(g.array, g.dtype, g.device) for _, g, _ in members]
 
-        def update(*given: Any) -> None:
+        def update(*arrays: Any) -> None:
             for (p, *_), array in zip(members, memory, strict=True):
                 if p.array is not array:
                     raise RuntimeError(
@@ -336,7 +336,7 @@ class Optimizer(Hooked):
         Raises
         ------
         ValueError
-            Where the groups differ in number or size. Nothing has been loaded then.
+            If the groups differ in number or size. Nothing has been loaded then.
         """
         state_dict = changed_by(self._loading, self, dict(state_dict))
         groups = state_dict["param_groups"]

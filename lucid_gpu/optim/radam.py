@@ -32,7 +32,7 @@ class RAdam(Optimizer):
     decoupled_weight_decay : bool
         Shrink parameters apart from the gradient, as `AdamW` does.
     foreach, capturable, maximize, differentiable
-        As of `Adam`.
+        See `Adam`.
     """
 
     _numbers = ("step",)

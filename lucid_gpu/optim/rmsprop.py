@@ -25,7 +25,7 @@ class RMSprop(Optimizer):
     lr, alpha, eps, weight_decay, momentum : float
     centered : bool
     foreach, capturable, maximize, differentiable
-        As of `Adam`.
+        See `Adam`.
     """
 
     _numbers = ("step",)

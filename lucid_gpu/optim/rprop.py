@@ -28,7 +28,7 @@ class Rprop(Optimizer):
     etas, step_sizes : pair of float
         Factors of steps, and their bounds.
     foreach, capturable, maximize, differentiable
-        As of `Adam`.
+        See `Adam`.
     """
 
     _numbers = ("step",)

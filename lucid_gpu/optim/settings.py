@@ -10,12 +10,12 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["chosen", "settings"]
 
 
-def settings(given: dict[str, Any], *checked: str) -> dict[str, Any]:
+def settings(arguments: dict[str, Any], *checked: str) -> dict[str, Any]:
     """A constructor's arguments as the defaults of its groups.
 
     Parameters
     ----------
-    given : dict
+    arguments : dict
         ``locals()`` of the constructor.
     *checked : str
         The settings that are checked, in this order, each by its row of `CHECKS` or for being
@@ -26,7 +26,7 @@ def settings(given: dict[str, Any], *checked: str) -> dict[str, Any]:
     ValueError, RuntimeError
         With PyTorch's sentence.
     """
-    values = {k: v for k, v in given.items() if k not in ("self", "params", "__class__")}
+    values = {k: v for k, v in arguments.items() if k not in ("self", "params", "__class__")}
     for name in ("lr", "betas"):
         if name in values:
             _check_tensors(name, values)

@@ -27,14 +27,14 @@ class SGD(Optimizer):
     momentum, dampening, weight_decay : float
     nesterov, maximize : bool
     foreach, fused
-        Taken for the sake of scripts; all updates are fused.
+        Accepted for compatibility; all updates are fused.
     differentiable : bool
         Record the step, so that gradients flow through it.
 
     Raises
     ------
     ValueError
-        For rates and other settings that cannot be, and Nesterov's step without momentum or
+        For invalid rates and other settings, and Nesterov's step without momentum or
         dampened.
     """
 

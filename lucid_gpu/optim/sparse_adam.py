@@ -28,7 +28,7 @@ class SparseAdam(Optimizer):
     Raises
     ------
     ValueError
-        For settings that cannot be, and parameters that are sparse.
+        For invalid settings, and parameters that are sparse.
     """
 
     _takes_sparse = True
@@ -46,15 +46,15 @@ class SparseAdam(Optimizer):
             if not value > 0:
                 raise ValueError(f"Invalid {label}: {value}")
         super().__init__(params, settings(locals(), "betas"))
-        found = [
+        indices = [
             [i, k]
             for i, group in enumerate(self.param_groups)
             for k, p in enumerate(group["params"])
             if p.is_sparse
         ]
-        if found:
+        if indices:
             raise ValueError(
-                f"Sparse params at indices {found}: SparseAdam requires dense parameter tensors"
+                f"Sparse params at indices {indices}: SparseAdam requires dense parameter tensors"
             )
 
     def _update(self, group: Group, members: list[Member]) -> None:

@@ -53,7 +53,7 @@ def get_swa_multi_avg_fn() -> Averages:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Averages:
-    """`get_ema_avg_fn` for all parameters in place, by one kernel a type; ValueError as there."""
+    """`get_ema_avg_fn` for all parameters in place, with one kernel for each type."""
     _check_decay(decay)
     return lambda averaged, current, n: _move(averaged, current, 1 - decay)
 

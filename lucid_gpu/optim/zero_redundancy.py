@@ -30,7 +30,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         The optimizer of each rank's share, such as `optim.Adam`.
     process_group : ProcessGroup, optional
     parameters_as_bucket_view : bool
-        Taken and unused.
+        Accepted and ignored.
     overlap_with_ddp : bool
         False.
     **defaults
@@ -140,21 +140,21 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     def _by_owner(self) -> dict[Any, list[Tensor]]:
         """Parameters by owner, type and device, in the same order on all ranks."""
-        found: dict[Any, list[Tensor]] = {}
+        owned: dict[Any, list[Tensor]] = {}
         for group, owners in zip(self.param_groups, self._owners):
             for p, owner in zip(group["params"], owners):
-                found.setdefault((owner, p.dtype, p.device), []).append(p)
-        return found
+                owned.setdefault((owner, p.dtype, p.device), []).append(p)
+        return owned
 
     # -- state ------------------------------------------------------------------------------
 
     def _numbers_here(self) -> list[list[int]]:
         """This rank's parameters in each group, as numbers in the whole."""
-        found, first = [], 0
+        numbers, first = [], 0
         for owners in self._owners:
-            found.append([first + i for i, owner in enumerate(owners) if owner == self._rank])
+            numbers.append([first + i for i, owner in enumerate(owners) if owner == self._rank])
             first += len(owners)
-        return found
+        return numbers
 
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Collect the states of all ranks on rank ``to`` of the group; all ranks call it."""
@@ -182,7 +182,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         Raises
         ------
         RuntimeError
-            Where that was not called, or for another rank.
+            If that was not called, or for another rank.
         """
         if self._whole is None:
             raise RuntimeError(
@@ -198,7 +198,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         Raises
         ------
         ValueError
-            Where the groups differ in number or size.
+            If the groups differ in number or size.
         """
         groups = state_dict["param_groups"]
         sizes = [len(group["params"]) for group in groups]

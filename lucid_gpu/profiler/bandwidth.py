@@ -22,7 +22,7 @@ _GPU_BYTES = 1 << 28  # more than any cache
 
 
 def copy_bandwidth(where: Any = None) -> float:
-    """Bytes that a copy reads and writes a second, measured once a process.
+    """Bytes per second that a copy reads and writes, measured once per process.
 
     The median of 20 copies within the device, after some that are not counted: 256 MiB on a GPU,
     by events; 64 MiB on the CPU, by the clock, on as many threads as kernels run on.

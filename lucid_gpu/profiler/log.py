@@ -74,9 +74,9 @@ class Log:
 
 @contextmanager
 def record() -> Iterator[Log]:
-    """Record every kernel of this package's that runs inside the block.
+    """Record every kernel of this package that runs inside the block.
 
-    Products of matrices, which libraries compute, are listed by `profile`.
+    Matrix products, which libraries compute, are listed by `profile` only.
 
     Yields
     ------

@@ -43,7 +43,7 @@ class Planned(NamedTuple):
 
 
 class PlanningLog:
-    """What a `planning` block made.
+    """The programs, plans and kernels that a `planning` block made.
 
     Attributes
     ----------
@@ -63,17 +63,17 @@ class PlanningLog:
     @property
     def programs(self) -> int:
         """Programs derived."""
-        return sum(found.programs for found in tuple(self.lines.values()))
+        return sum(counts.programs for counts in tuple(self.lines.values()))
 
     @property
     def plans(self) -> int:
         """Kernels planned."""
-        return sum(found.plans for found in tuple(self.lines.values()))
+        return sum(counts.plans for counts in tuple(self.lines.values()))
 
     @property
     def kernels(self) -> int:
         """Kernels compiled."""
-        return sum(found.kernels for found in tuple(self.lines.values()))
+        return sum(counts.kernels for counts in tuple(self.lines.values()))
 
     def __repr__(self) -> str:
         return f"<{self.programs} programs, {self.plans} plans, {self.kernels} kernels>"
@@ -84,8 +84,8 @@ class PlanningLog:
         whole = Planned(self.programs, self.plans, self.kernels)
         width = max([len("in all"), *map(len, self.lines)])
         rows = ["  ".join(["line".ljust(width), *Planned._fields])]
-        for line, found in (*lines, ("in all", whole)):
-            cells = [str(n).rjust(len(name)) for name, n in found._asdict().items()]
+        for line, counts in (*lines, ("in all", whole)):
+            cells = [str(n).rjust(len(name)) for name, n in counts._asdict().items()]
             rows.append("  ".join([line.ljust(width), *cells]))
         return "\n".join(rows)
 

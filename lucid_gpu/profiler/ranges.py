@@ -50,17 +50,17 @@ class record_function:
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name if args is None else f"{name}: {args}"
-        self._told = threading.local()
+        self._notified = threading.local()
 
     def __enter__(self) -> record_function:
-        told = tuple(listeners)
-        for listener in told:
+        notified = tuple(listeners)
+        for listener in notified:
             listener.open(self.name)
-        self._told.__dict__.setdefault("stack", []).append(told)
+        self._notified.__dict__.setdefault("stack", []).append(notified)
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        for listener in reversed(self._told.stack.pop()):
+        for listener in reversed(self._notified.stack.pop()):
             listener.close()
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,7 +101,7 @@ def emit_nvtx(enabled: bool = True, record_shapes: bool = False) -> Iterator[Non
     Raises
     ------
     RuntimeError
-        Where there is no GPU.
+        If there is no GPU.
     """
     if not enabled:
         yield

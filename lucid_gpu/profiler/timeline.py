@@ -22,7 +22,7 @@ __all__ = ["ProfilerActivity", "Span", "profile"]
 
 
 class ProfilerActivity(enum.Enum):
-    """PyTorch's names of what is recorded; here kernels of both always are."""
+    """PyTorch's names of activities. They select nothing: all kernels are always recorded."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -86,16 +86,16 @@ class profile:
     Parameters
     ----------
     activities : iterable of ProfilerActivity, optional
-        Taken for PyTorch's sake.
+        Accepted for compatibility.
     record_shapes : bool
-        Taken for PyTorch's sake: shapes are always recorded.
+        Accepted for compatibility: shapes are always recorded.
     schedule : callable, optional
         What is done in a step, by its number, as `profiler.schedule` makes it; the program calls
         `step` after each. Everything is noted by default.
     on_trace_ready : callable, optional
         Called with the profile when a cycle of the schedule, or the block, has ended.
     profile_memory, with_stack, with_flops, with_modules : bool
-        Taken for PyTorch's sake.
+        Accepted for compatibility.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class profile:
         self.step_num = 0
 
     def __enter__(self) -> profile:
-        """Begin to record; RuntimeError where it has begun."""
+        """Begin to record; RuntimeError if it has begun."""
         if self._started:
             raise RuntimeError("this profile has been started already, and not stopped")
         self._started = True

@@ -39,7 +39,7 @@ def load(
         Map the file instead of reading it: pages are read when touched, and the checksum is not
         looked at. For paths only.
     pickle_module, **pickle_load_args
-        Taken for the sake of scripts.
+        Accepted for compatibility.
 
     Returns
     -------
@@ -52,13 +52,13 @@ def load(
         For a damaged file, one of another kind, and one that would run code. The message is one
         sentence.
     OSError
-        Where the file cannot be read.
+        If the file cannot be read.
     ValueError
         For ``mmap`` of what is no path.
     AttributeError
-        For what is neither a path nor a file open for reading bytes.
+        For anything but a path or a file open for reading bytes.
     """
-    place = placing(map_location)
+    restore_location = placing(map_location)
     trusted = weights_only is False
     if hasattr(f, "read"):
         if mmap:
@@ -67,7 +67,7 @@ def load(
         if isinstance(content, str):
             raise TypeError("load reads bytes, and this file gives text: open it with mode 'rb'")
         name = getattr(f, "name", "the file")
-        return _loaded(io.BytesIO(content), name, place, trusted, False)
+        return _loaded(io.BytesIO(content), name, restore_location, trusted, False)
     if not isinstance(f, (str, os.PathLike)):
         raise AttributeError(
             f"{type(f).__name__!r} object has no attribute 'read': load takes a path, or a file "
@@ -75,12 +75,12 @@ def load(
         )
     with open(f, "rb") as opened:
         file: BinaryIO = opened if opened.seekable() else io.BytesIO(opened.read())  # a pipe
-        return _loaded(file, os.fspath(f), place, trusted, bool(mmap))
+        return _loaded(file, os.fspath(f), restore_location, trusted, bool(mmap))
 
 
-def _loaded(file: BinaryIO, name: Any, place: Any, trusted: bool, mapped: bool) -> Any:
+def _loaded(file: BinaryIO, name: Any, restore_location: Any, trusted: bool, mapped: bool) -> Any:
     try:
-        return _reader(file)(file, file.seek(0, 2), place, trusted, mapped)
+        return _reader(file)(file, file.seek(0, 2), restore_location, trusted, mapped)
     except Damage as damage:
         raise CheckpointError(f"cannot load {name}: {damage}") from damage.__cause__
     except _SIGNS_OF_DAMAGE as error:
@@ -123,7 +123,9 @@ def _reader(file: BinaryIO) -> Callable[..., Any]:
     return _read_safetensors
 
 
-def _read_safetensors(file: BinaryIO, size: int, place: Any, trusted: bool, mapped: bool) -> Any:
+def _read_safetensors(
+    file: BinaryIO, size: int, restore_location: Any, trusted: bool, mapped: bool
+) -> Any:
     file.seek(0)
     metadata, arrays = safetensors.read(file, size, mapped)
-    return unpacked(metadata, arrays, place, not trusted)
+    return unpacked(metadata, arrays, restore_location, not trusted)

@@ -9,12 +9,13 @@ from lucid_gpu.device import device
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["Place", "placing"]
+__all__ = ["RestoreLocation", "placing"]
 
-Place = Callable[[Tensor, str], Tensor]  # a CPU tensor, and the name of where it was saved
+# of a CPU tensor, and the name of where it was saved
+RestoreLocation = Callable[[Tensor, str], Tensor]
 
 
-def placing(map_location: Any) -> Place:
+def placing(map_location: Any) -> RestoreLocation:
     """The function that puts a tensor where it belongs.
 
     Parameters
@@ -27,27 +28,27 @@ def placing(map_location: Any) -> Place:
     if map_location is None:
         return _restored
     if isinstance(map_location, dict):
-        return lambda t, place: _restored(t, str(map_location.get(place, place)))
+        return lambda t, location: _restored(t, str(map_location.get(location, location)))
     if callable(map_location):
 
-        def asked(t: Tensor, place: str) -> Tensor:
+        def asked(t: Tensor, location: str) -> Tensor:
             try:
-                found = map_location(t, place)
+                moved = map_location(t, location)
             except Exception as error:
                 raise Damage(f"map_location raised {type(error).__name__}: {error}") from error
-            return _restored(t, place) if found is None else found
+            return _restored(t, location) if moved is None else moved
 
         return asked
     target = str(device(map_location))
-    return lambda t, place: _restored(t, target)
+    return lambda t, location: _restored(t, target)
 
 
-def _restored(t: Tensor, place: str) -> Tensor:
+def _restored(t: Tensor, location: str) -> Tensor:
     try:
-        where = device(place)
+        where = device(location)
     except RuntimeError:
         raise Damage(
-            f"it holds a tensor of the device {place!r}; load it with map_location='cpu'"
+            f"it holds a tensor of the device {location!r}; load it with map_location='cpu'"
         ) from None
     if where.type == "cpu":
         return t
@@ -55,7 +56,7 @@ def _restored(t: Tensor, place: str) -> Tensor:
 
     if missing := problem():
         raise Damage(
-            f"Attempting to deserialize object on a CUDA device ({place}), but there is none to "
+            f"Attempting to deserialize object on a CUDA device ({location}), but there is none to "
             f"use: {missing}. Load with map_location='cpu' to have the tensors on the CPU"
         )
     return t.to(where)

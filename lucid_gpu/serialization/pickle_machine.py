@@ -110,19 +110,19 @@ class _Machine:
             raise Damage("its pickle takes more than it gave")
         return self.stack.pop()
 
-    def spend(self, given: Any) -> None:
+    def spend(self, argument: Any) -> None:
         """Count what a call is given: one long list may be named, and copied, a thousand times."""
-        if isinstance(given, _SIZED):
-            self.left -= len(given)
+        if isinstance(argument, _SIZED):
+            self.left -= len(argument)
         if self.left < 0:
             raise Damage("its pickle makes more of its bytes than torch.save does")
 
     def to_mark(self) -> list[Any]:
         for i in range(len(self.stack) - 1, -1, -1):
             if self.stack[i] is _MARK:
-                found = self.stack[i + 1 :]
+                items = self.stack[i + 1 :]
                 del self.stack[i:]
-                return found
+                return items
         raise Damage("its pickle has no mark where it needs one")
 
     def top(self, *kinds: type) -> Any:

@@ -105,8 +105,8 @@ def _array(memory: Any, entry: dict[str, Any], start: int) -> Any:
     count = math.prod(entry["shape"])
     if not count:
         return np.empty(entry["shape"], d)
-    place = start + entry["data_offsets"][0]
-    raw = np.frombuffer(memory, np.uint8, count * d.itemsize, place)
+    offset = start + entry["data_offsets"][0]
+    raw = np.frombuffer(memory, np.uint8, count * d.itemsize, offset)
     return raw.view(d).reshape(entry["shape"])
 
 
@@ -131,10 +131,10 @@ def _header(file: BinaryIO, size: int) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         raise Damage("a name stands twice in its header")
-    return found
+    return entries
 
 
 def _checked(header: dict[str, Any], room: int) -> list[tuple[str, dict[str, Any]]]:

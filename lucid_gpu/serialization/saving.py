@@ -39,20 +39,20 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
         are pickled into the file, and only ``load(weights_only=False)`` reads it.
     f : str, path or binary file object
     pickle_module, pickle_protocol
-        Taken for the sake of scripts.
+        Accepted for compatibility.
 
     Raises
     ------
     TypeError
         For an object that cannot be pickled; the message says where in ``obj`` it is.
     OSError
-        Where the file cannot be written.
+        If the file cannot be written.
     AttributeError
-        For what is neither a path nor a file open for writing bytes.
+        For anything but a path or a file open for writing bytes.
     FileNotFoundError
-        Where the folder is not there.
+        If the folder is not there.
     PermissionError
-        Where the file must not be written.
+        If the file must not be written.
     IsADirectoryError
         For a path that names a folder.
     """

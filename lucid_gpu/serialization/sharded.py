@@ -75,12 +75,12 @@ def _shape(value: Any) -> list[int]:
 def _writers(sizes: list[dict[Part, int]]) -> dict[Part, int]:
     """Which rank writes each part: of those that have it, the one with the least so far."""
     load = [0] * len(sizes)
-    found: dict[Part, int] = {}
+    writers: dict[Part, int] = {}
     for name in sorted({n for rank in sizes for n in rank}):
         holders = [rank for rank, has in enumerate(sizes) if name in has]
-        found[name] = min(holders, key=lambda rank: (load[rank], rank))
-        load[found[name]] += sizes[found[name]][name]
-    return found
+        writers[name] = min(holders, key=lambda rank: (load[rank], rank))
+        load[writers[name]] += sizes[writers[name]][name]
+    return writers
 
 
 def save(
@@ -166,12 +166,12 @@ def load(
         optimizers load their part.
     checkpoint_id : path
     process_group : ProcessGroup, optional
-        Taken and unused: each rank reads what it needs.
+        Accepted and ignored: each rank reads what it needs.
 
     Raises
     ------
     CheckpointError
-        Where there is no whole checkpoint, or tensors differ in shape.
+        If there is no whole checkpoint, or tensors differ in shape.
     RuntimeError
         For a name that the checkpoint does not have. Nothing has been written then.
     """
@@ -214,25 +214,25 @@ def _read(folder: str, files: dict[str, Any], wanted: dict[str, Any]) -> dict[st
             parts.setdefault(name, []).append(
                 (start, _rows(name, content[name], start, end, wanted[name]))
             )
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name, value in wanted.items():
         some = [part for _, part in sorted(parts.get(name, ()), key=lambda part: part[0])]
         if not some:  # no rows
             some = [value.detach()]
-        found[name] = some[0] if len(some) == 1 else cat(some)
-    return found
+        entries[name] = some[0] if len(some) == 1 else cat(some)
+    return entries
 
 
-def _rows(name: str, found: Any, start: int, end: int, value: Any) -> Any:
+def _rows(name: str, content: Any, start: int, end: int, value: Any) -> Any:
     """Of rows that a file has, or of a whole entry, what this rank wants."""
     if end < 0:
         if isinstance(value, Tensor):
-            _check_shape(name, list(found.shape), value)
-        end = len(found) if hasattr(value, "sharding") else end
+            _check_shape(name, list(content.shape), value)
+        end = len(content) if hasattr(value, "sharding") else end
     if not hasattr(value, "sharding"):
-        return found
+        return content
     first, last = value.sharding.rows()
-    return found[max(first - start, 0) : min(last, end) - start].clone()
+    return content[max(first - start, 0) : min(last, end) - start].clone()
 
 
 def _check_shape(name: str, shape: list[int], value: Any) -> None:
@@ -248,9 +248,9 @@ def _metadata(folder: str) -> dict[str, Any]:
     path = os.path.join(folder, _METADATA)
     try:
         with open(path) as file:
-            found = json.load(file)
-        files = found["entries"]
-        known = found["format"] == _FORMAT and all(
+            metadata = json.load(file)
+        files = metadata["entries"]
+        known = metadata["format"] == _FORMAT and all(
             isinstance(file, str) and os.path.basename(file) == file
             for entry in files.values()
             for file in ([entry] if isinstance(entry, str) else [f for *_, f in entry["rows"]])
@@ -273,5 +273,5 @@ def _filled(value: Any, path: tuple[str, ...], read: dict[str, Any]) -> Any:
     if isinstance(value, list) and value:
         value[:] = [_filled(one, (*path, str(i)), read) for i, one in enumerate(value)]
         return value
-    found = read[".".join(path)]
-    return value.copy_(found) if isinstance(value, Tensor) else found
+    loaded = read[".".join(path)]
+    return value.copy_(loaded) if isinstance(value, Tensor) else loaded

@@ -38,7 +38,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.serialization.errors import Damage
-from lucid_gpu.serialization.locations import Place
+from lucid_gpu.serialization.locations import RestoreLocation
 from lucid_gpu.tensor import Size, Tensor, from_array
 
 __all__ = ["packed", "unpacked"]
@@ -52,7 +52,7 @@ def packed(obj: Any) -> tuple[dict[str, str], dict[str, Any]]:
     Raises
     ------
     TypeError
-        For what cannot be pickled, with where in the object it is.
+        For a value that cannot be pickled; the message names its place in the object.
     """
     packer = _Packer()
     try:
@@ -129,8 +129,9 @@ class _Packer:
         try:
             data = pickle.dumps(value, 5, buffer_callback=outside.append)
         except Exception as error:
+            where = f" at {path!r}" if path else ""
             raise TypeError(
-                f"save cannot store the {type(value).__name__} at {path or 'the top'!r}: it is no "
+                f"save cannot store the {type(value).__name__}{where}: it is no "
                 "tensor, NumPy array, number, string, bytes, None, dict, list, tuple or set, and "
                 f"cannot be pickled ({error}); for a module or an optimizer save its state_dict()"
             ) from error
@@ -156,8 +157,8 @@ def _below(path: str, key: Any) -> str:
 
 def _address(array: Any) -> Any:
     """What is equal for the same elements of the same memory."""
-    found = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
-    return found["data"][0], array.shape, array.strides, str(array.dtype)
+    interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+    return interface["data"][0], array.shape, array.strides, str(array.dtype)
 
 
 def _kind_of(value: Tensor) -> str:
@@ -189,12 +190,15 @@ _PACKERS: tuple[tuple[Any, _Pack], ...] = (
 
 
 def unpacked(
-    metadata: dict[str, str], arrays: dict[str, Any], place: Place, weights_only: bool
+    metadata: dict[str, str],
+    arrays: dict[str, Any],
+    restore_location: RestoreLocation,
+    weights_only: bool,
 ) -> Any:
     """The object again; a file without our metadata is a dict of tensors."""
     for name in json.loads(metadata.get(_PAIRS, "[]")):
         arrays[name] = arrays[name].view(np.complex128)[..., 0]
-    unpacker = _Unpacker(arrays, place, weights_only)
+    unpacker = _Unpacker(arrays, restore_location, weights_only)
     if _STRUCTURE not in metadata:
         return {name: unpacker.tensor(name) for name in arrays}
     if metadata.get(_VERSION) not in ("1", "2"):
@@ -203,8 +207,11 @@ def unpacked(
 
 
 class _Unpacker:
-    def __init__(self, arrays: dict[str, Any], place: Place, weights_only: bool) -> None:
-        self.arrays, self.place, self.weights_only = arrays, place, weights_only
+    def __init__(
+        self, arrays: dict[str, Any], restore_location: RestoreLocation, weights_only: bool
+    ) -> None:
+        self.arrays, self.weights_only = arrays, weights_only
+        self.restore_location = restore_location
         self._made: dict[Any, Tensor] = {}
 
     def unpack(self, value: Any) -> Any:
@@ -226,7 +233,7 @@ class _Unpacker:
         name, where = (content, "cpu") if isinstance(content, str) else content
         if (name, finish) not in self._made:
             if finish is None:
-                made = self.place(from_array(self.arrays[name]), where)
+                made = self.restore_location(from_array(self.arrays[name]), where)
             else:
                 made = finish(self.tensor(content).detach())
             self._made[name, finish] = made

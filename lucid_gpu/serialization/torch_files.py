@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from lucid_gpu.serialization.errors import Damage
-from lucid_gpu.serialization.locations import Place
+from lucid_gpu.serialization.locations import RestoreLocation
 from lucid_gpu.serialization.pickle_machine import run, text
 from lucid_gpu.serialization.torch_globals import Globals
 from lucid_gpu.serialization.torch_storages import Storage, StorageType, TypedStorage
@@ -30,8 +30,8 @@ _Content = Callable[[str, int], Any]  # a storage's key and size in bytes -> its
 class _Storages:
     """The storages of a file, each made when it is first named."""
 
-    def __init__(self, content: _Content, place: Place) -> None:
-        self.content, self.place = content, place
+    def __init__(self, content: _Content, restore_location: RestoreLocation) -> None:
+        self.content, self.restore_location = content, restore_location
         self.made: dict[str, Storage] = {}
         self.sizes: dict[str, int] = {}
 
@@ -48,7 +48,7 @@ class _Storages:
         if self.sizes.setdefault(key, size) > size:
             raise Damage(f"its storage {key!r} has two sizes")
         if key not in self.made:
-            self.made[key] = Storage(self.content(key, size), self.place, text(where))
+            self.made[key] = Storage(self.content(key, size), self.restore_location, text(where))
         return TypedStorage(self.made[key], kind.dtype)
 
 
@@ -61,14 +61,16 @@ def _object(file: io.BytesIO, storages: _Storages, trusted: bool) -> Any:
 # --- archives -------------------------------------------------------------------------------------
 
 
-def read_zip(file: BinaryIO, size: int, place: Place, trusted: bool, mapped: bool) -> Any:
+def read_zip(
+    file: BinaryIO, size: int, restore_location: RestoreLocation, trusted: bool, mapped: bool
+) -> Any:
     """The object of an archive."""
     try:
         archive = _Archive(file, size, mapped)
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise Damage(f"it is a damaged zip archive ({error})") from None
     data = archive.record("data.pkl").tobytes()
-    storages = _Storages(archive.storage, place)
+    storages = _Storages(archive.storage, restore_location)
     return _object(io.BytesIO(data), storages, trusted)
 
 
@@ -85,10 +87,12 @@ class _Archive:
         self.records = {i.filename: i for i in listed}
         if len(self.records) != len(listed):
             raise Damage("two of its records have one name")
-        found = [name for name in self.records if name.endswith("/data.pkl") or name == "data.pkl"]
-        if len(found) != 1:
+        pickles = [
+            name for name in self.records if name.endswith("/data.pkl") or name == "data.pkl"
+        ]
+        if len(pickles) != 1:
             raise Damage("it is a zip archive, but not one that torch.save wrote")
-        self.folder = found[0][: -len("data.pkl")]
+        self.folder = pickles[0][: -len("data.pkl")]
         if f"{self.folder}constants.pkl" in self.records:
             raise Damage("it is a TorchScript program; in PyTorch save its state_dict()")
         if sum(i.file_size for i in self.records.values()) > size:
@@ -134,7 +138,9 @@ class _Archive:
 _MAGIC = 0x1950A86A20F9469CFC6C
 
 
-def read_legacy(file: BinaryIO, size: int, place: Place, trusted: bool, mapped: bool) -> Any:
+def read_legacy(
+    file: BinaryIO, size: int, restore_location: RestoreLocation, trusted: bool, mapped: bool
+) -> Any:
     """The object of a file without an archive.
 
     The sizes of the storages stand in the object's pickle, and their bytes behind it: so the pickle
@@ -142,7 +148,7 @@ def read_legacy(file: BinaryIO, size: int, place: Place, trusted: bool, mapped: 
     """
     file.seek(0)
     data = io.BytesIO(file.read())
-    nothing = _Storages(lambda key, size: np.empty(0, np.uint8), place)
+    nothing = _Storages(lambda key, size: np.empty(0, np.uint8), restore_location)
     if _magic(data, nothing) != _MAGIC:
         raise Damage(
             "it is a pickle, but not one that torch.save wrote, and unpickling runs code; save the "
@@ -164,7 +170,7 @@ def read_legacy(file: BinaryIO, size: int, place: Place, trusted: bool, mapped: 
         if contents[key].nbytes != sizes[key]:
             raise Damage(f"it ends inside its storage {key!r}")
     data.seek(start)
-    return _object(data, _Storages(lambda key, size: contents[key], place), trusted)
+    return _object(data, _Storages(lambda key, size: contents[key], restore_location), trusted)
 
 
 def _magic(data: io.BytesIO, nothing: _Storages) -> Any:
@@ -176,7 +182,7 @@ def _magic(data: io.BytesIO, nothing: _Storages) -> Any:
 
 def _sizes(data: io.BytesIO, limit: int, trusted: bool) -> dict[str, int]:
     """The storages that the pickle names, which is passed over."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     left = limit
     blank = np.zeros(0, np.uint8)
 
@@ -185,8 +191,8 @@ def _sizes(data: io.BytesIO, limit: int, trusted: bool) -> dict[str, int]:
         left -= size
         if left < 0:
             raise Damage(f"its storage {key!r} is announced as larger than the file")
-        found[key] = size
+        sizes[key] = size
         return np.zeros(size, np.uint8) if size else blank
 
     _object(data, _Storages(content, lambda t, where: t), trusted)
-    return found
+    return sizes

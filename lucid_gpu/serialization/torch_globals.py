@@ -156,10 +156,10 @@ def _bytes(text: str, encoding: str) -> bytes:
 
 @_stands_for("numpy.dtype")
 def _dtype(name: str, *_: Any) -> Any:
-    found = np.dtype(text(name))
-    if found.kind not in "biufcSU":
+    dtype = np.dtype(text(name))
+    if dtype.kind not in "biufcSU":
         raise Damage(f"a NumPy array in it has the type {name!r}")
-    return found
+    return dtype
 
 
 @_stands_for("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
@@ -216,10 +216,10 @@ class Globals:
                 f"it holds {full}, which lucid_gpu has no counterpart for; in PyTorch {instead}"
             )
         if self.trusted:
-            found = importlib.import_module(module)
+            resolved = importlib.import_module(module)
             for part in name.split("."):
-                found = getattr(found, part)
-            return found
+                resolved = getattr(resolved, part)
+            return resolved
         raise Damage(
             f"it names {full}, and using that would run code. If you trust the file, call "
             f"lucid_gpu.serialization.add_safe_globals([{name}]) first, or say weights_only=False"

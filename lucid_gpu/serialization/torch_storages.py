@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.serialization.errors import Damage
-from lucid_gpu.serialization.locations import Place
+from lucid_gpu.serialization.locations import RestoreLocation
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["Storage", "StorageType", "TypedStorage", "rebuild"]
@@ -25,14 +25,14 @@ class Storage:
     Parameters
     ----------
     content : NumPy array of bytes
-    place : callable
+    restore_location : callable
         See `locations.placing`.
     where : str
         Where it was saved.
     """
 
-    def __init__(self, content: Any, place: Place, where: str) -> None:
-        self.bytes = place(from_array(content), where)
+    def __init__(self, content: Any, restore_location: RestoreLocation, where: str) -> None:
+        self.bytes = restore_location(from_array(content), where)
         self.first: Tensor | None = None  # the first tensor that was made of it
 
     def share(self, tensor: Tensor) -> None:
@@ -70,7 +70,7 @@ def rebuild(
     Raises
     ------
     Damage
-        Where it would reach beyond the storage.
+        If it would reach beyond the storage.
     """
     if not isinstance(storage, TypedStorage) or not isinstance(storage.kind, dtype):
         raise Damage("a tensor in it lies in no storage")

@@ -88,9 +88,9 @@ def _parameters(model: Module) -> Iterator[tuple[str, Tensor]]:
         yield _name(model, raw), parameter
 
 
-def _given(value: Any, options: StateDictOptions) -> Any:
+def _exported(value: Any, options: StateDictOptions) -> Any:
     if isinstance(value, dict):
-        return {key: _given(inner, options) for key, inner in value.items()}
+        return {key: _exported(inner, options) for key, inner in value.items()}
     if not isinstance(value, Tensor):
         return value
     if options.full_state_dict and hasattr(value, "full_tensor"):
@@ -142,8 +142,8 @@ def _taken(state: Any, options: StateDictOptions, owns: dict[str, Any]) -> Any:
         return _Sent(tuple(value.shape), value.dtype)
 
     first = dist.get_rank() == 0
-    given = [note(state) if first else None]
-    dist.broadcast_object_list(given, 0)
+    sent = [note(state) if first else None]
+    dist.broadcast_object_list(sent, 0)
     if first:
         for tensor in tensors:
             dist.broadcast(tensor.contiguous(), 0)
@@ -158,7 +158,7 @@ def _taken(state: Any, options: StateDictOptions, owns: dict[str, Any]) -> Any:
         dist.broadcast(whole, 0)
         return _rows_of(whole, own)
 
-    return receive(given[0], None)
+    return receive(sent[0], None)
 
 
 def _owner(key: Any, owns: dict[str, Any], default: Any) -> Any:
@@ -186,7 +186,7 @@ def _prefixes(model: Module, modules: Any) -> list[str]:
     return [f"{_name(model, raw)}." for raw, module in model.named_modules() if module in modules]
 
 
-def _below_submodules(model: Module, found: dict[str, Any], modules: Any, keep: bool) -> Any:
+def _below_submodules(model: Module, entries: dict[str, Any], modules: Any, keep: bool) -> Any:
     warnings.warn(
         "submodules= is deprecated: choose from the state dict of the whole model by its names",
         FutureWarning,
@@ -196,7 +196,7 @@ def _below_submodules(model: Module, found: dict[str, Any], modules: Any, keep: 
     return {
         name if keep else name[len(prefix) :]: value
         for prefix in prefixes
-        for name, value in found.items()
+        for name, value in entries.items()
         if name.startswith(prefix)
     }
 
@@ -227,14 +227,14 @@ def get_model_state_dict(
     """
     options = options or StateDictOptions()
     with _as_rows(model):
-        found = {_name(model, raw): value for raw, value in model.state_dict().items()}
+        entries = {_name(model, raw): value for raw, value in model.state_dict().items()}
     if submodules:
-        found = _below_submodules(model, found, submodules, options.keep_submodule_prefixes)
+        entries = _below_submodules(model, entries, submodules, options.keep_submodule_prefixes)
     if options.ignore_frozen_params:
         for name, parameter in _parameters(model):
             if not parameter.requires_grad:
-                found.pop(name, None)
-    return _kept({name: _given(value, options) for name, value in found.items()}, options)
+                entries.pop(name, None)
+    return _kept({name: _exported(value, options) for name, value in entries.items()}, options)
 
 
 def set_model_state_dict(
@@ -242,19 +242,19 @@ def set_model_state_dict(
 ) -> Any:
     """Load what `get_model_state_dict` gives, whole or rows; what `load_state_dict` returns.
 
-    RuntimeError where entries are missing or too many, unless ``strict`` is False.
+    RuntimeError if entries are missing or too many, unless ``strict`` is False.
     """
     options = options or StateDictOptions()
-    found = {}
+    loaded = {}
     with _as_rows(model):
         state = model.state_dict()
         owns = {_name(model, raw): own for raw, own in state.items()}
-        given = _taken(_by_names(model, model_state_dict), options, owns)
+        entries = _taken(_by_names(model, model_state_dict), options, owns)
         for raw, own in state.items():
             name = _name(model, raw)
-            if name in given:
-                found[raw] = _rows_of(given.pop(name), own)
-        return model.load_state_dict({**found, **given}, options.strict)
+            if name in entries:
+                loaded[raw] = _rows_of(entries.pop(name), own)
+        return model.load_state_dict({**loaded, **entries}, options.strict)
 
 
 # --- optimizers ---------------------------------------------------------------------------------
@@ -296,19 +296,19 @@ def get_optimizer_state_dict(
     deprecated, chooses from the model's state dict alone, as in PyTorch.
     """
     options = options or StateDictOptions()
-    given = _list(optimizers)
-    if not given:
+    optimizer_list = _list(optimizers)
+    if not optimizer_list:
         raise RuntimeError("get_optimizer_state_dict: no optimizers were passed")
     names = {p: known[0] for p, known in _names(model).items()}
     states: dict[str, Any] = {}
     groups: list[dict[str, Any]] = []
-    for optimizer in given:
+    for optimizer in optimizer_list:
         _with_states(optimizer)
-        found = optimizer.state_dict()
+        state_dict = optimizer.state_dict()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        for index, state in found["state"].items():
-            states[names[parameters[index]]] = _given(state, options)
-        for group in found["param_groups"]:
+        for index, state in state_dict["state"].items():
+            states[names[parameters[index]]] = _exported(state, options)
+        for group in state_dict["param_groups"]:
             groups.append({**group, "params": [names[parameters[i]] for i in group["params"]]})
     whole = {"state": states, "param_groups": groups}
     return _kept(_flat(whole) if options.flatten_optimizer_state_dict else whole, options)
@@ -316,21 +316,21 @@ def get_optimizer_state_dict(
 
 def _names(model: Module) -> dict[Tensor, list[str]]:
     """The names of each parameter."""
-    found: dict[Tensor, list[str]] = {}
+    names: dict[Tensor, list[str]] = {}
     for name, parameter in _parameters(model):
-        found.setdefault(parameter, []).append(name)
-    return found
+        names.setdefault(parameter, []).append(name)
+    return names
 
 
 def _flat(whole: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
 
     def add(name: str, value: Any) -> None:
         if isinstance(value, dict):
             for key, inner in value.items():
                 add(f"{name}.{key}", inner)
         elif isinstance(value, (Tensor, int, float)):
-            found[name] = value
+            flat[name] = value
         else:
             raise NotImplementedError(
                 f"flatten_optimizer_state_dict: {name} is a {type(value).__name__}, neither a "
@@ -341,8 +341,8 @@ def _flat(whole: dict[str, Any]) -> dict[str, Any]:
         add(f"state.{name}", state)
     for group in whole["param_groups"]:
         settings = [(key, value) for key, value in group.items() if key != "params"]
-        found |= {f"param_groups.{n}.{k}": v for n in group["params"] for k, v in settings}
-    return found
+        flat |= {f"param_groups.{n}.{k}": v for n in group["params"] for k, v in settings}
+    return flat
 
 
 def set_optimizer_state_dict(
@@ -354,34 +354,34 @@ def set_optimizer_state_dict(
 ) -> None:
     """Load what `get_optimizer_state_dict` gives, whole tensors or rows.
 
-    RuntimeError where a parameter that requires grad has no states, unless ``strict`` is False, or
+    RuntimeError if a parameter that requires grad has no states, unless ``strict`` is False, or
     the optimizers have none at all. An optimizer's own ``state_dict()`` is taken too.
     """
     options = options or StateDictOptions()
-    found = _list(optimizers)
-    if not found:
+    optimizer_list = _list(optimizers)
+    if not optimizer_list:
         raise RuntimeError("set_optimizer_state_dict: no optimizers were passed")
-    given = _taken(optim_state_dict, options, dict(_parameters(model)))
-    if not given:
+    state_dict = _taken(optim_state_dict, options, dict(_parameters(model)))
+    if not state_dict:
         raise RuntimeError("set_optimizer_state_dict: the state dict is empty")
-    if "param_groups" not in given:
-        given = _nested(given)
+    if "param_groups" not in state_dict:
+        state_dict = _nested(state_dict)
     names = _names(model)
-    for optimizer in found:
-        if given["state"] and all(isinstance(key, int) for key in given["state"]):
-            _load_by_numbers(optimizer, given)
+    for optimizer in optimizer_list:
+        if state_dict["state"] and all(isinstance(key, int) for key in state_dict["state"]):
+            _load_by_numbers(optimizer, state_dict)
         else:
-            _load_by_names(optimizer, given, names, options.strict)
+            _load_by_names(optimizer, state_dict, names, options.strict)
 
 
-def _load_by_numbers(optimizer: Any, given: dict[str, Any]) -> None:
+def _load_by_numbers(optimizer: Any, state_dict: dict[str, Any]) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    states = {i: _rows_of(state, parameters[i]) for i, state in given["state"].items()}
-    optimizer.load_state_dict({**given, "state": states})
+    states = {i: _rows_of(state, parameters[i]) for i, state in state_dict["state"].items()}
+    optimizer.load_state_dict({**state_dict, "state": states})
 
 
 def _load_by_names(
-    optimizer: Any, given: dict[str, Any], names: dict[Tensor, list[str]], strict: bool
+    optimizer: Any, state_dict: dict[str, Any], names: dict[Tensor, list[str]], strict: bool
 ) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     index = {parameter: i for i, parameter in enumerate(parameters)}
@@ -389,15 +389,19 @@ def _load_by_names(
     for group in optimizer.param_groups:
         settings = {key: value for key, value in group.items() if key != "params"}
         known = {name for p in group["params"] for name in names[p]}
-        for other in given["param_groups"]:
+        for other in state_dict["param_groups"]:
             if known.intersection(other["params"]):
                 settings |= {key: value for key, value in other.items() if key != "params"}
         groups.append({**settings, "params": [index[p] for p in group["params"]]})
         for parameter in group["params"]:
-            own = [given["state"][name] for name in names[parameter] if name in given["state"]]
+            own = [
+                state_dict["state"][name]
+                for name in names[parameter]
+                if name in state_dict["state"]
+            ]
             if own:
                 states[index[parameter]] = _rows_of(own[0], parameter)
-            elif strict and given["state"] and parameter.requires_grad:
+            elif strict and state_dict["state"] and parameter.requires_grad:
                 raise RuntimeError(
                     f"Missing optimizer state for parameter '{names[parameter][0]}' in checkpoint; "
                     "to load anyway, use StateDictOptions(strict=False)"
@@ -436,10 +440,10 @@ def get_state_dict(
     options: StateDictOptions | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `get_model_state_dict` and `get_optimizer_state_dict` give."""
-    found = _list(optimizers)
+    optimizer_list = _list(optimizers)
     return (
         get_model_state_dict(model, submodules=submodules, options=options),
-        get_optimizer_state_dict(model, found, options=options) if found else {},
+        get_optimizer_state_dict(model, optimizer_list, options=options) if optimizer_list else {},
     )
 
 
@@ -455,9 +459,9 @@ def set_state_dict(
 
     Without optimizers, or with an empty state dict of the model, the rest is loaded.
     """
-    found = _list(optimizers)
-    if found:
-        set_optimizer_state_dict(model, found, optim_state_dict, options=options)
+    optimizer_list = _list(optimizers)
+    if optimizer_list:
+        set_optimizer_state_dict(model, optimizer_list, optim_state_dict, options=options)
     if not model_state_dict and not (options and options.broadcast_from_rank0):
         return IncompatibleKeys([], [])
     return set_model_state_dict(model, model_state_dict, options=options)

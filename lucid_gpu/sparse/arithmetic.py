@@ -315,7 +315,7 @@ def _add_sparse(a: SparseTensor, b: SparseTensor, alpha: Any) -> SparseTensor:
     right = right if alpha == 1 else right * alpha
     d = dt.promote_types(left.dtype, right.dtype)
     pattern = a.pattern
-    if _same_places(pattern, b.pattern):
+    if _same_positions(pattern, b.pattern):
         total = left + right
     else:
         pattern = Pattern(cat([a._indices(), b._indices()], 1), pattern.size, False)
@@ -331,7 +331,7 @@ def _add_vjp(node: Any, g: Tensor) -> Any:
     return g.to(a), (g if node.alpha == 1 else g * node.alpha).to(b)
 
 
-def _same_places(a: Pattern, b: Pattern) -> bool:
+def _same_positions(a: Pattern, b: Pattern) -> bool:
     if a.is_same(b):
         return True
     return a.count == b.count and bool((a.keys.array == b.keys.array).all())

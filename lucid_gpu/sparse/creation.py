@@ -57,7 +57,7 @@ def sparse_coo_tensor(
     Raises
     ------
     RuntimeError
-        Where indices, values and size do not fit together.
+        If indices, values and size do not fit together.
     TypeError
         For other arguments.
     IndexError
@@ -119,19 +119,19 @@ def _values(values: Any, dtype: Any, device: Any) -> Tensor:
 
 
 def _indices(indices: Any, values: Tensor) -> Tensor:
-    given = indices if isinstance(indices, Tensor) else as_tensor(indices)
-    found = given.detach().to(values.device, dt.int64)
-    if found.ndim == 0:
+    source = indices if isinstance(indices, Tensor) else as_tensor(indices)
+    coordinates = source.detach().to(values.device, dt.int64)
+    if coordinates.ndim == 0:
         raise IndexError(
             "Dimension specified as 0 but tensor has no dimensions: indices must have shape "
             "(sparse dimensions, elements)"
         )
-    if found.ndim == 1:
+    if coordinates.ndim == 1:
         raise RuntimeError(
             "indices must be sparse_dim x nnz, but got: a vector of shape "
-            f"{list(found.shape)}; write [indices] for a tensor of one dimension"
+            f"{list(coordinates.shape)}; write [indices] for a tensor of one dimension"
         )
-    return found if found.is_contiguous() else found.contiguous()
+    return coordinates if coordinates.is_contiguous() else coordinates.contiguous()
 
 
 def _check_count(indices: Tensor, values: Tensor) -> None:
@@ -212,8 +212,8 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = Non
     listed = array != 0
     if count < rank:
         listed = listed.any(tuple(range(count, rank)))
-    found = xp.argwhere(listed).T if count else xp.zeros((0, int(bool(listed))), "int64")
-    indices = from_array(xp.ascontiguousarray(found.astype("int64")), dt.int64, input.device)
+    coordinates = xp.argwhere(listed).T if count else xp.zeros((0, int(bool(listed))), "int64")
+    indices = from_array(xp.ascontiguousarray(coordinates.astype("int64")), dt.int64, input.device)
     pattern = Pattern(indices, tuple(input.shape), True)
     values = at_places(input.detach(), pattern)
     return recorded("ToSparseBackward1", pattern, values, (input,), _to_sparse_vjp)
@@ -252,7 +252,7 @@ class SparseTensorType(type):
 
     def __call__(cls, *args: Any, device: Any = None) -> Tensor:
         """Of indices, values and a size: of the values' type. Of sizes: with no elements."""
-        if len(args) in (2, 3) and all(isinstance(given, Tensor) for given in args[:2]):
+        if len(args) in (2, 3) and all(isinstance(arg, Tensor) for arg in args[:2]):
             return sparse_coo_tensor(*args, device=device)
         sizes = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
         if not all(isinstance(n, int) for n in sizes):

@@ -145,6 +145,6 @@ def _looked_up(g: SparseTensor, pattern: Pattern) -> Tensor:
     if not len(have):
         return zeros(pattern.count, *pattern.dense_size, dtype=g.dtype, device=g.device)
     positions = xp_of(g).searchsorted(have, wanted).clip(0, len(have) - 1)
-    found = values.index_select(0, from_array(positions, None, g.device))
+    candidates = values.index_select(0, from_array(positions, None, g.device))
     listed = from_array(have[positions] == wanted, None, g.device)
-    return found * listed.reshape(-1, *(1,) * len(pattern.dense_size))
+    return candidates * listed.reshape(-1, *(1,) * len(pattern.dense_size))

@@ -24,7 +24,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
     A sparse leaf gets a dense gradient, as in PyTorch; `lucid_gpu.sparse.mm` gives it a sparse one.
 
-    TypeError for what is no tensor.
+    TypeError for anything but a tensor.
     """
     return _matmul(input, other, "matmul", "MmBackward0")
 
@@ -47,9 +47,9 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     Raises
     ------
     RuntimeError
-        Where one is sparse and not both are matrices.
+        If one is sparse and not both are matrices.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     if not isinstance(input, SparseTensor) and not isinstance(mat2, SparseTensor):
         return dense_matmul(input, mat2)

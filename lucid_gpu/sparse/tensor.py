@@ -341,9 +341,9 @@ def _part(name: str, t: Tensor) -> str:
 
 
 def _suffixes(s: SparseTensor) -> list[str]:
-    found = [f"size={tuple(s.shape)}", f"nnz={s._nnz()}"]
+    suffixes = [f"size={tuple(s.shape)}", f"nnz={s._nnz()}"]
     if s.device.type != "cpu":
-        found.insert(0, f"device='{s.device}'")
+        suffixes.insert(0, f"device='{s.device}'")
     if printing.shows_type(s.dtype):
-        found.append(f"dtype={s.dtype}")
-    return [*found, f"layout={s.layout}", *printing.history_of(s)]
+        suffixes.append(f"dtype={s.dtype}")
+    return [*suffixes, f"layout={s.layout}", *printing.history_of(s)]

@@ -77,13 +77,13 @@ def interpret(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(chain) == 1:
         return chain[0](op, args, kwargs, op.body)
 
-    def go_on_from(place: int) -> Next:
-        if place == len(chain):
+    def go_on_from(index: int) -> Next:
+        if index == len(chain):
             body: Next = op.body
             return body
 
         def go_on(*args: Any, **kwargs: Any) -> Any:
-            return chain[place](op, args, kwargs, go_on_from(place + 1))
+            return chain[index](op, args, kwargs, go_on_from(index + 1))
 
         return go_on
 

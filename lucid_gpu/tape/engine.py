@@ -62,7 +62,7 @@ class Pass:
     waiting : dict
         Every node it comes to, and how many gradients each waits for.
     buffers : dict
-        The gradients that came to a node which waits for more: one an output, or None.
+        The gradients that came to a node which waits for more: one for each output, or None.
     ready : list
         A heap of nodes that wait for their turn, the latest first, as (-sequence, order, node,
         cotangents); ``order`` is that in which nodes became ready.
@@ -104,7 +104,7 @@ class Pass:
 def queue_callback(callback: Callable[[], Any]) -> None:
     """Call ``callback()`` at the end of the pass that runs on this thread.
 
-    RuntimeError where none runs.
+    RuntimeError if none runs.
     """
     if state.task is None:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
@@ -177,7 +177,7 @@ def _run(
         state.task = outer
         if this.background:
             this.settle()
-    return {} if this.ends is None else this.ends.found
+    return {} if this.ends is None else this.ends.gradients
 
 
 def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[Any]) -> None:
@@ -224,7 +224,7 @@ def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
     Parameters
     ----------
     cotangents : list
-        One an output, or None.
+        One for each output, or None.
 
     Returns
     -------
@@ -315,7 +315,7 @@ class _Ends:
         self, roots: Sequence[tuple[Any, int]], inputs: Sequence[Key], accumulate: bool
     ) -> None:
         self.outputs: dict[Node, list[int]] = {}
-        self.found: dict[Key, Any] = {}
+        self.gradients: dict[Key, Any] = {}
         self.accumulate = accumulate
         for node, output in inputs:
             self.outputs.setdefault(node, []).append(output)
@@ -333,7 +333,7 @@ class _Ends:
         if not self.accumulate:
             for output in self.outputs[node]:
                 if cotangents[output] is not None:
-                    self.found[node, output] = cotangents[output]
+                    self.gradients[node, output] = cotangents[output]
         return not goes_on
 
 
@@ -409,10 +409,10 @@ def _run_on_another_thread(this: Pass, *arguments: Any) -> dict[Key, Any]:
     thread = threading.Thread(target=work, name="backward inside backward", daemon=True)
     thread.start()
     thread.join()
-    found = outcome.pop()
-    if not isinstance(found, BaseException):
-        return found
+    result = outcome.pop()
+    if not isinstance(result, BaseException):
+        return result
     try:
-        raise found
+        raise result
     finally:
-        del found  # its traceback holds this frame
+        del result  # its traceback holds this frame

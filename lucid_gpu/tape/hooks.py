@@ -112,36 +112,36 @@ def run_after(hooks: Hooks, results: Sequence[Any], cotangents: Sequence[Any]) -
     return results
 
 
-def _fit_all(hook: Any, answer: Any, given: Sequence[Any]) -> Sequence[Any]:
+def _fit_all(hook: Any, answer: Any, gradients: Sequence[Any]) -> Sequence[Any]:
     if not isinstance(answer, tuple):
         raise TypeError(
             f"expected tuple, but hook returned '{type(answer).__name__}': hook {_name(hook)} of a "
-            f"node answers with None or with all {len(given)} gradients, as a tuple"
+            f"node answers with None or with all {len(gradients)} gradients, as a tuple"
         )
-    if len(answer) != len(given):
+    if len(answer) != len(gradients):
         raise RuntimeError(
             f"hook {_name(hook)} has returned an incorrect number of values (got {len(answer)}, "
-            f"but expected {len(given)})"
+            f"but expected {len(gradients)})"
         )
     return tuple(
-        [None if a is None else _fit(hook, a, g) for a, g in zip(answer, given, strict=True)]
+        [None if a is None else _fit(hook, a, g) for a, g in zip(answer, gradients, strict=True)]
     )
 
 
-def _fit(hook: Any, answer: Any, given: Any) -> Any:
+def _fit(hook: Any, answer: Any, gradient: Any) -> Any:
     """A hook's answer, if it can stand where the gradient stood."""
-    if given is None:
+    if gradient is None:
         raise RuntimeError(
             f"can't replace a None gradient with a non-None value: hook {_name(hook)} returned "
             f"{type(answer).__name__} for an undefined gradient"
         )
-    if not isinstance(answer, type(given)) and not isinstance(given, type(answer)):
+    if not isinstance(answer, type(gradient)) and not isinstance(gradient, type(answer)):
         raise TypeError(
             f"expected Variable, but hook returned '{type(answer).__name__}': hook {_name(hook)} "
             "answers with None or with a tensor"
         )
     for what, attribute in (("type", "dtype"), ("type", "device"), ("size", "shape")):
-        before, now = getattr(given, attribute, None), getattr(answer, attribute, None)
+        before, now = getattr(gradient, attribute, None), getattr(answer, attribute, None)
         if before != now:
             raise RuntimeError(
                 f"hook {_name(hook)} has changed the {what} of value (was {before} got {now})"

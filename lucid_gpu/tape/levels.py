@@ -132,9 +132,9 @@ class Level:
 
 def innermost(values: Iterable[Any]) -> Any:
     """The level that interprets an op on these values; None if nobody has to."""
-    found: Level | None = None
+    level: Level | None = None
     for value in values:
         wrapper = getattr(value, "_wrapper", None)
-        if wrapper is not None and (found is None or wrapper.level.number > found.number):
-            found = wrapper.level
-    return found
+        if wrapper is not None and (level is None or wrapper.level.number > level.number):
+            level = wrapper.level
+    return level

@@ -87,17 +87,17 @@ class Node:
     def __call__(self, *gradients: Any) -> Any:
         """The gradients of its operands, given those of its outputs.
 
-        TypeError for another number of them, and for what is no tensor.
+        TypeError for another number of them, and for anything but a tensor.
         """
         if len(gradients) != self._output_count:
             raise TypeError(
                 f"expected {self._output_count} arguments, got {len(gradients)} instead"
             )
-        for place, gradient in enumerate(gradients):
+        for index, gradient in enumerate(gradients):
             if gradient is not None and not hasattr(gradient, "_expr"):
-                raise TypeError(f"argument {place} is not a Variable")
-        found = tuple(self.vjp_alone(gradients))
-        return found[0] if len(found) == 1 else found
+                raise TypeError(f"argument {index} is not a Variable")
+        input_gradients = tuple(self.vjp_alone(gradients))
+        return input_gradients[0] if len(input_gradients) == 1 else input_gradients
 
     def vjp_alone(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """The vjp of the op that the node is named after."""
@@ -114,12 +114,12 @@ class Node:
     @property
     def metadata(self) -> dict[str, Any]:
         """A dictionary for the user's own notes on this node."""
-        found: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
-        return found
+        notes: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
+        return notes
 
     @property
     def _input_metadata(self) -> Sequence[Any]:
-        """What has the shape, dtype and device of the gradients that arrive: one an output."""
+        """What has the shape, dtype and device of the gradients that arrive, for each output."""
         return ()
 
     def _sequence_nr(self) -> int:

@@ -44,7 +44,7 @@ def batching(*ops: Any, unbatched: bool = False) -> Callable[[Rule], Rule]:
     Raises
     ------
     TypeError
-        For a function that is no op.
+        For a function that is not an op.
     """
     for function in ops:
         if body_of(function) is function:
@@ -122,7 +122,7 @@ class Batch(Level):
         return self.wrap(results.reshape((self.size, count, *results.shape[1:])))
 
     def draws_once(self) -> bool:
-        """Whether random ops draw the same for all examples; RuntimeError where they may not."""
+        """Whether random ops draw the same for all examples; RuntimeError if they may not."""
         if self.randomness == "error":
             raise RuntimeError(_REFUSED)
         return self.randomness == "same"

@@ -25,11 +25,11 @@ def leaked(subject: Subject, backward: bool) -> str | None:
     """Call the function, forget everything, and say what lives on; None if nothing does."""
     watched = _call(subject, backward)
     gc.collect()
-    alive = [(name, found) for name, r in watched if (found := r()) is not None]
+    alive = [(name, value) for name, r in watched if (value := r()) is not None]
     if not alive:
         return None
     names = ", ".join(name for name, _ in alive)
-    holder = holder_of(subject.function, [found for _, found in alive])
+    holder = holder_of(subject.function, [value for _, value in alive])
     where = f"; {holder} holds it" if holder else ""
     return f"{names} alive after {'backward' if backward else 'forward'} and a collection{where}"
 
@@ -37,7 +37,7 @@ def leaked(subject: Subject, backward: bool) -> str | None:
 def _call(subject: Subject, backward: bool) -> list[tuple[str, Any]]:
     args = subject.fresh()
     outputs = subject.outputs(args)
-    watched = [(f"input {i}", weakref.ref(args[i])) for i in subject.places]
+    watched = [(f"input {i}", weakref.ref(args[i])) for i in subject.positions]
     for i, o in enumerate(outputs):
         watched.append((f"output {i}", weakref.ref(o)))
         if o.grad_fn is not None:
@@ -80,7 +80,7 @@ def check_function(
         What to call it with. Tensors that require grad are differentiated by; all floating point
         ones if none does. They are copied and stay as they are.
     eps, atol, rtol : float
-        As for `gradcheck`.
+        See `gradcheck`.
     dtype : dtype or None
         The type to check in; None keeps the inputs' own, for kernels that take one type only (give
         a larger ``eps`` and tolerances with it).
@@ -95,7 +95,7 @@ def check_function(
     Raises
     ------
     CheckFunctionError
-        Where a check failed, with that table.
+        If a check failed, with that table.
     ValueError
         For a check in ``skip`` that there is not.
 
@@ -162,8 +162,8 @@ def _row(name: str, check: Callable[[], str]) -> Row:
 
 def _runs(s: Subject) -> str:
     outputs, gradients = s.run(s.fresh(), s.cotangents)
-    found = [i for i, g in zip(s.places, gradients, strict=True) if g is not None]
-    return f"{len(outputs)} output(s) with a gradient; inputs with one: {found or 'none'}"
+    reached = [i for i, g in zip(s.positions, gradients, strict=True) if g is not None]
+    return f"{len(outputs)} output(s) with a gradient; inputs with one: {reached or 'none'}"
 
 
 def _gradient(s: Subject, rules: dict[str, Any]) -> str:
@@ -172,7 +172,7 @@ def _gradient(s: Subject, rules: dict[str, Any]) -> str:
 
 
 def _inputs(s: Subject) -> str:
-    return f"input {s.places[0]}" if len(s.places) == 1 else f"inputs {s.places}"
+    return f"input {s.positions[0]}" if len(s.positions) == 1 else f"inputs {s.positions}"
 
 
 def _second_gradient(s: Subject, rules: dict[str, Any]) -> str:
@@ -191,12 +191,12 @@ def _undefined(s: Subject) -> str:
 
 
 def _one_by_one(s: Subject) -> str:
-    if len(s.places) == 1:
+    if len(s.positions) == 1:
         raise NotApplicable("one input only")
     _, together = s.run(s.fresh(), s.cotangents)
-    for i, place in enumerate(s.places):
-        _, (alone,) = s.run(s.fresh(places=[place]), s.cotangents)
-        what = f"the gradient of input {place} when no other is wanted"
+    for i, position in enumerate(s.positions):
+        _, (alone,) = s.run(s.fresh(positions=[position]), s.cotangents)
+        what = f"the gradient of input {position} when no other is wanted"
         _same(alone, together[i], what, _EXACT)
     return "needs_input_grad changes no gradient"
 
@@ -250,13 +250,13 @@ def _ones(outputs: Sequence[Tensor], expanded: bool) -> list[Tensor]:
 
 def _two_passes(s: Subject) -> str:
     args = s.fresh()
-    targets = [args[i] for i in s.places]
+    targets = [args[i] for i in s.positions]
     outputs = s.outputs(args)
     if not outputs:
         raise NotApplicable("no output has a gradient")
     values, sent = [host(o) for o in outputs], s.cotangents(outputs)
     passes = [grad(outputs, targets, sent, True, allow_unused=True) for _ in range(2)]
-    first, second = ([None if g is None else host(g) for g in found] for found in passes)
+    first, second = ([None if g is None else host(g) for g in grads] for grads in passes)
     _compare((values, second), (values, first), "a second pass through the graph", _EXACT)
     _compare(s.run(s.fresh(), s.cotangents), (values, first), "a second call", _EXACT)
     return "the same gradients through one graph twice, and from a second call"
@@ -283,7 +283,7 @@ def _writes(s: Subject) -> str:
 
 
 def _own_types(s: Subject) -> str:
-    own = [s.inputs[i].dtype for i in s.places]
+    own = [s.inputs[i].dtype for i in s.positions]
     if s.dtype is None or all(d in (dt.float64, dt.complex128) for d in own):
         raise NotApplicable("the inputs are checked in their own types")
     rough = Subject(s.function, s.inputs, None)
@@ -310,9 +310,9 @@ def _devices(s: Subject) -> str:
     missing = problem()
     if missing is not None:
         raise NotApplicable(missing)
-    found = [s.run(s.fresh(device=where), s.cotangents) for where in ("cpu", "cuda")]
-    relative, absolute = tolerances(s.dtype or s.inputs[s.places[0]].dtype)
-    _compare(found[1], found[0], "on cuda", (10 * relative, 10 * absolute))
+    results = [s.run(s.fresh(device=where), s.cotangents) for where in ("cpu", "cuda")]
+    relative, absolute = tolerances(s.dtype or s.inputs[s.positions[0]].dtype)
+    _compare(results[1], results[0], "on cuda", (10 * relative, 10 * absolute))
     return "outputs and gradients on cuda are those of the CPU"
 
 

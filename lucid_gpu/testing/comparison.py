@@ -21,8 +21,8 @@ _TOLERANCES = {  # relative, absolute
 
 def tolerances(*types: dt.dtype) -> tuple[float, float]:
     """The default tolerances of the coarsest of some types: relative, absolute."""
-    found = [_TOLERANCES.get(d, (0.0, 0.0)) for d in types]
-    return max(r for r, _ in found), max(a for _, a in found)
+    pairs = [_TOLERANCES.get(d, (0.0, 0.0)) for d in types]
+    return max(r for r, _ in pairs), max(a for _, a in pairs)
 
 
 def assert_close(
@@ -54,11 +54,11 @@ def assert_close(
     Raises
     ------
     AssertionError
-        Where something differs; it says what, by how much and where.
+        If something differs; it says what, by how much and where.
     ValueError
-        Where only one of ``rtol`` and ``atol`` is given.
+        If only one of ``rtol`` and ``atol`` is given.
     TypeError
-        For what cannot be compared.
+        For values that cannot be compared.
     """
     if (rtol is None) != (atol is None):
         raise ValueError(
@@ -66,14 +66,14 @@ def assert_close(
             f"atol={atol}"
         )
     checks = {"device": check_device, "dtype": check_dtype, "layout": check_layout}
-    for place, a, b in _pairs(actual, expected, ""):
+    for path, a, b in _pairs(actual, expected, ""):
         words = _difference(a, b, rtol, atol, equal_nan, [n for n, on in checks.items() if on])
         if words is not None:
-            words += f"\n\nThe failure occurred for item {place}" if place else ""
+            words += f"\n\nThe failure occurred for item {path}" if path else ""
             raise AssertionError(msg(words) if callable(msg) else msg or words)
 
 
-def _pairs(a: Any, b: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+def _pairs(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         if a.keys() != b.keys():
             raise AssertionError(
@@ -81,14 +81,14 @@ def _pairs(a: Any, b: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
                 f"{sorted(map(repr, b))}"
             )
         for key in a:
-            yield from _pairs(a[key], b[key], f"{place}[{key!r}]")
+            yield from _pairs(a[key], b[key], f"{path}[{key!r}]")
     elif _is_sequence(a) and _is_sequence(b):
         if len(a) != len(b):
             raise AssertionError(f"The length of the sequences mismatch: {len(a)} != {len(b)}")
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
-            yield from _pairs(x, y, f"{place}[{i}]")
+            yield from _pairs(x, y, f"{path}[{i}]")
     else:
-        yield place, a, b
+        yield path, a, b
 
 
 def _is_sequence(value: Any) -> bool:
@@ -161,5 +161,5 @@ def array_difference(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) 
 
 
 def _greatest(differences: Any) -> str:
-    place = xp.unravel_index(int(differences.argmax()), differences.shape)
-    return f"{differences[place]} at index {tuple(int(i) for i in place)}"
+    index = xp.unravel_index(int(differences.argmax()), differences.shape)
+    return f"{differences[index]} at index {tuple(int(i) for i in index)}"

@@ -35,10 +35,10 @@ def holder_of(function: Callable[..., Any], wanted: Sequence[Any]) -> str | None
             if id(value) in seen or len(seen) > _MOST:
                 continue
             seen[id(value)] = value
-            for found in _inside(name, value):
-                if any(found[1] is one for one in wanted):
-                    return found[0]
-                below.append(found)
+            for held in _inside(name, value):
+                if any(held[1] is one for one in wanted):
+                    return held[0]
+                below.append(held)
         level = below
     return None
 

@@ -30,7 +30,7 @@ class Subject:
         As the user gave it.
     call : callable
         From inputs to outputs.
-    places : list of int
+    positions : list of int
         The inputs that get gradients.
     written : list of int
         Output numbers of cotangents that a backward changed.
@@ -47,7 +47,7 @@ class Subject:
         self.dtype = dtype
         self.name = getattr(function, "__name__", type(function).__name__)
         self.written: list[int] = []
-        self.places = _places(inputs)
+        self.positions = _differentiable_positions(inputs)
         if isinstance(function, type) and issubclass(function, Function):
             self.call: Callable[..., Any] = _watched(function, self.written).apply
         else:
@@ -59,8 +59,8 @@ class Subject:
     @property
     def custom(self) -> type[Function] | None:
         """The Function, if it is one."""
-        found = self.function
-        return found if isinstance(found, type) and issubclass(found, Function) else None
+        function = self.function
+        return function if isinstance(function, type) and issubclass(function, Function) else None
 
     def _writes_leaves(self) -> bool:
         try:
@@ -74,12 +74,12 @@ class Subject:
     def fresh(
         self,
         change: Callable[[Tensor], Tensor] | None = None,
-        places: Sequence[int] | None = None,
+        positions: Sequence[int] | None = None,
         dtype: dt.dtype | None = None,
         device: Any = None,
     ) -> list[Any]:
-        """Inputs to call the function with: copies, of which those at ``places`` are leaves."""
-        wanted = self.places if places is None else places
+        """Inputs to call the function with: copies, of which those at ``positions`` are leaves."""
+        wanted = self.positions if positions is None else positions
         return [
             self._copy(value, i, i in wanted, change, dtype or self.dtype, device)
             for i, value in enumerate(self.inputs)
@@ -88,7 +88,7 @@ class Subject:
     def _copy(
         self,
         value: Any,
-        place: int,
+        position: int,
         is_leaf: bool,
         change: Callable[[Tensor], Tensor] | None,
         dtype: dt.dtype | None,
@@ -98,11 +98,11 @@ class Subject:
             return value
         with no_grad():
             copy = value.detach().clone()
-            if dtype is not None and place in self.places:
+            if dtype is not None and position in self.positions:
                 copy = copy.to(_as_precise(copy.dtype, dtype))
             if device is not None:
                 copy = copy.to(device)
-            if change is not None and place in self.places:
+            if change is not None and position in self.positions:
                 copy = change(copy)
         return copy.requires_grad_() if is_leaf else copy
 
@@ -110,8 +110,8 @@ class Subject:
 
     def outputs(self, args: Sequence[Any]) -> list[Tensor]:
         """The outputs that have gradients."""
-        found = sequence(self.call(*args))
-        return [o for o in found if isinstance(o, Tensor) and o.requires_grad]
+        results = sequence(self.call(*args))
+        return [o for o in results if isinstance(o, Tensor) and o.requires_grad]
 
     def cotangents(self, outputs: Sequence[Tensor]) -> list[Tensor]:
         """Random gradients of outputs, the same ones in every call."""
@@ -124,22 +124,22 @@ class Subject:
         """Outputs and gradients on the host; None for inputs that got none."""
         outputs = self.outputs(args)
         targets = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
-        found: Sequence[Any] = [None] * len(targets)
+        grads: Sequence[Any] = [None] * len(targets)
         if outputs:
-            found = grad(outputs, targets, cotangents(outputs), allow_unused=True)
-        return [host(o) for o in outputs], [None if g is None else host(g) for g in found]
+            grads = grad(outputs, targets, cotangents(outputs), allow_unused=True)
+        return [host(o) for o in outputs], [None if g is None else host(g) for g in grads]
 
 
-def _places(inputs: Sequence[Any]) -> list[int]:
+def _differentiable_positions(inputs: Sequence[Any]) -> list[int]:
     tensors = [(i, t) for i, t in enumerate(inputs) if isinstance(t, Tensor)]
     marked = [i for i, t in tensors if t.requires_grad]
-    found = marked or [i for i, t in tensors if t.dtype.category >= 2]
-    if not found:
+    positions = marked or [i for i, t in tensors if t.dtype.category >= 2]
+    if not positions:
         raise ValueError(
             "check_function needs at least one floating point or complex tensor among the inputs, "
             f"got {[type(i).__name__ for i in inputs]}"
         )
-    return found
+    return positions
 
 
 def _as_precise(d: dt.dtype, wanted: dt.dtype) -> dt.dtype:

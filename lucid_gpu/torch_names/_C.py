@@ -112,5 +112,5 @@ def _int_mm(self: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 def _assert(condition: object, message: str) -> None:
-    """Raise an AssertionError where a condition does not hold."""
+    """Raise an AssertionError if a condition does not hold."""
     assert condition, message

@@ -30,11 +30,11 @@ TERNARY = ("addcmul", "addcdiv", "lerp")
 _AS = {"clamp_min": "maximum", "clamp_max": "minimum"}  # beside tensors
 
 
-def _column(name: str, given: Any, tensors: Tensors) -> list[Any]:
+def _column(name: str, operand: Any, tensors: Tensors) -> list[Any]:
     """One operand a tensor: of a list each its own, of a number or a tensor the same."""
-    if isinstance(given, (Number, Tensor)):
-        return [given] * len(tensors)
-    column = list(given)
+    if isinstance(operand, (Number, Tensor)):
+        return [operand] * len(tensors)
+    column = list(operand)
     if len(column) != len(tensors):
         raise RuntimeError(
             f"_foreach_{name}: Tensor list must have same number of elements as scalar list or "
@@ -54,8 +54,8 @@ def _op(name: str, operand: Any) -> Callable[..., Any]:
     called = _AS.get(name, name) if isinstance(operand, Tensor) else name
     if called in ("maximum", "minimum") and not isinstance(operand, Tensor):
         called = "clamp_min" if called == "maximum" else "clamp_max"
-    found: Callable[..., Any] = getattr(lucid_gpu, called)
-    return found
+    function: Callable[..., Any] = getattr(lucid_gpu, called)
+    return function
 
 
 def _together(tensors: Tensors, *columns: Sequence[Any]) -> bool:
@@ -101,8 +101,8 @@ def _span(t: Tensor) -> tuple[int, int]:
 
 def _rule_of(name: str) -> Callable[..., tuple[Tensor, ...]]:
     """What becomes of a row of tensors."""
-    found = _RULES.get(name)
-    if found is None:
+    cached = _RULES.get(name)
+    if cached is None:
 
         def rule(*row: Tensor, number: Any = None, alpha: Any = None) -> tuple[Tensor, ...]:
             operands: tuple[Any, ...] = row if number is None else (*row, number)
@@ -116,8 +116,8 @@ def _rule_of(name: str) -> Callable[..., tuple[Tensor, ...]]:
             return (getattr(lucid_gpu, called)(*operands),)
 
         rule.__name__ = f"{name}_"
-        found = _RULES[name] = rule
-    return found
+        cached = _RULES[name] = rule
+    return cached
 
 
 _RULES: dict[str, Callable[..., tuple[Tensor, ...]]] = {}

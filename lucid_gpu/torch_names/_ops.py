@@ -13,7 +13,7 @@ __all__ = ["OpOverload", "OpOverloadPacket", "aten"]
 class OpOverload:
     """One form of an op, such as ``torch.ops.aten.add.Tensor``: calls the function of that name.
 
-    NotImplementedError where there is none.
+    NotImplementedError if there is none.
     """
 
     def __init__(self, packet: OpOverloadPacket, name: str) -> None:
@@ -38,19 +38,19 @@ class OpOverloadPacket:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self.__name__
-        found = getattr(lucid_gpu, name, None) or getattr(Tensor, name, None)
-        if found is None:
+        function = getattr(lucid_gpu, name, None) or getattr(Tensor, name, None)
+        if function is None:
             raise NotImplementedError(
                 f"torch.ops.aten.{name} has no function here; what `torch` and Tensor have under "
                 "their own names is called there"
             )
-        return found(*args, **kwargs)
+        return function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> OpOverload:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = self.__dict__[name] = OpOverload(self, name)  # one object, which may be a key
-        return found
+        overload = self.__dict__[name] = OpOverload(self, name)  # one object, which may be a key
+        return overload
 
     def __repr__(self) -> str:
         return f"<OpOverloadPacket(op='aten.{self.__name__}')>"
@@ -62,8 +62,8 @@ class _Namespace:
     def __getattr__(self, name: str) -> OpOverloadPacket:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = self.__dict__[name] = OpOverloadPacket(name)
-        return found
+        packet = self.__dict__[name] = OpOverloadPacket(name)
+        return packet
 
 
 aten = _Namespace()

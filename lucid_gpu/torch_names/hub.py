@@ -69,7 +69,7 @@ def download_url_to_file(
     Raises
     ------
     RuntimeError
-        Where the hash is another.
+        If the hash is another.
     """
     sha = hashlib.sha256()
     path = os.path.expanduser(dst)
@@ -117,7 +117,7 @@ def load_state_dict_from_url(
     model_dir : str, optional
         Default: ``checkpoints`` in `get_dir`.
     map_location : device, str, dict or callable, optional
-        As of `lucid_gpu.load`.
+        See `lucid_gpu.load`.
     progress : bool
         Whether to draw a bar on standard error.
     check_hash : bool
@@ -125,7 +125,7 @@ def load_state_dict_from_url(
     file_name : str, optional
         Default: the last part of the address.
     weights_only : bool
-        As of `lucid_gpu.load`.
+        See `lucid_gpu.load`.
     """
     folder = model_dir or os.path.join(get_dir(), "checkpoints")
     os.makedirs(folder, exist_ok=True)

@@ -120,8 +120,8 @@ def custom_op(
         raise ValueError(f"custom_op: expected a name of the form 'namespace::name', got {name!r}")
     if fn is None:
         return lambda fn: custom_op(name, fn)
-    found = _BY_NAME[name] = CustomOpDef(name, fn)
-    return found
+    definition = _BY_NAME[name] = CustomOpDef(name, fn)
+    return definition
 
 
 triton_op = custom_op

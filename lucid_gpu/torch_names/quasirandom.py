@@ -54,7 +54,7 @@ class SobolEngine:
         return points if out is None else out.resize_(points.shape).copy_(points)
 
     def draw_base2(self, m: int, out: Tensor | None = None, dtype: Any = None) -> Tensor:
-        """The next ``2 ** m`` points: ValueError where all together are no power of two."""
+        """The next ``2 ** m`` points: ValueError if all together are no power of two."""
         n = 2**m
         total = self.num_generated + n
         if total & (total - 1):

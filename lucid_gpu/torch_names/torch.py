@@ -139,7 +139,7 @@ def install_as_torch() -> None:
     Raises
     ------
     RuntimeError
-        Where another ``torch`` has been imported: its tensors would meet ours.
+        If another ``torch`` has been imported: its tensors would meet ours.
     """
     there = sys.modules.get("torch")
     if isinstance(there, _Torch):
@@ -160,9 +160,9 @@ def install_as_torch() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a script, or with ``-m`` a module, that imports torch."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    is_module = given[:1] == ["-m"]
-    rest = given[1:] if is_module else given
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    is_module = argv[:1] == ["-m"]
+    rest = argv[1:] if is_module else argv
     if not rest or rest[0] in ("-h", "--help"):
         print(__doc__.strip() if __doc__ else "")
         return 0 if rest else 2

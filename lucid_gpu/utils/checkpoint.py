@@ -83,9 +83,9 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Call a function and keep nothing of it for backward but its arguments.
+    """Call a function, and keep only its arguments for backward.
 
-    What its gradient needs is computed again, by calling it again, when backward gets there.
+    Backward calls the function again to recompute the values that its gradient needs.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def checkpoint(
     CheckpointError
         In backward, where the function saved other tensors than before.
     ValueError
-        For arguments that are none, and those of the other kind of checkpoint.
+        For unknown arguments, and those of the other kind of checkpoint.
     """
     if use_reentrant is None:
         warnings.warn(f"lucid_gpu.utils.checkpoint: {EXPLICIT}", stacklevel=2)
@@ -162,12 +162,12 @@ def checkpoint_sequential(
     input : object
         What the first is given; each gives the next one's.
     use_reentrant, preserve_rng_state : bool
-        As of `checkpoint`.
+        See `checkpoint`.
 
     Raises
     ------
     ValueError
-        For keyword arguments that are none.
+        For unknown keyword arguments.
     """
     if use_reentrant is None:
         warnings.warn(f"lucid_gpu.utils.checkpoint.checkpoint_sequential: {EXPLICIT}", stacklevel=2)
@@ -249,11 +249,11 @@ class CheckpointFunction(Function):
 def _detached(ctx: Any) -> list[Any]:
     """The arguments of forward, its tensors as leaves."""
     tensors = iter(ctx.saved_tensors)
-    found = []
+    arguments = []
     for other, needs in zip(ctx.others, ctx.needs_input_grad[2:], strict=True):
         leaf = next(tensors).detach()._mark(needs) if other is Tensor else other
-        found.append(leaf)
-    return found
+        arguments.append(leaf)
+    return arguments
 
 
 def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:

@@ -1,8 +1,9 @@
 """Calling a function again for what its gradient needs: the work behind `checkpoint`.
 
-Saved-tensor hooks do it. In forward each saved tensor is replaced by a `Place` that holds nothing.
-The first place a backward pass asks for has the function called again; its saved tensors come in
-the same order, and those whose places are still wanted are kept until the pass asks for them.
+Saved-tensor hooks do it. In forward each saved tensor is replaced by a `Placeholder`, which holds
+nothing. The first one that a backward pass asks for has the function called again; its saved
+tensors come in the same order, and those whose placeholders are still wanted are kept until the
+pass asks for them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Stop(BaseException):
     """All that is wanted is there; no ``except Exception`` of the user's stops this."""
 
 
-class Place:
+class Placeholder:
     """Stands in the graph for a tensor that was saved under a checkpoint."""
 
     __slots__ = ("__weakref__", "index")
@@ -75,7 +76,7 @@ class Saves:
 class Call:
     """One call of a function under a checkpoint, and what it takes to repeat it.
 
-    It does not hold what its graph holds: the graph's nodes hold places, and these the call.
+    It does not hold what its graph holds: the graph's nodes hold placeholders, and these the call.
     """
 
     def __init__(
@@ -94,10 +95,12 @@ class Call:
         self.around = around(preserve_rng_state)
         self.args: tuple[Any, ...] = ()
         self.again: Any = None
-        self.places: list[weakref.ref[Place]] = []
+        self.placeholders: list[weakref.ref[Placeholder]] = []
         self.saves = Saves(debug)
         self.complete = False  # has the first call returned
-        self.found: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+        self.recomputed: weakref.WeakKeyDictionary[Any, dict[int, Any]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def name(self) -> str:
         """How the error of an argument that was written in place calls it."""
@@ -120,22 +123,22 @@ class Call:
         realise_results(results, [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)])
         return results
 
-    def _put_away(self, tensor: Tensor) -> Place:
-        place = Place(self.saves.note(tensor))
-        self.places.append(weakref.ref(place))
-        return place
+    def _put_away(self, tensor: Tensor) -> Placeholder:
+        placeholder = Placeholder(self.saves.note(tensor))
+        self.placeholders.append(weakref.ref(placeholder))
+        return placeholder
 
     # --- backward -----------------------------------------------------------------------------
 
-    def _fetch(self, place: Place) -> Tensor:
+    def _fetch(self, placeholder: Placeholder) -> Tensor:
         task = state.task
         if task is None:  # somebody looks at a saved tensor, outside of any pass
-            entry = self._recompute()[place.index]
+            entry = self._recompute()[placeholder.index]
         else:
-            found = self.found.get(task)
-            if found is None:
-                found = self.found[task] = self._recompute()
-            entry = found.pop(place.index, None)
+            recomputed = self.recomputed.get(task)
+            if recomputed is None:
+                recomputed = self.recomputed[task] = self._recompute()
+            entry = recomputed.pop(placeholder.index, None)
         if entry is None:
             raise CheckpointError(
                 "checkpoint: Unpack is being triggered for a tensor that was already unpacked "
@@ -150,18 +153,18 @@ class Call:
         return result
 
     def _recompute(self) -> dict[int, Any]:
-        """Call the function again; gives the tensors it saved whose places are still wanted."""
-        found: dict[int, Any] = {}
+        """Call the function again; the tensors it saved whose placeholders are still wanted."""
+        recomputed: dict[int, Any] = {}
         saves = Saves(self.saves.lines is not None)
-        wanted = len(self.places)
+        wanted = len(self.placeholders)
         args = [_taken(a, self) for a in self.args]
         kwargs = {name: _taken(a, self) for name, a in self.kwargs.items()}
 
         def keep(tensor: Tensor) -> Tensor:
             value = tensor.detach() if tensor.requires_grad else tensor
             index = saves.note(tensor)
-            if index < wanted and self.places[index]() is not None:
-                found[index] = (value, value._version)
+            if index < wanted and self.placeholders[index]() is not None:
+                recomputed[index] = (value, value._version)
             if self.early_stop and index + 1 == wanted:
                 raise _Stop
             if index >= wanted and self.complete:
@@ -183,10 +186,10 @@ class Call:
         except _Stop as stop:
             traceback.clear_frames(stop.__traceback__)  # they hold what has been computed
         if self.complete:
-            self._compare(saves, found)
-        return found
+            self._compare(saves, recomputed)
+        return recomputed
 
-    def _compare(self, saves: Saves, found: dict[int, Any]) -> None:
+    def _compare(self, saves: Saves, recomputed: dict[int, Any]) -> None:
         first, again = self.saves.looks, saves.looks
         if len(first) != len(again):
             raise self._error(
@@ -195,7 +198,7 @@ class Call:
                 f"tensors saved during recomputation: {len(again)}.",
                 saves,
             )
-        different = [i for i in found if self.check_looks and first[i] != again[i]]
+        different = [i for i in recomputed if self.check_looks and first[i] != again[i]]
         if different:
             shown = "".join(
                 f"tensor at position {i}:\nsaved metadata: {self.saves.describe(i)}\n"

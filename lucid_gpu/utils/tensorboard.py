@@ -85,7 +85,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
         new_style: bool = False,
         double_precision: bool = False,
     ) -> None:
-        """One point of a curve; the last two arguments are taken for the sake of scripts."""
+        """One point of a curve; the last two arguments are accepted for compatibility."""
         super().add_scalar(tag, float(_plain(scalar_value)), global_step, walltime)
 
     def add_graph(self, *args: Any, **kwargs: Any) -> NoReturn:

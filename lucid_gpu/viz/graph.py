@@ -100,7 +100,7 @@ def graph(
     Raises
     ------
     TypeError, ValueError
-        For what is no tensor, and for tensors that no gradient leads from.
+        For anything but a tensor, and for tensors that no gradient leads from.
     """
     outputs = [output] if isinstance(output, Tensor) else list(output)
     for one in outputs:
@@ -136,7 +136,7 @@ def _collect(outputs: list[Tensor], names: dict[int, str]) -> tuple[list[_Box], 
 
     uses: dict[Node, int] = {}
 
-    def found_at(node: Node) -> int:
+    def box_of(node: Node) -> int:
         """A leaf that many ops use is drawn beside each of them."""
         uses[node] = uses.get(node, 0) + 1
         if uses[node] > _MOST_USES and isinstance(node, AccumulateGrad):
@@ -153,7 +153,7 @@ def _collect(outputs: list[Tensor], names: dict[int, str]) -> tuple[list[_Box], 
         node = pending.pop()
         for other, _ in node._edges:
             if other is not None:
-                edges[found_at(other), numbers[node]] = None
+                edges[box_of(other), numbers[node]] = None
     return boxes, list(edges)
 
 

@@ -68,11 +68,11 @@ def draw(
     _order(layers, above, below)
     x = _columns(layers, widths, above, below, gap[0])
     y, height = _rows(layers, sizes, gap[1])
-    place = [(x[box], y[rank]) for box, rank in enumerate(ranks)]
+    centers = [(x[box], y[rank]) for box, rank in enumerate(ranks)]
     right = max((x[i] + w / 2 for i, w in enumerate(widths)), default=0.0)
-    lines = [_line(path, place, sizes) for path in paths]
+    lines = [_line(path, centers, sizes) for path in paths]
     _fan_out(lines, edges, sizes)
-    return Drawing(place[: len(sizes)], lines, right, height)
+    return Drawing(centers[: len(sizes)], lines, right, height)
 
 
 def _ranks(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -196,10 +196,10 @@ def _rows(
 
 
 def _line(
-    path: list[int], place: list[tuple[float, float]], sizes: Sequence[tuple[float, float]]
+    path: list[int], centers: list[tuple[float, float]], sizes: Sequence[tuple[float, float]]
 ) -> list[tuple[float, float]]:
     """From the lower side of one box to the upper side of the other."""
-    points = [place[box] for box in path]
+    points = [centers[box] for box in path]
     (x0, y0), (x1, y1) = points[0], points[-1]
     points[0] = (x0, y0 + sizes[path[0]][1] / 2)
     points[-1] = (x1, y1 - sizes[path[-1]][1] / 2)

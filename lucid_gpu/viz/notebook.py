@@ -76,8 +76,8 @@ def _repr_html_(self: Tensor) -> str | None:
     hidden = max(t.ndim - 2, 0)
     shown = t.detach()[(0,) * hidden]
     if hidden:
-        place = ", ".join("0" * hidden)
-        head += _pale(f", of which [{place}] is shown")
+        index = ", ".join("0" * hidden)
+        head += _pale(f", of which [{index}] is shown")
     return _tag("div", head + _tag("div", _numbers(shown), _SCROLL), _FRAME)
 
 

@@ -153,7 +153,8 @@ def summary(
     Raises
     ------
     TypeError, ValueError
-        For what is no module, and unless exactly one of ``input_size`` and ``input_data`` is given.
+        For anything but a module, and unless exactly one of ``input_size`` and ``input_data`` is
+        given.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"summary() takes an nn.Module, not {type(model).__name__}")
@@ -169,10 +170,10 @@ def summary(
     else:
         arguments = (input_data,) if isinstance(input_data, Tensor) else tuple(input_data)
     visits = _run(model, arguments, kwargs)
-    given = _tensors([arguments, kwargs])
+    inputs = _tensors([arguments, kwargs])
     ends = [out for module, out in visits if not list(module.children())]
     rows = list(_rows(model, visits, depth))
-    return Summary(model, rows, _size(given), _size(_tensors(ends)))
+    return Summary(model, rows, _size(inputs), _size(_tensors(ends)))
 
 
 def _made(input_size: Any, dtypes: Any, where: Any) -> list[Tensor]:

@@ -50,7 +50,7 @@ def timeline(prof: profile, *, title: str = "", width: float = 980.0) -> Picture
     Raises
     ------
     TypeError, ValueError
-        For what is no profile, and for one in which nothing ran.
+        For anything but a profile, and for one in which nothing ran.
     """
     if not isinstance(prof, profile):
         raise TypeError(f"timeline() draws a profiler.profile, not {type(prof).__name__}")

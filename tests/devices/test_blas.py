@@ -11,9 +11,9 @@ from lucid_gpu.devices import blas
 
 
 def test_small_products_have_one_thread():
-    if blas._found is None:
+    if blas._controls is None:
         pytest.skip("this NumPy brings no OpenBLAS")
-    get, _ = blas._found
+    get, _ = blas._controls
     before = get()
     x = np.ones((2, 2))
 
@@ -27,7 +27,7 @@ def test_small_products_have_one_thread():
 
 
 def test_the_number_of_threads_comes_back_after_an_error():
-    threads = blas._found[0] if blas._found else lambda: 1
+    threads = blas._controls[0] if blas._controls else lambda: 1
     before = threads()
     with pytest.raises(ZeroDivisionError):
         blas.on_few_threads(1, lambda: 1 / 0)
@@ -35,7 +35,7 @@ def test_the_number_of_threads_comes_back_after_an_error():
 
 
 def test_works_without_openblas(monkeypatch):
-    monkeypatch.setattr(blas, "_found", None)
+    monkeypatch.setattr(blas, "_controls", None)
     assert blas.on_few_threads(1, lambda x: x + 1, 2) == 3
 
 

@@ -14,6 +14,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "missing": (lambda m: m.nn.Conv2d(3, 4), "Conv2d.__init__() missing 1 required"),
     "of a subclass": (lambda m: m.nn.ConvTranspose1d(), "ConvTranspose1d.__init__() missing 3"),
     "nearly": (lambda m: m.nn.Conv2d(3, 4, 3, strides=2), "'strides'; did you mean 'stride'?"),
+    "by a name of its own": (
+        lambda m: m.optim.Adam([m.ones(1)], learning_rate=0.1),
+        "Adam.__init__() got an unexpected keyword argument 'learning_rate'; it takes params, lr, ",
+    ),
     "of a row": (lambda m: m.nn.ReLU(inplce=True), "'inplce'; did you mean 'inplace'?"),
     "a base's": (lambda m: m.nn.BatchNorm2d(3, epsilon=1), "BatchNorm2d.__init__() got an unexp"),
     "lazy": (lambda m: m.nn.LazyConv2d(), "LazyConv2d.__init__() missing"),

@@ -9,13 +9,13 @@ from lucid_gpu.autograd import Function
 from lucid_gpu.devices import background_matmul, blas, threads
 from lucid_gpu.ops.matmul import BackgroundCell
 
-pytestmark = pytest.mark.skipif(blas._found is None, reason="this NumPy brings no OpenBLAS")
+pytestmark = pytest.mark.skipif(blas._controls is None, reason="this NumPy brings no OpenBLAS")
 
 
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch):
     """Products of any size are background_matmul."""
-    count, put = blas._found
+    count, put = blas._controls
     before = count()
     put(2)
     monkeypatch.setattr(threads, "team", threads.Team(2))
@@ -131,7 +131,7 @@ def test_gradients_add_up_and_are_shared(begun, x):
 
 
 def test_a_large_product_has_all_threads():
-    count, _ = blas._found
+    count, _ = blas._controls
     ones = np.ones((8, 8), np.float32)
     one = background_matmul.BackgroundMatmul(ones, ones, np.empty_like(ones))
     assert count() == 1

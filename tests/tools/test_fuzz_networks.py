@@ -95,6 +95,11 @@ FOUND = {
         "x = X('x', N, C) * 0.1",
         "return F.softshrink(x, 0.5).square().sum().sqrt() + x.sum()",
     ),
+    "hardswish of large negative numbers, inverted, twice": (
+        "x = X('x', N, C) * 8",
+        "y = F.hardswish(x).reciprocal().clamp(-1, 1)",
+        "return torch.autograd.grad(y.std(), x, create_graph=True)[0].square().sum()",
+    ),
 }  # fmt: skip
 
 

@@ -136,7 +136,7 @@ class Join:
         Raises
         ------
         RuntimeError
-            Where a rank has none, and the context throws.
+            If a rank has none, and the context throws.
         """
         context = joinable._joining
         if context is None or context._joinables[0] is not joinable:

@@ -83,7 +83,7 @@ def _gather(rank: int, size: int, store: TCPStore, timeout: timedelta) -> None:
     Raises
     ------
     ValueError
-        Where processes have been given one rank, or different sizes.
+        If processes have been given one rank, or different sizes.
     DistStoreError
         After the time-out.
     """
@@ -465,7 +465,7 @@ class MPIEngine:
             members.Free()
 
     def meet(
-        self, call: Call, ranks: Sequence[int], timeout: timedelta, given: bytes = b"\0"
+        self, call: Call, ranks: Sequence[int], timeout: timedelta, payload: bytes = b"\0"
     ) -> bytes:
         """Wait for some ranks before what inside a library nothing could end.
 
@@ -474,7 +474,7 @@ class MPIEngine:
         bytes
             What the first of them gave; the others give as many.
         """
-        first, token, said = ranks[0], np.zeros(1, np.uint8), np.frombuffer(bytearray(given), "B")
+        first, token, said = ranks[0], np.zeros(1, np.uint8), np.frombuffer(bytearray(payload), "B")
 
         def wait(begun: list[Done]) -> None:
             Work(call, begun, timeout, watch=self.watch).wait()

@@ -139,8 +139,8 @@ class NCCLEngine:
 
     def _communicator(self, index: int, pair: tuple[int, ...] | None) -> tuple[Any, Any]:
         """The communicator of two ranks or all, and its stream; the GPU is the current one."""
-        found = self._made.get((index, pair))
-        if found is None:
+        entry = self._made.get((index, pair))
+        if entry is None:
             ranks = pair or tuple(range(self.size))
             # To make an id opens a socket that the other ranks come to.
             identity = self._nccl.get_unique_id() if self.rank == ranks[0] else bytes(_ID_BYTES)
@@ -153,8 +153,8 @@ class NCCLEngine:
                 made = self._nccl.NcclCommunicator(len(ranks), identity, ranks.index(self.rank))
             if self._leaving is None:  # before MPI is finalized, which the thread uses
                 self._leaving = util.Finalize(None, self._leave, exitpriority=-50)
-            found = self._made[index, pair] = made, self._cuda.Stream(non_blocking=True)
-        return found
+            entry = self._made[index, pair] = made, self._cuda.Stream(non_blocking=True)
+        return entry
 
     @contextmanager
     def _explained(self, mend: str = "") -> Iterator[None]:
@@ -325,8 +325,8 @@ class NCCLEngine:
             try:
                 if all(work.agreed() for work in self._guarded):
                     break
-            except DistBackendError as found:
-                return found
+            except DistBackendError as mismatch:
+                return mismatch
             time.sleep(0.01)
         return error
 

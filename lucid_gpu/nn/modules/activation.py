@@ -102,7 +102,7 @@ class Hardtanh(_Hardtanh):  # type: ignore[misc, valid-type]
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Settings by their older names too; AssertionError where the ends are not in order."""
+        """Settings by their older names too; AssertionError if the ends are not in order."""
         for old, new in (("min_value", "min_val"), ("max_value", "max_val")):
             if old in kwargs:
                 warnings.warn(

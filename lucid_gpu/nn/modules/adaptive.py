@@ -101,7 +101,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         Raises
         ------
         RuntimeError
-            For shapes that do not fit together, and targets that are no classes.
+            For shapes that do not fit together, and targets that are not classes.
         """
         self._check(input_, target_)
         single = target_.ndim == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from lucid_gpu.nn import functional as F
@@ -77,10 +78,10 @@ class _NormBase(Module):
 
 
 class _BatchNorm(_NormBase):
-    r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias``, channel by channel.
+    """``y = (x - mean) / sqrt(variance + eps) * weight + bias`` for each channel.
 
-    In training, mean and variance are the batch's, and running figures follow them; otherwise they
-    are the running figures.
+    In training, mean and variance are those of the batch, and running averages of both are updated.
+    In evaluation they are the running averages.
 
     Parameters
     ----------
@@ -88,15 +89,23 @@ class _BatchNorm(_NormBase):
         Channels, the second dimension of the input.
     eps : float
     momentum : float or None
-        The share of a new batch in the running figures; None gives every batch the same share.
+        The weight of a new batch in the running averages; None gives every batch the same weight.
     affine : bool
-        Whether there are a weight (ones at first) and a bias (zeros).
+        Whether there are a weight (initially ones) and a bias (initially zeros).
     track_running_stats : bool
+        Whether there are running averages; without them evaluation uses the batch too.
     device, dtype : optional
     bias : bool
+        Whether there is a bias, if ``affine``.
     """
 
     ranks: tuple[int, ...]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "ranks" in vars(cls):  # not in a subclass that a user writes
+            formula, _, settings = inspect.cleandoc(_BatchNorm.__doc__ or "").partition("\n\n")
+            cls.__doc__ = f"{formula}\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n{settings}"
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_rank(input.ndim)
@@ -128,18 +137,18 @@ class _BatchNorm(_NormBase):
 
 
 class BatchNorm1d(_BatchNorm):
-    """`_BatchNorm` over inputs ``(n, c)`` or ``(n, c, l)``."""
+    """The input and the result have shape (n, c) or (n, c, l); ValueError for another rank."""
 
     ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """`_BatchNorm` over inputs ``(n, c, h, w)``."""
+    """The input and the result have shape (n, c, h, w); ValueError for another rank."""
 
     ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """`_BatchNorm` over inputs ``(n, c, d, h, w)``."""
+    """The input and the result have shape (n, c, d, h, w); ValueError for another rank."""
 
     ranks = (5,)

@@ -77,7 +77,7 @@ class _Numbered(Module):
         return self
 
     def extend(self, modules: Iterable[Module]) -> Any:
-        """Add modules at the end, all or none; returns self. TypeError for what is no iterable."""
+        """Append all modules of an iterable, or none; returns self. TypeError for anything else."""
         if not isinstance(modules, Iterable):
             raise TypeError(
                 f"{type(self).__name__}.extend should be called with an iterable, but got "
@@ -89,7 +89,7 @@ class _Numbered(Module):
         return self
 
     def insert(self, index: int, module: Module) -> Any:
-        """Put a module before position ``index``; returns self. IndexError where there is none."""
+        """Put a module before position ``index``; returns self. IndexError if there is none."""
         size = len(self)
         if not -size <= index <= size:
             raise IndexError(f"Index out of range: {index}")
@@ -100,10 +100,10 @@ class _Numbered(Module):
         return self
 
     def pop(self, key: int | slice = -1) -> Any:
-        """Remove and return a module; IndexError where there is none."""
-        found = self[key]
+        """Remove and return a module; IndexError if there is none."""
+        module = self[key]
         del self[key]
-        return found
+        return module
 
 
 class Sequential(_Numbered):
@@ -187,12 +187,12 @@ class ModuleList(_Numbered):
         lines = []
         numbered = [(repr(child), i) for i, child in enumerate(self)]
         for text, group in itertools.groupby(numbered, key=operator.itemgetter(0)):
-            places = [i for _, i in group]
+            indices = [i for _, i in group]
             text = text.replace("\n", "\n  ")
-            if len(places) == 1:
-                lines.append(f"({places[0]}): {text}")
+            if len(indices) == 1:
+                lines.append(f"({indices[0]}): {text}")
             else:
-                lines.append(f"({places[0]}-{places[-1]}): {len(places)} x {text}")
+                lines.append(f"({indices[0]}-{indices[-1]}): {len(indices)} x {text}")
         return lines
 
 
@@ -244,7 +244,7 @@ class ModuleDict(Module):
         self._modules.clear()
 
     def pop(self, key: str) -> Any:
-        """Remove and return a module; KeyError where there is none."""
+        """Remove and return a module; KeyError if there is none."""
         return self._modules.pop(key)
 
     def update(self, modules: Any) -> None:
@@ -253,7 +253,7 @@ class ModuleDict(Module):
         Raises
         ------
         TypeError, ValueError
-            For what is neither, or not of pairs.
+            For anything but a mapping or an iterable of pairs.
         """
         if not isinstance(modules, Iterable):
             raise TypeError(
@@ -262,10 +262,10 @@ class ModuleDict(Module):
             )
         pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
         with _wholly(self):
-            for place, pair in enumerate(list(pairs)):
+            for position, pair in enumerate(list(pairs)):
                 if len(pair) != 2:
                     raise ValueError(
-                        f"ModuleDict update sequence element #{place} has length {len(pair)}; 2 is "
-                        "required"
+                        f"ModuleDict update sequence element #{position} has length {len(pair)}; 2 "
+                        "is required"
                     )
                 self[pair[0]] = pair[1]

@@ -88,7 +88,7 @@ class _ConvNd(Module):
 
     def extra_repr(self) -> str:
         none, one = (0,) * self._rank, (1,) * self._rank
-        told = {
+        settings = {
             "kernel_size": (self.kernel_size, None),
             "stride": (self.stride, None),
             "padding": (self.padding, none),
@@ -98,7 +98,7 @@ class _ConvNd(Module):
             "bias": (self.bias is not None, True),
             "padding_mode": (self.padding_mode, "zeros"),
         }
-        changed = [f"{name}={value}" for name, (value, usual) in told.items() if value != usual]
+        changed = [f"{name}={value}" for name, (value, usual) in settings.items() if value != usual]
         return ", ".join([f"{self.in_channels}, {self.out_channels}", *changed])
 
 
@@ -109,11 +109,11 @@ _CONV = """
     Parameters
     ----------
     in_channels, out_channels : int
-    kernel_size, stride, dilation : int or one an axis
-    padding : int, one an axis, "same" or "valid"
+    kernel_size, stride, dilation : int or tuple of int
+    padding : int, tuple of int, "same" or "valid"
         On each side.
     groups : int
-        Channels are split into so many groups that do not see one another.
+        The channels are split into this many independent groups.
     bias : bool
     padding_mode : {"zeros", "reflect", "replicate", "circular"}
         What padding is filled with; see `lucid_gpu.nn.functional.pad`.
@@ -122,14 +122,14 @@ _CONV = """
     Attributes
     ----------
     weight : Parameter, shape (out_channels, in_channels // groups, *kernel_size)
-        Uniform in ``+-1 / sqrt(in_channels // groups * prod(kernel_size))`` at first, like the
+        Initially uniform in ``+-1 / sqrt(in_channels // groups * prod(kernel_size))``, like the
         bias.
     bias : Parameter, shape (out_channels,), or None
 
     Raises
     ------
     ValueError
-        For channels that ``groups`` does not divide, and a padding or mode that is none.
+        For channels that ``groups`` does not divide, and an invalid padding or mode.
     """
 
 
@@ -214,21 +214,21 @@ _TRANSPOSED = """
     Parameters
     ----------
     in_channels, out_channels : int
-    kernel_size, stride, padding : int or one an axis
+    kernel_size, stride, padding : int or tuple of int
         Those of the convolution from the output to the input: padding makes the output smaller.
-    output_padding : int or one an axis
+    output_padding : int or tuple of int
         Makes the output larger on one side; less than stride or dilation.
     groups : int
-        Channels are split into so many groups that do not see one another.
+        The channels are split into this many independent groups.
     bias : bool
-    dilation : int or one an axis
+    dilation : int or tuple of int
     padding_mode : {"zeros"}
     device, dtype : optional
 
     Attributes
     ----------
     weight : Parameter, shape (in_channels, out_channels // groups, *kernel_size)
-        Uniform in ``+-1 / sqrt(out_channels // groups * prod(kernel_size))`` at first, like the
+        Initially uniform in ``+-1 / sqrt(out_channels // groups * prod(kernel_size))``, like the
         bias.
     bias : Parameter, shape (out_channels,), or None
 
@@ -315,18 +315,18 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTransposeNd):
-    """Filters put onto each place of signals, and added up: the adjoint of `Conv1d`."""
+    """Transposed convolution of signals, the adjoint of `Conv1d`."""
 
     _rank = 1
 
 
 class ConvTranspose2d(_ConvTransposeNd):
-    """Filters put onto each place of images, and added up: the adjoint of `Conv2d`."""
+    """Transposed convolution of images, the adjoint of `Conv2d`."""
 
     _rank = 2
 
 
 class ConvTranspose3d(_ConvTransposeNd):
-    """Filters put onto each place of volumes, and added up: the adjoint of `Conv3d`."""
+    """Transposed convolution of volumes, the adjoint of `Conv3d`."""
 
     _rank = 3

@@ -38,7 +38,7 @@ class Unflatten(Module):
     Raises
     ------
     TypeError
-        For sizes that are no integers.
+        For sizes that are not integers.
     """
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
@@ -46,11 +46,11 @@ class Unflatten(Module):
         if not isinstance(unflattened_size, (tuple, list)):
             kind = type(unflattened_size).__name__
             raise TypeError(f"unflattened_size must be a tuple of ints, but found type {kind}")
-        for place, extent in enumerate(unflattened_size):
+        for position, extent in enumerate(unflattened_size):
             if not isinstance(extent, int):
                 raise TypeError(
                     "unflattened_size must be tuple of ints, but found element of type "
-                    f"{type(extent).__name__} at pos {place}"
+                    f"{type(extent).__name__} at pos {position}"
                 )
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 

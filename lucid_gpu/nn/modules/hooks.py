@@ -190,9 +190,9 @@ class _Watch:
                 stacklevel=4,
             )
             return result
-        given = result if isinstance(result, tuple) else (result,)
-        passed, self.out_of, node = _through(given)
-        self.width = len(given)
+        results = result if isinstance(result, tuple) else (result,)
+        passed, self.out_of, node = _through(results)
+        self.width = len(results)
         if node is not None:
             node.register_hook(self._arriving)
         return passed if isinstance(result, tuple) else passed[0]
@@ -221,9 +221,9 @@ class _Watch:
                 stacklevel=2,
             )
         for hook in self.after:
-            found = hook(self.module, nothing, self.gradients)
-            if found is not None and not (
-                isinstance(found, tuple) and all(g is None for g in found)
+            changed = hook(self.module, nothing, self.gradients)
+            if changed is not None and not (
+                isinstance(changed, tuple) and all(g is None for g in changed)
             ):
                 raise RuntimeError(
                     "Backward hook for Modules where no input requires gradient should always "
@@ -234,40 +234,40 @@ class _Watch:
     def _leaving(self, grad_input: Sequence[Any], _: Any) -> Any:
         if self.gradients is None:
             return None  # the gradient came past the outputs
-        found = _spread(self.into, grad_input, self.count)
+        grads = _spread(self.into, grad_input, self.count)
         for hook in self.after:
-            changed = hook(self.module, found, self.gradients)
+            changed = hook(self.module, grads, self.gradients)
             if changed is None:
                 continue
             changed = changed if isinstance(changed, tuple) else (changed,)
             _same_number("hook returned an invalid number of grad_input", changed, self.count)
-            found = changed
+            grads = changed
         self.gradients = None
         assert self.into is not None
-        return tuple([found[i] for i in self.into])
+        return tuple([grads[i] for i in self.into])
 
 
 def _through(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None, Any]:
     """The values with their tensors passed through a node, where they are, and the node."""
-    places = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
-    tensors = [values[i] for i in places]
+    positions = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
+    tensors = [values[i] for i in positions]
     if not is_grad_enabled() or not any(t.requires_grad for t in tensors):
         return values, None, None
     passed = BackwardHookFunction.apply(*tensors)
-    found = list(values)
-    for i, t in zip(places, passed, strict=True):
-        found[i] = t
+    replaced = list(values)
+    for i, t in zip(positions, passed, strict=True):
+        replaced[i] = t
     node = next(t.grad_fn for t in passed if t.grad_fn is not None)
     kind = type(values)
-    made = kind(*found) if hasattr(values, "_fields") else tuple(found)
-    return made, places, node
+    made = kind(*replaced) if hasattr(values, "_fields") else tuple(replaced)
+    return made, positions, node
 
 
-def _spread(places: list[int] | None, gradients: Sequence[Any], count: int) -> tuple[Any, ...]:
-    found: list[Any] = [None] * count
-    for i, g in zip(places or (), gradients, strict=False):
-        found[i] = g
-    return tuple(found)
+def _spread(positions: list[int] | None, gradients: Sequence[Any], count: int) -> tuple[Any, ...]:
+    spread: list[Any] = [None] * count
+    for i, g in zip(positions or (), gradients, strict=False):
+        spread[i] = g
+    return tuple(spread)
 
 
 def _same_number(what: str, changed: tuple[Any, ...], count: int) -> None:

@@ -24,7 +24,7 @@ class _InstanceNorm(_NormBase):
     momentum : float or None
         The share of a new batch in the running figures.
     affine : bool
-        Whether there are a weight (ones at first) and a bias (zeros).
+        Whether there are a weight (initially ones) and a bias (zeros).
     track_running_stats : bool
         Whether running figures follow those of the batches, and take their place in evaluation.
     device, dtype : optional

@@ -68,10 +68,10 @@ class _OfInput(LazyModuleMixin):
         self._settings = dict(bound.arguments)
         kinds = ("_parameters", UninitializedParameter), ("_buffers", UninitializedBuffer)
         for table, kind in kinds:
-            found = self.__dict__[table]
-            for name, value in found.items():
+            entries = self.__dict__[table]
+            for name, value in entries.items():
                 if value is not None and value.ndim:
-                    found[name] = kind(device=value.device, dtype=value.dtype)
+                    entries[name] = kind(device=value.device, dtype=value.dtype)
 
     def reset_parameters(self) -> None:
         """Draw the values anew, once there are any."""
@@ -167,7 +167,7 @@ def _lazy(kind: type[_OfInput], layer: type[Module]) -> type[Module]:
     asked = inspect.signature(layer)
     first, *rest = asked.parameters.values()
     rest = [p.replace(default=kind._defaults.get(p.name, p.default)) for p in rest]
-    about = f"`{layer.__name__}` whose ``{first.name}`` is that of its first input."
+    about = f"`{layer.__name__}` that takes ``{first.name}`` from its first input."
     space = {
         "cls_to_become": layer,
         "__doc__": about,

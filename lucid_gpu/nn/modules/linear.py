@@ -37,7 +37,7 @@ class Linear(Module):
     Attributes
     ----------
     weight : Parameter, shape (out_features, in_features)
-        Uniform in ``+-1 / sqrt(in_features)`` at first, like the bias.
+        Initially uniform in ``+-1 / sqrt(in_features)``, like the bias.
     bias : Parameter, shape (out_features,), or None
     """
 
@@ -91,7 +91,7 @@ class Bilinear(Module):
     Attributes
     ----------
     weight : Parameter, shape (out_features, in1_features, in2_features)
-        Uniform in ``+-1 / sqrt(in1_features)`` at first, like the bias.
+        Initially uniform in ``+-1 / sqrt(in1_features)``, like the bias.
     bias : Parameter, shape (out_features,), or None
     """
 

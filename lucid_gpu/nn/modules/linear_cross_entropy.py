@@ -28,7 +28,7 @@ class LinearCrossEntropyLoss(Module):
     bias : bool
     device, dtype : optional
     reduction, weight, ignore_index, label_smoothing
-        As of `CrossEntropyLoss`.
+        See `CrossEntropyLoss`.
     options : LinearCrossEntropyOptions, optional
         Taken and without effect.
 

@@ -51,7 +51,7 @@ class _Loss(Row):
         return settings
 
     def _check(self, settings: dict[str, Any]) -> None:
-        """Refuse settings that cannot be."""
+        """Refuse invalid settings."""
 
 
 class _WeightedLoss(_Loss):

@@ -23,7 +23,7 @@ __all__ = ["Module"]
 _M = TypeVar("_M", bound="Module")
 
 
-_TOLD = (
+_LOCATED = (
     RuntimeError,
     ValueError,
     TypeError,
@@ -112,7 +112,7 @@ class Module:
             ):
                 return called(self, args, kwargs)
             return self.forward(*args, **kwargs)
-        except _TOLD as error:
+        except _LOCATED as error:
             _say_where(error, self)
             raise
         except AttributeError as error:
@@ -158,7 +158,7 @@ class Module:
         """Call ``hook(module, grad_input, grad_output)`` when a gradient has passed the module.
 
         What it returns replaces ``grad_input``, a tuple with one gradient for each positional
-        argument (None for what is no tensor).
+        argument (None for anything but a tensor).
         """
         return register(self._backward_hooks, hook, prepend)
 
@@ -214,7 +214,7 @@ class Module:
         Raises
         ------
         TypeError, ValueError
-            For what is no `Parameter`, and one that was computed from others.
+            For anything but a `Parameter`, and for a parameter that was computed from others.
         KeyError
             For a name that is empty, taken, or has a dot.
         """
@@ -247,7 +247,7 @@ class Module:
         Raises
         ------
         TypeError
-            For what is no tensor.
+            For anything but a tensor.
         KeyError
             For a name that is empty, taken, or has a dot.
         """
@@ -267,7 +267,7 @@ class Module:
         Raises
         ------
         TypeError
-            For what is no module.
+            For anything but a module.
         KeyError
             For a name that is empty, taken, or has a dot.
         """
@@ -411,8 +411,8 @@ class Module:
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """This module and all below it, each once, or with False as often as it stands there."""
-        found = self.named_modules(remove_duplicate=remove_duplicate)
-        return (module for _, module in found)
+        named = self.named_modules(remove_duplicate=remove_duplicate)
+        return (module for _, module in named)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The direct children with their names, each once."""
@@ -439,26 +439,26 @@ class Module:
         return module
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter with a dotted name; AttributeError where there is none."""
+        """The parameter with a dotted name; AttributeError if there is none."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
-        found = owner._parameters.get(name)
-        if found is None and hasattr(owner, name):
+        parameter = owner._parameters.get(name)
+        if parameter is None and hasattr(owner, name):
             raise AttributeError(f"`{name}` is not an nn.Parameter")
-        if found is None:
+        if parameter is None:
             raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
-        return found
+        return parameter
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer with a dotted name, of any shape; AttributeError where there is none."""
+        """The buffer with a dotted name, of any shape; AttributeError if there is none."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
-        found = owner._buffers.get(name)
-        if found is None:
+        buffer = owner._buffers.get(name)
+        if buffer is None:
             if hasattr(owner, name):
                 raise AttributeError(f"`{name}` is not a buffer")
             raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
-        return found
+        return buffer
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put a module at a dotted name; with ``strict`` only where there is one already.
@@ -466,9 +466,9 @@ class Module:
         Raises
         ------
         ValueError
-            For an empty name, and what is no module.
+            For an empty name, and anything but a module.
         AttributeError
-            Where there is nothing to put it in, something else stands, or with ``strict`` nothing.
+            If there is nothing to put it in, something else stands, or with ``strict`` nothing.
         """
         if not target:
             raise ValueError("Cannot set the submodule without a target name!")
@@ -492,7 +492,7 @@ class Module:
         return self
 
     def train(self: _M, mode: bool = True) -> _M:
-        """Set `training` here and below; ValueError for what is no bool."""
+        """Set `training` here and below; ValueError for anything but a bool."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         for module in self.modules():
@@ -541,7 +541,7 @@ class Module:
         Raises
         ------
         TypeError
-            For a dtype of integers, and keyword arguments that are none.
+            For a dtype of integers, and unknown keyword arguments.
         """
         device, dtype = _read_to(args, kwargs)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
@@ -592,7 +592,7 @@ class Module:
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Taken for the sake of scripts: what is elementwise is fused without."""
+        """Accepted for compatibility: what is elementwise is fused without."""
 
     # -- state ------------------------------------------------------------------------------
 
@@ -618,7 +618,7 @@ class Module:
         Raises
         ------
         RuntimeError
-            Where a hook that is to change the dictionary returns another.
+            If a hook that is to change the dictionary returns another.
         """
         if args:
             warnings.warn(
@@ -628,9 +628,9 @@ class Module:
                 FutureWarning,
                 stacklevel=2,
             )
-            given = [destination, prefix, keep_vars]
-            given[: len(args)] = args
-            destination, prefix, keep_vars = given  # type: ignore[assignment]
+            positional = [destination, prefix, keep_vars]
+            positional[: len(args)] = args
+            destination, prefix, keep_vars = positional  # type: ignore[assignment]
         state: Any = OrderedDict() if destination is None else destination
         if destination is None:
             state._metadata = OrderedDict()
@@ -648,8 +648,8 @@ class Module:
             if changed is not None and getattr(hook, "_from_public_api", False):
                 raise RuntimeError("state_dict post-hook must return None")
             state = state if changed is None else changed
-        found: dict[str, Any] = state
-        return found
+        entries: dict[str, Any] = state
+        return entries
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         """Put this module's own entries, not its children's, into ``destination``."""
@@ -702,8 +702,8 @@ class Module:
         RuntimeError
             Naming every missing, unexpected or misshapen entry. Nothing has been loaded then.
         """
-        found: IncompatibleKeys = load(self, state_dict, strict, assign)
-        return found
+        incompatible: IncompatibleKeys = load(self, state_dict, strict, assign)
+        return incompatible
 
     def _load_from_state_dict(
         self,
@@ -761,9 +761,9 @@ def _indent(text: str) -> str:
 
 def _say_where(error: Exception, module: Module) -> None:
     """Add to an error which layer of this package it comes from: the innermost one says so."""
-    if getattr(error, "_told", False) or type(error) not in _TOLD:
+    if getattr(error, "_located", False) or type(error) not in _LOCATED:
         return
-    error._told = True  # type: ignore[attr-defined]
+    error._located = True  # type: ignore[attr-defined]
     kind = type(module)
     if kind.__module__.startswith("lucid_gpu.nn.") and len(error.args) == 1:
         text, whole = error.args[0], not module._modules
@@ -775,11 +775,11 @@ def _refuse_what_is_no_tensor(error: AttributeError, module: Module, args: tuple
     """A layer of this package that was given a list or an array says so in PyTorch's words."""
     kind, lacking = type(module), type(error.obj)
     if kind.__module__.startswith("lucid_gpu.nn.") and not kind.__module__.endswith(".container"):
-        for position, given in enumerate(args, 1):
-            if type(given) is lacking and not isinstance(given, Tensor):
+        for position, argument in enumerate(args, 1):
+            if type(argument) is lacking and not isinstance(argument, Tensor):
                 wrong = TypeError(
                     f"{kind.__name__}(): argument {position} must be Tensor, not "
-                    f"{type(given).__name__}: lucid_gpu.tensor(...) makes one"
+                    f"{type(argument).__name__}: lucid_gpu.tensor(...) makes one"
                 )
                 _say_where(wrong, module)
                 raise wrong from None

@@ -18,7 +18,7 @@ __all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
 class LayerNorm(Module):
     r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimensions.
 
-    The input, and what is returned, has shape (*, *normalized_shape).
+    The input and the result have shape (*, *normalized_shape).
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class LayerNorm(Module):
         Sizes of the dimensions, the last ones, that mean and variance are taken over.
     eps : float
     elementwise_affine : bool
-        Whether there are a weight (ones at first) and a bias (zeros).
+        Whether there are a weight (initially ones) and a bias (zeros).
     bias : bool
     device, dtype : optional
     """
@@ -72,7 +72,7 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     r"""``y = x / sqrt(mean(x^2) + eps) * weight`` over the last dimensions.
 
-    The input, and what is returned, has shape (*, *normalized_shape).
+    The input and the result have shape (*, *normalized_shape).
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class RMSNorm(Module):
     eps : float, optional
         By default ``finfo(input.dtype).eps``.
     elementwise_affine : bool
-        Whether there is a weight (ones at first).
+        Whether there is a weight (initially ones).
     device, dtype : optional
     """
 
@@ -120,7 +120,7 @@ class RMSNorm(Module):
 class GroupNorm(Module):
     r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias`` over groups of channels.
 
-    The input, and what is returned, has shape (n, num_channels, *).
+    The input and the result have shape (n, num_channels, *).
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class GroupNorm(Module):
         A multiple of ``num_groups``, else ValueError.
     eps : float
     affine : bool
-        Whether there are a weight (ones at first) and a bias (zeros), one for each channel.
+        Whether there are a weight (initially ones) and a bias (zeros), one for each channel.
     device, dtype : optional
     bias : bool
     """
@@ -178,7 +178,7 @@ class GroupNorm(Module):
 class LocalResponseNorm(Module):
     r"""``y = x / (k + alpha * mean(x^2))^beta``, the mean over neighbouring channels.
 
-    The input, and what is returned, has shape (n, c, *).
+    The input and the result have shape (n, c, *).
 
     Parameters
     ----------

@@ -19,16 +19,31 @@ __all__ = [
 # fmt: on
 
 
+_ABOUT = """{summary}
+
+The input and the result have the dimensions {shapes}.
+
+Parameters
+----------
+padding : int or tuple of int
+    ``(before, after)`` of the last dimension, then of the one before it, and so on; an int for
+    all. Negative numbers remove elements."""
+_SUMMARIES = {
+    "constant": "Pad the last dimensions with a constant.",
+    "zero": "Pad the last dimensions with zeros.",
+    "reflect": "Pad the last dimensions by reflecting the input, without repeating its border.",
+    "replicate": "Pad the last dimensions by repeating the border of the input.",
+    "circular": "Pad the last dimensions with elements from the opposite end of the input.",
+}
+_SHAPES = (
+    "",
+    "(n, c, l) or (c, l)",
+    "(n, c, h, w) or (c, h, w)",
+    "(n, c, d, h, w) or (c, d, h, w)",
+)
+
+
 class _Pad(Module):
-    """Borders around the last dimensions: what every row of the table becomes.
-
-    Parameters
-    ----------
-    padding : int or tuple of int
-        ``(before, after)`` of the last dimension, then of the one before it, and so on; an int for
-        all. Negative numbers cut off.
-    """
-
     rank: int
     mode: str
 
@@ -49,14 +64,6 @@ class _Pad(Module):
 
 
 class _ConstantPad(_Pad):
-    """A border of one value around the last dimensions.
-
-    Parameters
-    ----------
-    padding : int or tuple of int
-    value : float
-    """
-
     def __init__(self, padding: Any, value: float) -> None:
         super().__init__(padding)
         self.value = value
@@ -69,13 +76,6 @@ class _ConstantPad(_Pad):
 
 
 class _ZeroPad(_ConstantPad):
-    """Zeros around the last dimensions.
-
-    Parameters
-    ----------
-    padding : int or tuple of int
-    """
-
     def __init__(self, padding: Any) -> None:
         super().__init__(padding, 0.0)
 
@@ -83,7 +83,11 @@ class _ZeroPad(_ConstantPad):
 
 
 def _row(name: str, base: type[_Pad], rank: int, mode: str) -> Any:
-    body = {"rank": rank, "mode": mode, "__doc__": base.__doc__, "__module__": __name__}
+    summary = _SUMMARIES["zero" if base is _ZeroPad else mode]
+    about = _ABOUT.format(summary=summary, shapes=_SHAPES[rank])
+    if base is _ConstantPad:
+        about += "\nvalue : float"
+    body = {"rank": rank, "mode": mode, "__doc__": about, "__module__": __name__}
     return type(name, (base,), body)
 
 

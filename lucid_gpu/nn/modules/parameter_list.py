@@ -82,7 +82,7 @@ class ParameterList(Module):
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Add values at the end; returns self. TypeError for what is no iterable, and a tensor."""
+        """Append an iterable of values; TypeError for a tensor or non-iterable. Returns self."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(
                 "ParameterList.extend should be called with an iterable, but got "
@@ -182,7 +182,7 @@ class ParameterDict(Module):
         return ParameterDict((key, default) for key in keys)
 
     def pop(self, key: str) -> Any:
-        """Remove and return a parameter; AttributeError where there is none."""
+        """Remove and return a parameter; AttributeError if there is none."""
         value = self[key]
         del self[key]
         return value
@@ -203,7 +203,7 @@ class ParameterDict(Module):
         Raises
         ------
         TypeError, ValueError
-            For what is neither, or not of pairs.
+            For anything but a mapping or an iterable of pairs.
         """
         if not isinstance(parameters, Iterable):
             raise TypeError(
@@ -214,16 +214,16 @@ class ParameterDict(Module):
             parameters = parameters.items()
         elif isinstance(parameters, Mapping):  # in PyTorch's order, which `parameters()` shows
             parameters = sorted(parameters.items())
-        for place, pair in enumerate(list(parameters)):
+        for position, pair in enumerate(list(parameters)):
             if not isinstance(pair, Iterable):
                 raise TypeError(
-                    f"ParameterDict update sequence element #{place} should be Iterable; is "
+                    f"ParameterDict update sequence element #{position} should be Iterable; is "
                     + type(pair).__name__
                 )
             key_and_value = tuple(pair)
             if len(key_and_value) != 2:
                 raise ValueError(
-                    f"ParameterDict update sequence element #{place} has length "
+                    f"ParameterDict update sequence element #{position} has length "
                     f"{len(key_and_value)}; 2 is required"
                 )
             self[key_and_value[0]] = key_and_value[1]

@@ -43,7 +43,7 @@ class _Pool(Module):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if hasattr(cls, "_rank") and cls.__doc__:
+        if "_rank" in vars(cls) and cls.__doc__:  # not in a subclass that a user writes
             cls.__doc__ += cls._about
 
     def _pooled(self, *args: Any) -> Any:
@@ -64,12 +64,12 @@ class _MaxPool(_Pool):
 
     Parameters
     ----------
-    kernel_size, stride, padding, dilation : int or one an axis
+    kernel_size, stride, padding, dilation : int or tuple of int
         ``stride`` is ``kernel_size`` by default.
     return_indices : bool
-        Also return where in its plane each maximum is.
+        Also return the index of each maximum in its plane.
     ceil_mode : bool
-        Also take windows that stand over the far edges.
+        Also use windows that extend past the end of the input.
     """
 
     def __init__(
@@ -94,19 +94,19 @@ class _MaxPool(_Pool):
 
 
 class MaxPool1d(_MaxPool):
-    """The largest number of each window of a signal."""
+    """The maximum of each window, from shape (n, c, l) to (n, c, l_out), or both without n."""
 
     _rank = 1
 
 
 class MaxPool2d(_MaxPool):
-    """The largest pixel of each window of an image."""
+    """The maximum of each window, from (n, c, h, w) to (n, c, h_out, w_out), or both without n."""
 
     _rank = 2
 
 
 class MaxPool3d(_MaxPool):
-    """The largest number of each box of a volume."""
+    """The maximum of each window, from (n, c, d, h, w) to (n, c, d_out, h_out, w_out)."""
 
     _rank = 3
 
@@ -118,14 +118,14 @@ class _AvgPool(_Pool):
 
     Parameters
     ----------
-    kernel_size, stride, padding : int or one an axis
+    kernel_size, stride, padding : int or tuple of int
         ``stride`` is ``kernel_size`` by default.
     ceil_mode : bool
-        Also take windows that stand over the far edges.
+        Also use windows that extend past the end of the input.
     count_include_pad : bool
-        Whether padding counts among the numbers of a window.
+        Whether means include the padding.
     divisor_override : int, optional
-        What sums are divided by instead.
+        Divide sums by this number instead of the window size.
     """
 
     def __init__(
@@ -151,11 +151,13 @@ class _AvgPool(_Pool):
 
 
 class AvgPool1d(_AvgPool):
-    """The mean of each window of a signal."""
+    """The mean of each window, from shape (n, c, l) to (n, c, l_out), or both without n."""
 
     _rank = 1
     _about = _AvgPool._about.replace(
-        "    divisor_override : int, optional\n        What sums are divided by instead.\n", ""
+        "    divisor_override : int, optional\n"
+        "        Divide sums by this number instead of the window size.\n",
+        "",
     )
 
     def __init__(
@@ -175,13 +177,13 @@ class AvgPool1d(_AvgPool):
 
 
 class AvgPool2d(_AvgPool):
-    """The mean of each window of an image."""
+    """The mean of each window, from (n, c, h, w) to (n, c, h_out, w_out), or both without n."""
 
     _rank = 2
 
 
 class AvgPool3d(_AvgPool):
-    """The mean of each box of a volume."""
+    """The mean of each window, from (n, c, d, h, w) to (n, c, d_out, h_out, w_out)."""
 
     _rank = 3
 
@@ -193,8 +195,8 @@ class _AdaptiveAvgPool(_Pool):
 
     Parameters
     ----------
-    output_size : int, or one an axis
-        None keeps the input's.
+    output_size : int or tuple of int
+        None keeps the size of the input.
     """
 
     def __init__(self, output_size: Any) -> None:
@@ -207,19 +209,19 @@ class _AdaptiveAvgPool(_Pool):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """The means of as many windows of a signal as asked for."""
+    """Average pooling to a given size, from shape (n, c, l) to (n, c, output_size)."""
 
     _rank = 1
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """The means of as many windows of an image as asked for."""
+    """Average pooling to a given size, from shape (n, c, h, w) to (n, c, *output_size)."""
 
     _rank = 2
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """The means of as many boxes of a volume as asked for."""
+    """Average pooling to a given size, from shape (n, c, d, h, w) to (n, c, *output_size)."""
 
     _rank = 3
 
@@ -231,10 +233,10 @@ class _AdaptiveMaxPool(_Pool):
 
     Parameters
     ----------
-    output_size : int, or one an axis
-        None keeps the input's.
+    output_size : int or tuple of int
+        None keeps the size of the input.
     return_indices : bool
-        Also return where in its plane each maximum is.
+        Also return the index of each maximum in its plane.
     """
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
@@ -246,19 +248,19 @@ class _AdaptiveMaxPool(_Pool):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """The largest numbers of as many windows of a signal as asked for."""
+    """Max pooling to a given size, from shape (n, c, l) to (n, c, output_size)."""
 
     _rank = 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """The largest pixels of as many windows of an image as asked for."""
+    """Max pooling to a given size, from shape (n, c, h, w) to (n, c, *output_size)."""
 
     _rank = 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """The largest numbers of as many boxes of a volume as asked for."""
+    """Max pooling to a given size, from shape (n, c, d, h, w) to (n, c, *output_size)."""
 
     _rank = 3
 
@@ -270,7 +272,7 @@ class _MaxUnpool(_Pool):
 
     Parameters
     ----------
-    kernel_size, stride, padding : int or one an axis
+    kernel_size, stride, padding : int or tuple of int
         Those of the pooling.
     """
 
@@ -289,19 +291,19 @@ class _MaxUnpool(_Pool):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Numbers put where the maxima of a signal were, zeros elsewhere."""
+    """Place values at the positions of the maxima of a `MaxPool1d`, and zeros elsewhere."""
 
     _rank = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Numbers put where the maxima of an image were, zeros elsewhere."""
+    """Place values at the positions of the maxima of a `MaxPool2d`, and zeros elsewhere."""
 
     _rank = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Numbers put where the maxima of a volume were, zeros elsewhere."""
+    """Place values at the positions of the maxima of a `MaxPool3d`, and zeros elsewhere."""
 
     _rank = 3
 
@@ -315,10 +317,10 @@ class _LPPool(_Pool):
     ----------
     norm_type : float
         ``p`` of ``(sum of x^p)^(1/p)``.
-    kernel_size, stride : int or one an axis
+    kernel_size, stride : int or tuple of int
         ``stride`` is ``kernel_size`` by default.
     ceil_mode : bool
-        Also take windows that stand over the far edges.
+        Also use windows that extend past the end of the input.
     """
 
     def __init__(
@@ -336,19 +338,19 @@ class _LPPool(_Pool):
 
 
 class LPPool1d(_LPPool):
-    """The p-norm of each window of a signal."""
+    """The p-norm of each window, from shape (n, c, l) to (n, c, l_out), or both without n."""
 
     _rank = 1
 
 
 class LPPool2d(_LPPool):
-    """The p-norm of each window of an image."""
+    """The p-norm of each window, from (n, c, h, w) to (n, c, h_out, w_out), or both without n."""
 
     _rank = 2
 
 
 class LPPool3d(_LPPool):
-    """The p-norm of each box of a volume."""
+    """The p-norm of each window, from (n, c, d, h, w) to (n, c, d_out, h_out, w_out)."""
 
     _rank = 3
 
@@ -360,18 +362,19 @@ class _FractionalMaxPool(_Pool):
 
     Parameters
     ----------
-    kernel_size : int or one an axis
-    output_size : int or one an axis
-        How many windows.
-    output_ratio : float or one an axis
-        The same as a share of the input's size, instead.
+    kernel_size : int or tuple of int
+    output_size : int or tuple of int
+        The number of windows.
+    output_ratio : float or tuple of float
+        Instead, the number of windows as a fraction of the input size.
     return_indices : bool
-        Also return where in its plane each maximum is.
+        Also return the index of each maximum in its plane.
 
     Raises
     ------
     ValueError
-        For both or none of them, and a ratio outside ``(0, 1)``.
+        Unless exactly one of ``output_size`` and ``output_ratio`` is given, and for a ratio outside
+        ``(0, 1)``.
     """
 
     _random_samples: Tensor | None
@@ -411,12 +414,12 @@ class _FractionalMaxPool(_Pool):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """The largest pixels of as many windows of an image as asked for, at random places."""
+    """Max pooling over random windows, from shape (n, c, h, w) to (n, c, *output_size)."""
 
     _rank = 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """The largest numbers of as many boxes of a volume as asked for, at random places."""
+    """Max pooling over random windows, from shape (n, c, d, h, w) to (n, c, *output_size)."""
 
     _rank = 3

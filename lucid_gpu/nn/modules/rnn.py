@@ -44,7 +44,7 @@ class RNNBase(Module):
     Raises
     ------
     ValueError, TypeError
-        For settings that cannot be.
+        For invalid settings.
     """
 
     def __init__(
@@ -204,13 +204,13 @@ class RNNBase(Module):
         return out, states
 
     def _packed(self, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
-        data, sizes, order, places = input
+        data, sizes, order, inverse = input
         if hx is not None and order is not None:
             hx = self._each(hx, lambda t: t.index_select(1, order))
         out, states = self._run(data, sizes, int(sizes[0]), hx)
-        if places is not None:
-            states = self._each(states, lambda t: t.index_select(1, places))
-        return PackedSequence(out, sizes, order, places), states
+        if inverse is not None:
+            states = self._each(states, lambda t: t.index_select(1, inverse))
+        return PackedSequence(out, sizes, order, inverse), states
 
     def _run(self, input: Tensor, sizes: Tensor | None, batch: int, hx: Any) -> tuple[Tensor, Any]:
         self.check_input(input, sizes)
@@ -223,10 +223,10 @@ class RNNBase(Module):
         function = getattr(recurrent, self.mode.lower())
         settings = (self._flat_weights, self.bias, self.num_layers, self.dropout, self.training)
         if sizes is None:
-            found = function(input, hx, *settings, self.bidirectional, self.batch_first)
+            results = function(input, hx, *settings, self.bidirectional, self.batch_first)
         else:
-            found = function(input, sizes, hx, *settings, self.bidirectional)
-        out, *states = found
+            results = function(input, sizes, hx, *settings, self.bidirectional)
+        out, *states = results
         return out, tuple(states) if len(states) > 1 else states[0]
 
     @property
@@ -318,13 +318,13 @@ class LSTM(RNNBase):
     Parameters
     ----------
     input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size
-        As for `RNNBase`.
+        See `RNNBase`.
     device, dtype : optional
 
     Attributes
     ----------
     weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0, weight_ih_l0_reverse, ...
-        Of layer 0 and its backward direction; uniform in ``+-1 / sqrt(hidden_size)`` at first.
+        Of layer 0 and its backward direction; initially uniform in ``+-1 / sqrt(hidden_size)``.
 
     Notes
     -----
@@ -363,14 +363,14 @@ class LSTM(RNNBase):
 
 
 class _OneState(RNNBase):
-    def _refuse_projection(self, given: dict[str, Any]) -> None:
-        if "proj_size" in given:
+    def _refuse_projection(self, options: dict[str, Any]) -> None:
+        if "proj_size" in options:
             raise ValueError(
                 "proj_size argument is only supported for LSTM, not RNN or GRU; "
-                f"{type(self).__name__} got proj_size={given['proj_size']}"
+                f"{type(self).__name__} got proj_size={options['proj_size']}"
             )
-        if given:
-            raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(given)}")
+        if options:
+            raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(options)}")
 
 
 class GRU(_OneState):
@@ -382,7 +382,7 @@ class GRU(_OneState):
     Parameters
     ----------
     input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        As for `RNNBase`; called like `LSTM`, with one state.
+        See `RNNBase`; called like `LSTM`, with one state.
     device, dtype : optional
     """
 
@@ -410,11 +410,11 @@ class RNN(_OneState):
     Parameters
     ----------
     input_size, hidden_size, num_layers
-        As for `RNNBase`; called like `LSTM`, with one state.
+        See `RNNBase`; called like `LSTM`, with one state.
     nonlinearity : {"tanh", "relu"}
         ValueError for another.
     bias, batch_first, dropout, bidirectional
-        As for `RNNBase`.
+        See `RNNBase`.
     device, dtype : optional
     """
 

@@ -70,27 +70,27 @@ class RNNCellBase(Module):
             input = input.unsqueeze(0)
         if hx is None:
             shape = input.shape[0], self.hidden_size
-            given = [zeros(shape, dtype=input.dtype, device=input.device)] * self.states
+            states = [zeros(shape, dtype=input.dtype, device=input.device)] * self.states
         else:
             if several and isinstance(hx, Tensor):
                 raise TypeError(
                     "lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not Tensor: "
                     "give (h, c)"
                 )
-            given = list(hx) if several else [hx]
-            for k, t in enumerate(given):
+            states = list(hx) if several else [hx]
+            for k, t in enumerate(states):
                 if t.ndim not in (1, 2):
                     what = f"hx[{k}]" if several else "hidden"
                     raise ValueError(
                         f"{name}: Expected {what} to be 1D or 2D, got {t.ndim}D instead"
                     )
-            given = [t.unsqueeze(0) for t in given] if single else given
+            states = [t.unsqueeze(0) for t in states] if single else states
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        recurrent.check_cell(f"{name}: ", input, given, *weights[:2])
-        found = function(input, given if several else given[0], *weights)
+        recurrent.check_cell(f"{name}: ", input, states, *weights[:2])
+        updated = function(input, states if several else states[0], *weights)
         if not single:
-            return found
-        return tuple(t.squeeze(0) for t in found) if several else found.squeeze(0)
+            return updated
+        return tuple(t.squeeze(0) for t in updated) if several else updated.squeeze(0)
 
     def extra_repr(self) -> str:
         bias = "" if self.bias else f", bias={self.bias}"
@@ -134,7 +134,7 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """One step of a `GRU`: ``h = cell(input, h)``; all else, and shapes, as of `LSTMCell`.
+    """One step of a `GRU`: ``h = cell(input, h)``; all else, and shapes, as in `LSTMCell`.
 
     Its weights have rows for 3 gates.
     """
@@ -154,7 +154,7 @@ class GRUCell(RNNCellBase):
 
 
 class RNNCell(RNNCellBase):
-    """One step of an `RNN`: ``h = cell(input, h)``; shapes as of `LSTMCell`.
+    """One step of an `RNN`: ``h = cell(input, h)``; shapes as in `LSTMCell`.
 
     Parameters
     ----------

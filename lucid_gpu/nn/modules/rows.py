@@ -16,7 +16,7 @@ NEEDED = inspect.Parameter.empty
 
 
 class Row(Module):
-    """``function(*inputs, **settings)``: what every row becomes. Weights are buffers."""
+    """``function(*inputs, **settings)``, the base class of all rows. Weights are buffers."""
 
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD  # how settings are given
     function: Callable[..., Tensor]
@@ -69,12 +69,13 @@ def _doc(function: Callable[..., Tensor], settings: Collection[str]) -> str:
     """The function's docstring, with the settings as parameters and how the module is called."""
     summary, *more = inspect.cleandoc(function.__doc__ or "").split("\n\n", 1)
     before, head, after = "".join(more).partition("Parameters\n----------\n")
-    given, gap, rest = after.rstrip().partition("\n\n")
-    entries = re.split(r"\n(?=\w)", given)
+    parameters, gap, rest = after.rstrip().partition("\n\n")
+    entries = re.split(r"\n(?=\w)", parameters)
     own = [e for e in entries if {*re.split(r" :|, ", e.strip())} & {*settings}]
     tensors = entries[: entries.index(own[0])] if own else entries
     called = [f"- {entry.strip()}" for entry in tensors if entry]
-    where = f"Called with tensors as `nn.functional.{function.__name__.lstrip('_')}` is."
+    function_name = function.__name__.lstrip("_")
+    where = f"The layer is called with the tensor arguments of `nn.functional.{function_name}`."
     parts = [summary, before.rstrip(), head + "\n".join(own) if own else "", rest.rstrip()]
     notes = "\n".join([f"Notes\n-----\n{where}", *(["", *called] if called else [])])
     return "\n\n".join([part for part in [*parts, notes] if part])

@@ -96,7 +96,8 @@ class Embedding(_Table):
     ----------
     num_embeddings, embedding_dim : int
     padding_idx : int, optional
-        A row that is zero at first and gets no gradient; AssertionError where there is none such.
+        A row that is initially zero and receives no gradient; AssertionError for a row that does
+        not exist.
     max_norm, norm_type : float, optional
         Longer rows are shortened, in place, when they are looked up.
     scale_grad_by_freq : bool
@@ -109,7 +110,7 @@ class Embedding(_Table):
     Attributes
     ----------
     weight : Parameter, shape (num_embeddings, embedding_dim)
-        Normal at first.
+        Initially drawn from the standard normal distribution.
     """
 
     def __init__(
@@ -168,18 +169,18 @@ class EmbeddingBag(_Table):
     ----------
     num_embeddings, embedding_dim : int
     max_norm, norm_type, scale_grad_by_freq, sparse
-        As for `Embedding`.
+        See `Embedding`.
     mode : {"mean", "sum", "max"}
     include_last_offset : bool
         Whether the last offset is where the last bag ends.
     padding_idx : int, optional
-        A row that is zero at first, counts nowhere and gets no gradient.
+        A row that is initially zero, is left out of each bag and receives no gradient.
     device, dtype : optional
 
     Attributes
     ----------
     weight : Parameter, shape (num_embeddings, embedding_dim)
-        Normal at first.
+        Initially drawn from the standard normal distribution.
 
     Notes
     -----

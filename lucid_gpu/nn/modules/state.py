@@ -76,25 +76,25 @@ def load(module: Any, state_dict: Mapping[str, Any], strict: bool, assign: bool)
 
 
 def _finished(
-    visited: list[tuple[Any, str]], found: IncompatibleKeys, strict: bool, root: Any
+    visited: list[tuple[Any, str]], incompatible: IncompatibleKeys, strict: bool, root: Any
 ) -> IncompatibleKeys:
     """Hooks run children first; what they leave of the keys counts."""
     for one, _ in reversed(visited):
         for hook in one._load_state_dict_post_hooks.values():
-            if hook(one, found) is not None:
+            if hook(one, incompatible) is not None:
                 raise RuntimeError(
                     "Hooks registered with ``register_load_state_dict_post_hook`` are not expected "
                     "to return new values, if incompatible_keys need to be modified, it should be "
                     "done inplace."
                 )
     if strict:
-        problems = key_problems(found.missing_keys, found.unexpected_keys)
+        problems = key_problems(incompatible.missing_keys, incompatible.unexpected_keys)
         if problems:
             raise RuntimeError(
                 f"Error(s) in loading state_dict for {type(root).__name__}:\n\t"
                 + "\n\t".join(problems)
             )
-    return found
+    return incompatible
 
 
 def load_own(
@@ -118,13 +118,13 @@ def load_own(
         if key not in state_dict:
             missing_keys.append(key)
             continue
-        given = state_dict[key]
-        if isinstance(given, Tensor) and not value.ndim and given.ndim == 1 and given.numel():
-            given = given[0]  # PyTorch 0.3 kept numbers as vectors of one
-        wrong = value_problems(key, value, given)
+        entry = state_dict[key]
+        if isinstance(entry, Tensor) and not value.ndim and entry.ndim == 1 and entry.numel():
+            entry = entry[0]  # PyTorch 0.3 kept numbers as vectors of one
+        wrong = value_problems(key, value, entry)
         error_msgs += wrong
         if not wrong:
-            writes.append(_writing(module, name, given, assign))
+            writes.append(_writing(module, name, entry, assign))
     extra = f"{prefix}_extra_state"
     if module._has_own("set_extra_state"):
         if extra in state_dict:

@@ -33,9 +33,9 @@ class SyncBatchNorm(_BatchNorm):
     r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias`` over the batches of all ranks.
 
     In training, mean and variance are those of all ranks' batches together, which may differ in
-    size; so are the gradients. With one rank and in evaluation it is `BatchNorm1d` and its
-    relatives. Gradients of weight and bias are this rank's: `DistributedDataParallel` averages
-    them.
+    size; so are the gradients. With one rank, and in evaluation, it acts like
+    `BatchNorm1d`, `BatchNorm2d` and `BatchNorm3d`. Gradients of weight and bias are those of this
+    rank; `DistributedDataParallel` averages them.
 
     Parameters
     ----------
@@ -122,15 +122,15 @@ class SyncBatchNorm(_BatchNorm):
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
         """The module, each of its `BatchNorm` layers one of these with the same state."""
-        found = module
+        converted = module
         if isinstance(module, _BatchNorm):
-            found = cls(
+            converted = cls(
                 module.num_features, module.eps, module.momentum, module.affine,
                 module.track_running_stats, process_group, bias=module.bias is not None,
             )  # fmt: skip
-            found._parameters.update(module._parameters)
-            found._buffers.update(module._buffers)
-            found.training = module.training
+            converted._parameters.update(module._parameters)
+            converted._buffers.update(module._buffers)
+            converted.training = module.training
         for name, child in module.named_children():
-            found.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return found
+            converted.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return converted

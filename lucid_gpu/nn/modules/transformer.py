@@ -31,12 +31,12 @@ Activation = str | Callable[[Tensor], Tensor]
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
 
-def _activation(given: Activation) -> Callable[[Tensor], Tensor]:
-    if not isinstance(given, str):
-        return given
-    if given not in _ACTIVATIONS:
-        raise RuntimeError(f"activation should be relu/gelu, not {given}")
-    return _ACTIVATIONS[given]
+def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in _ACTIVATIONS:
+        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    return _ACTIVATIONS[activation]
 
 
 def _causal_mask(size: int, device: Any = None, dtype: Any = None) -> Tensor:
@@ -169,7 +169,7 @@ class TransformerDecoderLayer(_Layer):
     ----------
     d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first,
     bias, device, dtype
-        As for `TransformerEncoderLayer`.
+        See `TransformerEncoderLayer`.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class Transformer(Module):
     layer_norm_eps : float
     batch_first, norm_first, bias : bool
     device, dtype : optional
-        All as for `TransformerEncoderLayer`.
+        All as in `TransformerEncoderLayer`.
     """
 
     def __init__(

@@ -29,6 +29,6 @@ def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: 
     """Take ``prefix`` (``"module."`` of a wrapper, say) off the names of a state dict, in place."""
     for key in [key for key in state_dict if key.startswith(prefix)]:
         state_dict[key[len(prefix) :]] = state_dict.pop(key)
-    told = getattr(state_dict, "_metadata", {})
-    for key in [k for k in told if k == prefix.rstrip(".") or k.startswith(prefix)]:
-        told[key[len(prefix) :]] = told.pop(key)
+    metadata = getattr(state_dict, "_metadata", {})
+    for key in [k for k in metadata if k == prefix.rstrip(".") or k.startswith(prefix)]:
+        metadata[key[len(prefix) :]] = metadata.pop(key)

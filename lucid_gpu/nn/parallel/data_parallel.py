@@ -25,12 +25,12 @@ class DataParallel(Module):
     device_ids : sequence of int or device, optional
         One GPU, by default the first.
     output_device, dim
-        Taken and unused.
+        Accepted and ignored.
 
     Raises
     ------
     NotImplementedError
-        Where several GPUs are asked for.
+        For several devices.
     """
 
     def __init__(

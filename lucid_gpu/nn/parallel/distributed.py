@@ -39,7 +39,7 @@ class DistributedDataParallel(Module, Joinable):
     device_ids : sequence, optional
         None or one device; where ``module`` is.
     output_device, dim, check_reduction
-        Taken and unused.
+        Accepted and ignored.
     broadcast_buffers : bool, optional
         Give all ranks rank 0's buffers before each forward in training, and the first after it;
         True by default.
@@ -53,7 +53,7 @@ class DistributedDataParallel(Module, Joinable):
     gradient_as_bucket_view : bool
         Let ``.grad`` be a view of the memory that travels: gradients take no memory beside it, and
         what backward adds to a gradient that is there is not copied. Zero gradients with
-        ``set_to_none=False`` for that. `detach_` of such a gradient raises, as of any view.
+        ``set_to_none=False`` for that. `detach_` of such a gradient raises, as for any view.
     static_graph : bool
         Each backward writes the same gradients, as often as the first did: parameters may be
         unused, and used by several checkpoints. The first backward's buckets travel at its end.
@@ -61,7 +61,7 @@ class DistributedDataParallel(Module, Joinable):
     Raises
     ------
     RuntimeError
-        Where nothing requires grad, or ranks have other parameters.
+        If nothing requires grad, or ranks have other parameters.
     """
 
     def __init__(
@@ -326,8 +326,10 @@ class DistributedDataParallel(Module, Joinable):
     def _filled(self, bucket: list[int]) -> Tensor:
         """The gradients of a bucket in one flat tensor."""
         if not self.gradient_as_bucket_view:
-            found = [_gradient(self._trained[i]) for i in bucket]
-            return from_array(joined(found, found[0].device), found[0].dtype, found[0].device)
+            gradients = [_gradient(self._trained[i]) for i in bucket]
+            return from_array(
+                joined(gradients, gradients[0].device), gradients[0].dtype, gradients[0].device
+            )
         flat = self._flats.get(bucket[0])
         if flat is None:
             flat = cat([zeros_like(self._trained[i]).detach().reshape(-1) for i in bucket])
@@ -348,8 +350,8 @@ class DistributedDataParallel(Module, Joinable):
         if self._hooked is None:
             op = dist.ReduceOp.SUM if self._divisor else dist.ReduceOp.AVG
             work = dist.all_reduce(flat, op, self.process_group, async_op=True)
-            found: Future = work.get_future()
-            return found
+            pending: Future = work.get_future()
+            return pending
         state, hook = self._hooked
         index = len(self._flying)
         last = index == len(self._buckets) - 1
@@ -393,9 +395,9 @@ class DistributedDataParallel(Module, Joinable):
             return [1] * len(self._trained)
         counts = new_tensor([int(i not in self._unused) for i in range(len(self._trained))])
         dist.all_reduce(counts, group=self.process_group)
-        found: list[int] = counts.tolist()
-        self._somewhere = found if self.static_graph else None
-        return found
+        totals: list[int] = counts.tolist()
+        self._somewhere = totals if self.static_graph else None
+        return totals
 
     def _cut_anew(self, arrived: dict[int, None]) -> None:
         """Cut buckets in the order in which rank 0's gradients came, once."""
@@ -434,9 +436,9 @@ class DistributedDataParallel(Module, Joinable):
         Raises
         ------
         RuntimeError
-            Where there is a hook already.
+            If there is a hook already.
         TypeError
-            For what cannot be called.
+            For an argument that is not callable.
         """
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")

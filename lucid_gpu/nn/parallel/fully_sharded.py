@@ -95,7 +95,7 @@ class _Note(NamedTuple):
     """What stands in the graph for a gathered parameter, or for a view of it."""
 
     group: _Group
-    place: int
+    number: int
     version: int  # of the rows
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -126,12 +126,12 @@ def _take_out(kept: Any) -> Any:
     """The tensor that `_put_away` was given."""
     if not isinstance(kept, _Note):
         return kept
-    group, index = kept.group, kept.place
-    found = group.parameters[index]._version
-    if found != kept.version:
+    group, index = kept.group, kept.number
+    version = group.parameters[index]._version
+    if version != kept.version:
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace "
-            f"operation: parameter {group.names[index]} is at version {found}; expected version "
+            f"operation: parameter {group.names[index]} is at version {version}; expected version "
             f"{kept.version} instead."
         )
     whole = group.values()[index]
@@ -156,12 +156,12 @@ class _Group:
         self,
         parameters: Sequence[Any],
         names: Sequence[str],
-        places: Sequence[list[tuple[Module, str]]],
+        owners: Sequence[list[tuple[Module, str]]],
         mesh: DeviceMesh,
         policy: MixedPrecisionPolicy,
         reshards: bool | None,
     ) -> None:
-        self.parameters, self.names, self.places = list(parameters), list(names), list(places)
+        self.parameters, self.names, self.owners = list(parameters), list(names), list(owners)
         self.mesh, self.policy = mesh, policy
         self.reshards, self.reshards_after_backward, self.syncs = reshards, True, True
         self.divisor: float | None = None
@@ -183,10 +183,10 @@ class _Group:
 
     def _alike(self, indices: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
         """Parameters of one type and device, which travel together, in an order all ranks have."""
-        found: dict[Any, list[int]] = {}
+        batches: dict[Any, list[int]] = {}
         for i in indices:
-            found.setdefault((key(i), self.parameters[i].device), []).append(i)
-        return list(found.values())
+            batches.setdefault((key(i), self.parameters[i].device), []).append(i)
+        return list(batches.values())
 
     def begin(self) -> None:
         """Let rows travel, if the whole values are not here already."""
@@ -208,11 +208,11 @@ class _Group:
         """The whole values, gathered where they are not here."""
         self.begin()
         if self._values is None:
-            found: list[Any] = [None] * len(self.parameters)
+            gathered: list[Any] = [None] * len(self.parameters)
             for some, gathering in self._under_way or ():
                 for i, whole in zip(some, gathering.wait(), strict=True):
-                    found[i] = whole
-            self._values, self._under_way = found, None
+                    gathered[i] = whole
+            self._values, self._under_way = gathered, None
             if state.task is not None:
                 for group in self.fetches_backward:
                     group.begin()
@@ -226,13 +226,13 @@ class _Group:
 
     def put(self, values: Sequence[Any]) -> None:
         """Let the modules see these as their parameters."""
-        for value, places in zip(values, self.places, strict=True):
-            for module, name in places:
+        for value, owners in zip(values, self.owners, strict=True):
+            for module, name in owners:
                 module._parameters[name] = value
 
     def seen(self) -> list[Any]:
         """What the modules see as their parameters now."""
-        return [places[0][0]._parameters[places[0][1]] for places in self.places]
+        return [owners[0][0]._parameters[owners[0][1]] for owners in self.owners]
 
     # --- forward ------------------------------------------------------------------------------
 
@@ -284,18 +284,18 @@ class _Group:
         if self.reshards_after_backward:
             self.drop()
         trained = [i for i, p in enumerate(self.parameters) if p.requires_grad]
-        given: list[Tensor | None] = [None] * len(self.parameters)
+        summed: list[Tensor | None] = [None] * len(self.parameters)
         for i in trained:
-            given[i] = _sum(self.held[i], self._to_reduce(gradients[i]))
+            summed[i] = _sum(self.held[i], self._to_reduce(gradients[i]))
         if not self.syncs:
-            self.held = given
+            self.held = summed
             return [None] * len(self.parameters)
         self.held = [None] * len(self.parameters)
-        found: list[Tensor | None] = [None] * len(self.parameters)
+        reduced: list[Tensor | None] = [None] * len(self.parameters)
         for some in self._alike(trained, lambda i: self._reduced_in(self.parameters[i])):
-            for i, rows in zip(some, self._reduced(some, given), strict=True):
-                found[i] = rows
-        return found
+            for i, rows in zip(some, self._reduced(some, summed), strict=True):
+                reduced[i] = rows
+        return reduced
 
     def _reduced_in(self, parameter: Tensor) -> Any:
         return self.policy.reduce_dtype or self.dtype_of(parameter)
@@ -309,7 +309,7 @@ class _Group:
         return gradient.to(self.policy.reduce_dtype or gradient.dtype)
 
     def _reduced(
-        self, some: Sequence[int], given: Sequence[Tensor | None]
+        self, some: Sequence[int], summed: Sequence[Tensor | None]
     ) -> Iterator[Tensor | None]:
         """Average gradients of one type.
 
@@ -321,7 +321,7 @@ class _Group:
         kind, ranks = self._reduced_in(like), shardings[0].ranks
         columns = []
         for i, sharding in zip(some, shardings, strict=True):
-            whole, elements = given[i], ranks * sharding.most * sharding.width
+            whole, elements = summed[i], ranks * sharding.most * sharding.width
             if whole is None:
                 columns.append(zeros(ranks, elements // ranks, dtype=kind, device=like.device))
                 continue
@@ -329,7 +329,7 @@ class _Group:
             missing = elements - flat.numel()
             flat = cat([flat, flat.new_zeros(missing)]) if missing else flat
             columns.append(flat.view(ranks, -1))
-        used = [float(given[i] is not None) for i in some]
+        used = [float(summed[i] is not None) for i in some]
         columns.append(columns[0].new_tensor(used).expand(ranks, -1))
         whole = cat(columns, 1)
         part = whole.new_empty(whole.shape[1])
@@ -389,7 +389,7 @@ class _Gathered(Function):
 
 
 class UnshardHandle:
-    """What `FSDPModule.unshard` gives with ``async_op``: parameters are whole after `wait`."""
+    """The handle of `FSDPModule.unshard` with ``async_op``; parameters are whole after `wait`."""
 
     def __init__(self, group: _Group | None) -> None:
         self._group = group
@@ -402,7 +402,7 @@ class UnshardHandle:
 
 
 class FSDPModule(Module):
-    """What a module's class is derived from, too, once `fully_shard` was applied to it."""
+    """The additional base class of a module to which `fully_shard` was applied."""
 
     _fsdp_group: _Group
     _fsdp_policy: MixedPrecisionPolicy
@@ -417,8 +417,8 @@ class FSDPModule(Module):
 
     def _groups(self, recurse: bool = True) -> list[_Group]:
         modules = self.modules() if recurse else [self]
-        found = {id(m._fsdp_group): m._fsdp_group for m in modules if isinstance(m, FSDPModule)}
-        return list(found.values())
+        groups = {id(m._fsdp_group): m._fsdp_group for m in modules if isinstance(m, FSDPModule)}
+        return list(groups.values())
 
     def unshard(self, async_op: bool = False) -> UnshardHandle | None:
         """Gather this module's parameters, not those of modules below that are sharded apart.
@@ -449,10 +449,16 @@ class FSDPModule(Module):
             group.syncs = requires_gradient_sync
 
     def set_is_last_backward(self, is_last_backward: bool) -> None:
-        """Taken for the sake of scripts: what a backward has begun is done when it ends."""
+        """Accepted for compatibility: what a backward has begun is done when it ends."""
 
     def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
-        """Whether whole parameters are let go of after forward, and gathered again in backward."""
+        """Set whether whole parameters are freed after forward and gathered again in backward.
+
+        Raises
+        ------
+        ValueError
+            For anything but a bool.
+        """
         if not isinstance(reshard_after_forward, bool):
             raise ValueError(
                 f"reshard_after_forward should be a bool, got {type(reshard_after_forward)}"
@@ -524,14 +530,14 @@ def _replaced(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def _tensors(value: Any) -> list[Tensor]:
     """The tensors that `_replaced` comes to, in its order."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def take(tensor: Tensor) -> Tensor:
-        found.append(tensor)
+        tensors.append(tensor)
         return tensor
 
     _replaced(value, take)
-    return found
+    return tensors
 
 
 def _cast(value: Any, to: DType) -> Any:
@@ -552,25 +558,26 @@ def fully_shard(
     """Keep only some rows of a module's parameters on each rank; in place.
 
     Zhao and others, PyTorch FSDP: experiences on scaling fully sharded data parallel (2023).
-    Parameters of modules below that are sharded already stay apart: shard layers first, then the
-    whole. Parameters become `ShardedParameter`, the same objects; all ranks must have the same
-    values. The module's class becomes one derived from `FSDPModule`.
+    Parameters of submodules that are already sharded stay separate: shard layers first, then the
+    whole model. Parameters become `ShardedParameter`, the same objects; all ranks must have the
+    same values. The module's class becomes one derived from `FSDPModule`.
 
     Parameters
     ----------
     module : Module or list of Module
         Several are gathered together.
     mesh : DeviceMesh, optional
-        Of one dimension, all ranks by default; of two: copies, and ranks that share the rows.
+        By default one dimension of all ranks. In a mesh of two dimensions, the first holds copies,
+        and ranks along the second share the rows.
     reshard_after_forward : bool, optional
-        Let go of whole parameters after forward. By default all do but the outermost module, whose
-        backward comes at once.
+        Free whole parameters after forward. The default is True except for the outermost module,
+        whose backward follows at once.
     shard_placement_fn, dp_mesh_dims
         None.
     mp_policy : MixedPrecisionPolicy, optional
     offload_policy : OffloadPolicy, optional
     ignored_params : set of Parameter, optional
-        Left as they are, whole on each rank; their gradients are not averaged.
+        They stay whole on each rank; their gradients are not averaged.
 
     Returns
     -------
@@ -579,14 +586,16 @@ def fully_shard(
     Raises
     ------
     AssertionError
-        Where it was applied to the module before.
+        If it was applied to the module before.
     ValueError
         For containers without forward, meshes of more dimensions, parameters without dimensions,
         and those that another call has sharded.
     NotImplementedError
         For parameters that are not row-major, lists of modules of different classes apart.
     RuntimeError
-        Where a parameter has a gradient already.
+        If a parameter already has a gradient.
+    TypeError
+        For anything but a module or a list of modules.
     """
     modules = list(module) if isinstance(module, (list, tuple)) else [module]
     if shard_placement_fn is not None or dp_mesh_dims is not None:
@@ -597,7 +606,7 @@ def fully_shard(
     for one in modules:
         _check_module(one)
     ignored = {id(p) for p in ignored_params or ()}
-    names, parameters, places = _managed(modules, ignored)
+    names, parameters, owners = _managed(modules, ignored)
     for name, parameter in zip(names, parameters, strict=True):
         _check_parameter(name, parameter)
     if isinstance(offload_policy, CPUOffloadPolicy) and any(p.is_cuda for p in parameters):
@@ -611,7 +620,7 @@ def fully_shard(
     policy = MixedPrecisionPolicy() if mp_policy is None else mp_policy
     for parameter in parameters:
         _shard(parameter, mesh)
-    group = _Group(parameters, names, places, mesh, policy, reshards)
+    group = _Group(parameters, names, owners, mesh, policy, reshards)
     for one in modules:
         kind = type(one)
         one._fsdp_group, one._fsdp_policy = group, policy
@@ -650,7 +659,7 @@ def _managed(
     """Parameters that no module below has to itself: their names, and all who see them."""
     names: list[str] = []
     parameters: list[Any] = []
-    places: list[list[tuple[Module, str]]] = []
+    owners: list[list[tuple[Module, str]]] = []
     known: dict[int, int] = {}
     seen: set[int] = set()
     for root in modules:
@@ -673,11 +682,11 @@ def _managed(
                     known[id(parameter)] = len(parameters)
                     names.append(prefix + name)
                     parameters.append(parameter)
-                    places.append([])
-                places[known[id(parameter)]].append((one, name))
+                    owners.append([])
+                owners[known[id(parameter)]].append((one, name))
             below = [(f"{prefix}{n}.", m) for n, m in one._modules.items() if m is not None]
             pending[:0] = below
-    return names, parameters, places
+    return names, parameters, owners
 
 
 def _check_parameter(name: str, parameter: Any) -> None:
@@ -748,7 +757,7 @@ def register_fsdp_forward_method(module: Module, method_name: str) -> None:
     Raises
     ------
     ValueError
-        Where the module has no such method. Modules that are not sharded are left as they are.
+        If the module has no such method. Modules that are not sharded are left as they are.
     """
     if not isinstance(module, FSDPModule):
         return

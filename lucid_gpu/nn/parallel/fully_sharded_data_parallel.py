@@ -45,7 +45,7 @@ _PREFIX = "_fsdp_wrapped_module."
 
 
 class ShardingStrategy(enum.Enum):
-    """When parameters are in rows: always but in use, but from forward to backward, never."""
+    """When parameters are sharded: except in use, except from forward to backward, or never."""
 
     FULL_SHARD = 1
     SHARD_GRAD_OP = 2
@@ -122,7 +122,7 @@ class MixedPrecision:
 
 
 class FullyShardedDataParallel(Module):
-    """Calls ``module``, of whose parameters each rank keeps some rows; see `fully_shard`.
+    """Call a module of whose parameters each rank keeps some rows; see `fully_shard`.
 
     Parameters keep their names and are objects of their own, as with ``use_orig_params=True``.
 
@@ -138,7 +138,7 @@ class FullyShardedDataParallel(Module):
     auto_wrap_policy : callable, optional
         Which layers are gathered apart, see `distributed.fsdp.wrap`; by default none.
     backward_prefetch, forward_prefetch, limit_all_gathers, use_orig_params
-        Taken for the sake of scripts: they change neither results nor what is kept.
+        Accepted for compatibility; they change neither results nor memory.
     mixed_precision : MixedPrecision, optional
     ignored_modules, ignored_states : iterable, optional
         Modules and parameters that stay whole.
@@ -151,7 +151,7 @@ class FullyShardedDataParallel(Module):
     Raises
     ------
     NotImplementedError
-        For strategies and settings that there are not.
+        For strategies and settings that are not implemented.
     """
 
     def __init__(
@@ -234,8 +234,8 @@ class FullyShardedDataParallel(Module):
     @property
     def module(self) -> Module:
         """The module that is called."""
-        found: Module = self._modules["_fsdp_wrapped_module"]  # type: ignore[assignment]
-        return found
+        inner: Module = self._modules["_fsdp_wrapped_module"]  # type: ignore[assignment]
+        return inner
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -266,20 +266,20 @@ class FullyShardedDataParallel(Module):
             yield name.replace(_PREFIX, ""), buffer
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """As of ``module``, whole tensors by default; all ranks call it then.
+        """The state dict of ``module``, by default of whole tensors; all ranks must call it then.
 
         See `state_dict_type`.
         """
-        found: dict[str, Any] = self.module.state_dict(*args, **kwargs)
+        entries: dict[str, Any] = self.module.state_dict(*args, **kwargs)
         kind, config = self._kind
         offloads = config is not None and config.offload_to_cpu
-        for name, value in list(found.items()):
+        for name, value in list(entries.items()):
             if kind is StateDictType.FULL_STATE_DICT and hasattr(value, "full_tensor"):
                 value = value.full_tensor()
-            found[name] = value.cpu() if offloads and isinstance(value, Tensor) else value
+            entries[name] = value.cpu() if offloads and isinstance(value, Tensor) else value
         if getattr(config, "rank0_only", False) and dist.get_rank():
-            found.clear()
-        return found
+            entries.clear()
+        return entries
 
     def _rename(self, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
         """Before loading: names as they are below this module, and this rank's rows."""
@@ -299,8 +299,8 @@ class FullyShardedDataParallel(Module):
     @staticmethod
     def fsdp_modules(module: Module, root_only: bool = False) -> list[FullyShardedDataParallel]:
         """The modules of this class in a model."""
-        found = [m for m in module.modules() if isinstance(m, FullyShardedDataParallel)]
-        return found[:1] if root_only else found
+        modules = [m for m in module.modules() if isinstance(m, FullyShardedDataParallel)]
+        return modules[:1] if root_only else modules
 
     @staticmethod
     def set_state_dict_type(
@@ -329,15 +329,15 @@ class FullyShardedDataParallel(Module):
         state_dict_type : StateDictType
         state_dict_config : FullStateDictConfig or ShardedStateDictConfig, optional
         optim_state_dict_config : optional
-            Taken and unused: optimizers have a ``state_dict`` of rows.
+            Accepted and ignored: optimizers have a ``state_dict`` of rows.
         """
-        found = FullyShardedDataParallel.fsdp_modules(module)
-        before = [one._kind for one in found]
+        modules = FullyShardedDataParallel.fsdp_modules(module)
+        before = [one._kind for one in modules]
         FullyShardedDataParallel.set_state_dict_type(module, state_dict_type, state_dict_config)
         try:
             yield
         finally:
-            for one, kind in zip(found, before, strict=True):
+            for one, kind in zip(modules, before, strict=True):
                 one._kind = kind
 
     @staticmethod
@@ -350,17 +350,22 @@ class FullyShardedDataParallel(Module):
         offload_to_cpu: bool = False,
         with_grads: bool = False,
     ) -> Iterator[None]:
-        """A context in which modules have whole parameters; all ranks enter it.
+        """A context in which modules have whole parameters; all ranks must enter it.
 
         Parameters
         ----------
         module : Module
         recurse : bool
-            Also those below that are gathered apart.
+            Also the submodules that are gathered separately.
         writeback : bool
-            Keep what is written to them; the same on all ranks.
+            Keep values that are written in the context; they must be the same on all ranks.
         rank0_only, offload_to_cpu, with_grads
             False.
+
+        Raises
+        ------
+        NotImplementedError
+            If one of these is True.
         """
         if rank0_only or offload_to_cpu or with_grads:
             _refuse("summon_full_params with rank0_only, offload_to_cpu or with_grads", "leave out")
@@ -400,8 +405,8 @@ class FullyShardedDataParallel(Module):
 
 def _groups_of(module: Module, recurse: bool) -> list[Any]:
     outer = module.module if isinstance(module, FullyShardedDataParallel) else module
-    found = outer.modules() if recurse else [outer]
-    return list({id(m): m._fsdp_group for m in found if isinstance(m, FSDPModule)}.values())
+    modules = outer.modules() if recurse else [outer]
+    return list({id(m): m._fsdp_group for m in modules if isinstance(m, FSDPModule)}.values())
 
 
 def _policy(mixed: MixedPrecision, root: bool) -> MixedPrecisionPolicy:
@@ -432,7 +437,7 @@ class ShardedGradScaler(GradScaler):
     device, init_scale, backoff_factor, growth_factor, growth_interval, enabled
         See `GradScaler`.
     process_group : ProcessGroup, optional
-        Taken and unused: the parameters know who shares their rows.
+        Accepted and ignored: the parameters know who shares their rows.
     """
 
     def __init__(

@@ -87,7 +87,7 @@ def size_based_auto_wrap_policy(
 
 def chosen(module: Module, policy: Policy, left_out: set[int]) -> list[Module]:
     """The modules below one that a policy names, those further below first."""
-    found: list[Module] = []
+    selected: list[Module] = []
 
     def look(one: Module, root: bool) -> int:
         """How many elements are sharded apart."""
@@ -97,8 +97,8 @@ def chosen(module: Module, policy: Policy, left_out: set[int]) -> list[Module]:
         apart = sum(look(child, False) for child in one.children() if id(child) not in left_out)
         if root or not policy(module=one, recurse=False, nonwrapped_numel=numel - apart):
             return apart
-        found.append(one)
+        selected.append(one)
         return numel
 
     look(module, True)
-    return found
+    return selected

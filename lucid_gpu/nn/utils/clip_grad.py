@@ -51,7 +51,7 @@ def clip_grad_norm_(
     error_if_nonfinite : bool
         Raise where the norm is infinite or NaN, which on a GPU waits for it.
     foreach : bool, optional
-        Taken for the sake of scripts; all gradients are one kernel.
+        Accepted for compatibility; all gradients are one kernel.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def clip_grads_with_norm_(
     total_norm : Tensor without dimensions
         The result of `get_total_norm`.
     foreach : bool, optional
-        Taken for the sake of scripts.
+        Accepted for compatibility.
     """
     _clip(_gradients(parameters), max_norm, total_norm)
 
@@ -111,7 +111,7 @@ def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | Non
     parameters : Tensor or iterable of Tensor
     clip_value : float
     foreach : bool, optional
-        Taken for the sake of scripts; all gradients are one kernel.
+        Accepted for compatibility; all gradients are one kernel.
     """
     with no_grad():
         limit = float(clip_value)
@@ -139,7 +139,7 @@ def get_total_norm(
         of them: all ranks call it then.
     error_if_nonfinite : bool
     foreach : bool, optional
-        Taken for the sake of scripts; all tensors are one kernel.
+        Accepted for compatibility; all tensors are one kernel.
 
     Returns
     -------
@@ -151,12 +151,12 @@ def get_total_norm(
     RuntimeError
         For a norm that is not finite, if asked to.
     """
-    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    tensor_list = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     order = float(norm_type)
-    if not given:
+    if not tensor_list:
         return tensor(0.0)
     with no_grad():
-        total = _norm_of_all(given, order)
+        total = _norm_of_all(tensor_list, order)
     if error_if_nonfinite and not bool(total.isfinite()):
         raise RuntimeError(
             f"The total norm of order {order} for gradients from `parameters` is non-finite, so it "
@@ -224,9 +224,9 @@ def _clip_arrays(norm: Any, limit: float, where: device, arrays: list[Any]) -> N
 def _gradients(parameters: Tensors) -> list[Tensor]:
     if isinstance(parameters, Tensor):
         parameters = [parameters]
-    given = list(parameters)
-    if not given and isinstance(parameters, types.GeneratorType):
+    parameter_list = list(parameters)
+    if not parameter_list and isinstance(parameters, types.GeneratorType):
         warnings.warn(
             "`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3
         )
-    return [p.grad for p in given if p.grad is not None]
+    return [p.grad for p in parameter_list if p.grad is not None]

@@ -36,18 +36,18 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     Raises
     ------
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     RuntimeError
         For one of too few elements.
     """
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected lucid_gpu.Tensor, but got: {type(vec).__name__}")
-    start, given = 0, list(parameters)
-    if sum(p.numel() for p in given) > vec.numel():
+    start, parameter_list = 0, list(parameters)
+    if sum(p.numel() for p in parameter_list) > vec.numel():
         raise RuntimeError(
             f"a vector of {vec.numel()} elements is invalid for parameters of "
-            f"{sum(p.numel() for p in given)}"
+            f"{sum(p.numel() for p in parameter_list)}"
         )
-    for p in given:
+    for p in parameter_list:
         p.data = vec[start : start + p.numel()].view_as(p).data
         start += p.numel()

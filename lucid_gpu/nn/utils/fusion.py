@@ -79,7 +79,7 @@ def _fused(layer: Any, bn: Any, transpose: bool) -> Any:
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """One convolution that does what a convolution and a batch norm do in evaluation.
+    """Merge a convolution and a batch norm into one convolution, for evaluation.
 
     AssertionError while one of them is in training.
     """

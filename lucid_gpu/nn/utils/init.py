@@ -23,7 +23,7 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
     Raises
     ------
     RuntimeError
-        For what is no module class, and one that takes no ``device=``.
+        For anything but a module class, and one that takes no ``device=``.
     """
     if not issubclass(module_cls, Module):
         raise RuntimeError(f"Expected a Module; got {module_cls}")

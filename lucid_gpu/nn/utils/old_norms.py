@@ -60,8 +60,8 @@ class _SpectralNormHook(_WeightNormHook):
         module.register_buffer(f"{name}_v", norm._v)
 
     def start(self, module: Module) -> Tensor:
-        found: Tensor = getattr(module, f"{self.name}_orig").data
-        return found
+        weight: Tensor = getattr(module, f"{self.name}_orig").data
+        return weight
 
     def compute(self, module: Module, training: bool | None = None) -> Tensor:
         norm: Any = object.__new__(_Followed)
@@ -128,9 +128,9 @@ def weight_norm(module: _M, name: str = "weight", dim: int | None = 0) -> _M:
     Raises
     ------
     RuntimeError
-        Where the parameter has one.
+        If the parameter has one.
     AttributeError
-        Where there is no such parameter.
+        If there is no such parameter.
     """
     warnings.warn(
         "`torch.nn.utils.weight_norm` is deprecated in favor of "
@@ -142,7 +142,7 @@ def weight_norm(module: _M, name: str = "weight", dim: int | None = 0) -> _M:
 
 
 def remove_weight_norm(module: _M, name: str = "weight") -> _M:
-    """Make the weight a parameter again; ValueError where it has no `weight_norm` of old."""
+    """Make the weight a parameter again; ValueError if it has no `weight_norm` of old."""
     return _removed(module, "weight_norm", name)
 
 
@@ -158,9 +158,9 @@ def spectral_norm(
     Raises
     ------
     RuntimeError
-        Where the parameter has one.
+        If the parameter has one.
     AttributeError
-        Where there is no such parameter.
+        If there is no such parameter.
     """
     if dim is None:
         dim = dim_of_outputs(module)
@@ -168,5 +168,5 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: _M, name: str = "weight") -> _M:
-    """Make the weight a parameter again; ValueError where it has no `spectral_norm` of old."""
+    """Make the weight a parameter again; ValueError if it has no `spectral_norm` of old."""
     return _removed(module, "spectral_norm", name)

@@ -86,8 +86,8 @@ class _Orthogonal(Module):
             wide = Q.shape[-2] < Q.shape[-1]
             tall = Q.mT if wide else Q
             if "base" not in self._buffers:
-                found = self._reflections(tall)
-                return found.mT if wide else found
+                reflections = self._reflections(tall)
+                return reflections.mT if wide else reflections
             self.base = _completed(tall)
             start = Q.new_zeros(Q.shape)
             start.diagonal(0, -2, -1).fill_(-1.0)  # where reflections give the unit matrix
@@ -117,8 +117,8 @@ def _completed(Q: Tensor) -> Tensor:
         Q = cat([Q, rest], -1)
     elif _is_orthogonal(Q):
         return Q.clone()
-    found = qr(Q)
-    return found.Q * found.R.diagonal(0, -2, -1).sgn().unsqueeze(-2)
+    factors = qr(Q)
+    return factors.Q * factors.R.diagonal(0, -2, -1).sgn().unsqueeze(-2)
 
 
 def _is_orthogonal(Q: Tensor) -> bool:
@@ -156,7 +156,7 @@ def orthogonal(
     Raises
     ------
     ValueError
-        Where there is no such tensor, for one of fewer than two dimensions, and another map.
+        If there is no such tensor, for one of fewer than two dimensions, and another map.
     """
     weight: Any = getattr(module, name, None)
     if not isinstance(weight, Tensor):

@@ -52,7 +52,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Raises
     ------
     ValueError
-        Where there is no such tensor.
+        If there is no such tensor.
     """
     _require(module, name)
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
@@ -155,9 +155,9 @@ def spectral_norm(
     Raises
     ------
     ValueError
-        Where there is no such tensor, and for no iterations.
+        If there is no such tensor, and for no iterations.
     IndexError
-        Where there is no such dimension.
+        If there is no such dimension.
     """
     _require(module, name)
     weight: Any = getattr(module, name)

@@ -51,7 +51,7 @@ class ParametrizationList(ModuleList):
     Raises
     ------
     ValueError
-        For no functions, and an inverse that is no tensor of the same type or several tensors.
+        For no functions, and an inverse that is not a tensor of the same type or several tensors.
     """
 
     def __init__(self, modules: Any, original: Tensor, unsafe: bool = False) -> None:
@@ -90,9 +90,9 @@ class ParametrizationList(ModuleList):
         RuntimeError
             For a function without ``right_inverse``.
         ValueError
-            Where the inverse is not as many tensors, of the types, as there are originals.
+            If the inverse is not as many tensors, of the types, as there are originals.
         """
-        found: Any = value
+        originals: Any = value
         with no_grad():
             for function in reversed(list(self)):
                 if not hasattr(function, "right_inverse"):
@@ -100,9 +100,11 @@ class ParametrizationList(ModuleList):
                         f"parametrization {type(function).__name__} does not implement "
                         "right_inverse."
                     )
-                found = function.right_inverse(found)
-            _check_new_originals(found, self)
-            for name, t in zip(self._names(), [found] if self.is_tensor else found, strict=True):
+                originals = function.right_inverse(originals)
+            _check_new_originals(originals, self)
+            for name, t in zip(
+                self._names(), [originals] if self.is_tensor else originals, strict=True
+            ):
                 getattr(self, name).copy_(t)
 
     def forward(self) -> Tensor:
@@ -175,8 +177,8 @@ def _holding(original: Tensor, value: Tensor) -> Tensor:
 def _property(name: str) -> property:
     def read(module: Any) -> Tensor:
         if _cache is None:
-            found: Tensor = module.parametrizations[name]()
-            return found
+            computed: Tensor = module.parametrizations[name]()
+            return computed
         key = id(module), name
         if key not in _cache:
             _cache[key] = module.parametrizations[name]()
@@ -202,7 +204,7 @@ def register_parametrization(
     Raises
     ------
     ValueError
-        Where there is no such tensor, or not ``unsafe`` its shape or dtype would change.
+        If there is no such tensor, or not ``unsafe`` its shape or dtype would change.
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -318,7 +320,7 @@ def remove_parametrizations(
     Raises
     ------
     ValueError
-        Where the tensor is not computed, and for one original of several.
+        If the tensor is not computed, and for one original of several.
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
@@ -377,9 +379,9 @@ def transfer_parametrizations_and_params(
                 to_module.register_buffer(name, value)
         for function in held:
             register_parametrization(to_module, name, function)
-        given: Any = to_module.parametrizations
+        targets: Any = to_module.parametrizations
         for original in held._names():
-            setattr(given[name], original, getattr(held, original))
+            setattr(targets[name], original, getattr(held, original))
     return to_module
 
 

@@ -71,7 +71,7 @@ class BasePruningMethod(abc.ABC):
         Raises
         ------
         AssertionError
-            Where the method was not applied.
+            If the method was not applied.
         """
         name = self._applied(module)
         original: Tensor = getattr(module, f"{name}_orig")
@@ -111,7 +111,7 @@ class BasePruningMethod(abc.ABC):
         AssertionError
             For scores of another shape.
         AttributeError
-            Where there is no such parameter.
+            If there is no such parameter.
         """
         method: BasePruningMethod = cls(*args, **kwargs)
         method._tensor_name = name
@@ -150,7 +150,7 @@ class BasePruningMethod(abc.ABC):
         return t * mask
 
     def remove(self, module: Module) -> None:
-        """Make what is left the parameter; the hook stays. AssertionError where not applied."""
+        """Make what is left the parameter; the hook stays. AssertionError if not applied."""
         name = self._applied(module)
         original: Any = module._parameters.get(f"{name}_orig")
         weight = self.apply_mask(module)
@@ -172,7 +172,7 @@ class PruningContainer(BasePruningMethod):
     Parameters
     ----------
     *args : BasePruningMethod
-        Else TypeError; ValueError where they are of another parameter than the first.
+        Else TypeError; ValueError if they are of another parameter than the first.
     """
 
     def __init__(self, *args: BasePruningMethod) -> None:
@@ -208,7 +208,7 @@ class PruningContainer(BasePruningMethod):
         Raises
         ------
         ValueError
-            For a ``PRUNING_TYPE`` that is none.
+            For an unknown ``PRUNING_TYPE``.
         """
         method: Any = self._pruning_methods[-1]
         seen: Any = ...
@@ -255,7 +255,7 @@ class RandomUnstructured(BasePruningMethod):
 
 
 class L1Unstructured(BasePruningMethod):
-    """The elements of least magnitude; parameter and errors as of `RandomUnstructured`."""
+    """The elements of least magnitude; parameter and errors as in `RandomUnstructured`."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -275,7 +275,7 @@ class RandomStructured(BasePruningMethod):
     amount : int or float
         How many slices, or which part of all: TypeError, ValueError as `RandomUnstructured`.
     dim : int
-        When applied: IndexError where there is no such dimension, ValueError for vectors.
+        When applied: IndexError if there is no such dimension, ValueError for vectors.
     """
 
     PRUNING_TYPE = "structured"
@@ -300,7 +300,7 @@ class LnStructured(BasePruningMethod):
     n : float or str
         Which norm, as `norm` takes it.
     dim : int
-        When applied: IndexError where there is no such dimension, ValueError for vectors.
+        When applied: IndexError if there is no such dimension, ValueError for vectors.
     """
 
     PRUNING_TYPE = "structured"
@@ -424,7 +424,7 @@ def global_unstructured(
 
 
 def remove(module: _M, name: str) -> _M:
-    """Make what is left of a pruned parameter the parameter; ValueError where it is not pruned."""
+    """Make what is left of a pruned parameter the parameter; ValueError if it is not pruned."""
     key = _key(module, name)
     if key is None:
         raise ValueError(
@@ -452,15 +452,15 @@ def _key(module: Module, name: str) -> int | None:
     return None
 
 
-def _scores(t: Tensor, given: Tensor | None, owner: str) -> Tensor:
-    if given is None:
+def _scores(t: Tensor, scores: Tensor | None, owner: str) -> Tensor:
+    if scores is None:
         return t
-    if given.shape != t.shape:
+    if scores.shape != t.shape:
         raise AssertionError(
-            f"importance_scores should have the same shape as {owner}, got {given.shape} vs "
+            f"importance_scores should have the same shape as {owner}, got {scores.shape} vs "
             f"{t.shape}"
         )
-    return given
+    return scores
 
 
 def _is_count(amount: Any) -> bool:

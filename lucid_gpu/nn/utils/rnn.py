@@ -53,7 +53,7 @@ class PackedSequence(_Packed):
     ValueError
         For ``batch_sizes`` on a GPU.
     AssertionError
-        For one argument that is no pair.
+        For one argument that is not a pair.
     """
 
     def __new__(
@@ -137,8 +137,8 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes another, shape (n,); None for None."""
     if permutation is None:
         return None
-    places = arange(permutation.numel(), dtype=permutation.dtype, device=permutation.device)
-    return places.index_copy(0, permutation, places)
+    numbers = arange(permutation.numel(), dtype=permutation.dtype, device=permutation.device)
+    return numbers.index_copy(0, permutation, numbers)
 
 
 def pack_padded_sequence(
@@ -173,7 +173,7 @@ def pack_padded_sequence(
     rows = input.reshape(steps * batch, *input.shape[2:])
     sizes = mask.sum(1)
     return PackedSequence(
-        rows.index_select(0, _places(mask, input)), sizes[: int(lengths[0])], order, None
+        rows.index_select(0, _true_positions(mask, input)), sizes[: int(lengths[0])], order, None
     )
 
 
@@ -187,28 +187,28 @@ def _check_lengths(input: Tensor, lengths: Tensor) -> None:
     if not input.numel():
         raise RuntimeError("Cannot pack empty tensors.")
     steps, batch = input.shape[:2]
-    given: list[int] = lengths.tolist()
-    if len(given) != batch:
+    length_list: list[int] = lengths.tolist()
+    if len(length_list) != batch:
         raise RuntimeError(
-            f"Expected `len(lengths)` to be equal to batch_size, but got {len(given)} "
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(length_list)} "
             f"(batch_size={batch})"
         )
-    if min(given) <= 0:
+    if min(length_list) <= 0:
         raise RuntimeError(
             "Length of all samples has to be greater than 0, but found an element in 'lengths' "
             "that is <= 0"
         )
-    if sorted(given, reverse=True) != given:
+    if sorted(length_list, reverse=True) != length_list:
         raise RuntimeError(
             "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You "
             "can pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to "
             "sidestep this requirement if you do not need ONNX exportability."
         )
-    if given[0] > steps:
-        raise RuntimeError(f"lengths has {given[0]}, but the input has {steps} steps only")
+    if length_list[0] > steps:
+        raise RuntimeError(f"lengths has {length_list[0]}, but the input has {steps} steps only")
 
 
-def _places(mask: Tensor, like: Tensor) -> Tensor:
+def _true_positions(mask: Tensor, like: Tensor) -> Tensor:
     """The numbers of the elements that are True, row by row, on another tensor's device."""
     return mask.reshape(-1).nonzero().squeeze(1).to(like.device)
 
@@ -239,7 +239,7 @@ def pad_packed_sequence(
     ValueError
         For a ``total_length`` below the longest sequence's.
     """
-    data, sizes, _, places = sequence
+    data, sizes, _, inverse = sequence
     steps, batch = len(sizes), int(sizes[0])
     if total_length is not None and total_length < steps:
         raise ValueError(
@@ -251,16 +251,16 @@ def pad_packed_sequence(
     padded = _padded(data, mask, total_length or steps, padding_value)
     if batch_first:
         padded = padded.transpose(0, 1)
-    if places is None:
+    if inverse is None:
         return padded, lengths
-    return padded.index_select(0 if batch_first else 1, places), lengths[places.cpu()]
+    return padded.index_select(0 if batch_first else 1, inverse), lengths[inverse.cpu()]
 
 
 def _padded(rows: Tensor, mask: Tensor, count: int, padding_value: float) -> Tensor:
     """Rows at the places where the mask (n, m) is True, shape (count, m, *)."""
     m, rest = mask.shape[1], rows.shape[1:]
     empty = full((count * m, *rest), padding_value, dtype=rows.dtype, device=rows.device)
-    return empty.index_copy(0, _places(mask, rows), rows).reshape(count, m, *rest)
+    return empty.index_copy(0, _true_positions(mask, rows), rows).reshape(count, m, *rest)
 
 
 def pad_sequence(
@@ -287,34 +287,36 @@ def pad_sequence(
     RuntimeError
         For no sequences, shapes that differ beyond the length, and another side.
     TypeError
-        For sequences that are no tensors.
+        For sequences that are not tensors.
     """
     if not isinstance(sequences, Iterable):
         raise RuntimeError(
             "pad_sequence: Expected iterable for input sequences, but got arg of type: "
             f"{type(sequences)}"
         )
-    given = list(sequences)
-    if not given:
+    sequence_list = list(sequences)
+    if not sequence_list:
         raise RuntimeError("received an empty list of sequences")
-    for i, s in enumerate(given):
+    for i, s in enumerate(sequence_list):
         if not isinstance(s, Tensor):
             raise no_tensor(i, s)
     if padding_side not in ("right", "left"):
         raise RuntimeError(
             f"Expected padding_side to be one of left or right, but got {padding_side}."
         )
-    if not all(s.ndim and s.shape[1:] == given[0].shape[1:] for s in given):
+    if not all(s.ndim and s.shape[1:] == sequence_list[0].shape[1:] for s in sequence_list):
         raise RuntimeError(
             "pad_sequence: sequences must have one shape but for their length, got "
-            f"{[list(s.shape) for s in given]}"
+            f"{[list(s.shape) for s in sequence_list]}"
         )
-    lengths = as_tensor([len(s) for s in given])
-    longest = max(len(s) for s in given)
+    lengths = as_tensor([len(s) for s in sequence_list])
+    longest = max(len(s) for s in sequence_list)
     steps = arange(longest)
     if padding_side == "left":
         steps = steps.flip(0)
-    padded = _padded(cat(given), steps < lengths.unsqueeze(1), len(given), padding_value)
+    padded = _padded(
+        cat(sequence_list), steps < lengths.unsqueeze(1), len(sequence_list), padding_value
+    )
     return padded if batch_first else padded.transpose(0, 1).contiguous()
 
 
@@ -335,8 +337,8 @@ def unpad_sequence(
     """
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
-    found: list[int] = as_tensor(lengths).tolist()
-    return [s[:length] for s, length in zip(padded_sequences.unbind(), found, strict=True)]
+    length_list: list[int] = as_tensor(lengths).tolist()
+    return [s[:length] for s, length in zip(padded_sequences.unbind(), length_list, strict=True)]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:

@@ -53,9 +53,9 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     Raises
     ------
     LinAlgError
-        Where a matrix is not positive-definite.
+        If a matrix is not positive-definite.
     RuntimeError
-        For what is no square matrices of floating point numbers.
+        For anything but square matrices of floating point numbers.
     """
     return _factor(input, upper, "linalg.cholesky", True).L
 
@@ -66,7 +66,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
 
     The factor of such a matrix is NaN.
 
-    RuntimeError for what is no square matrices of floating point numbers.
+    RuntimeError for anything but square matrices of floating point numbers.
     """
     return _factor(input, upper, "linalg.cholesky_ex", check_errors)
 

@@ -49,7 +49,7 @@ def det(A: Tensor) -> Tensor:
     Raises
     ------
     RuntimeError
-        For what is no square matrices of floating point numbers.
+        For anything but square matrices of floating point numbers.
     """
     return _determinant(A, "linalg.det")
 
@@ -118,7 +118,7 @@ def slogdet(A: Tensor) -> SignAndLogarithm:
     Raises
     ------
     RuntimeError
-        For what is no square matrices of floating point numbers.
+        For anything but square matrices of floating point numbers.
     """
     return _signed_logarithm(A, "linalg.slogdet")
 
@@ -160,13 +160,13 @@ batching(_signed_logarithm)(on_value)
 def logdet(input: Tensor) -> Tensor:
     """The logarithm of each matrix's determinant: NaN where negative, ``-inf`` where it is zero.
 
-    RuntimeError for what is no square matrices of floating point numbers.
+    RuntimeError for anything but square matrices of floating point numbers.
     """
     sign, size = _signed_logarithm(input, "logdet")
     if input.dtype.is_complex:
         return size + 1j * sign.angle()
-    found: Tensor = where(sign.detach() == -1, math.nan, size)
-    return found
+    logarithm: Tensor = where(sign.detach() == -1, math.nan, size)
+    return logarithm
 
 
 METHODS = (det, slogdet, logdet)

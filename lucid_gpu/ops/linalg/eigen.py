@@ -52,7 +52,7 @@ def eigh(input: Tensor, UPLO: str = "L") -> Eigen:
     Raises
     ------
     RuntimeError
-        For another ``UPLO``, and for what is no square matrices.
+        For another ``UPLO``, and for anything but square matrices.
     """
     _check(input, "linalg.eigh", UPLO)
     values, vectors = linalg.call("eigh", input.device, input.array, UPLO=UPLO.upper())
@@ -90,7 +90,7 @@ def _from_vectors(V: Any, L: Any, g_L: Any, g_V: Any) -> Any:
 def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues, ascending, of Hermitian matrices, shape (..., n).
 
-    RuntimeError for another ``UPLO``, and for what is no square matrices.
+    RuntimeError for another ``UPLO``, and for anything but square matrices.
     """
     if input.requires_grad or input._wrapper is not None:
         return eigh(input, UPLO).eigenvalues
@@ -121,14 +121,14 @@ def eig(input: Tensor) -> Eigen:
     LinAlgError
         For matrices with elements that are not finite.
     RuntimeError
-        For what is no square matrices; of its kind, LinAlgError, for infinite elements and NaN.
+        For anything but square matrices; of its kind, LinAlgError, for infinite elements and NaN.
     """
     require_square("linalg.eig", input)
     if not input.isfinite().all():
         raise LinAlgError("linalg.eig: input tensor should not contain infs or NaNs.")
     d = _COMPLEX.get(input.dtype, input.dtype)
-    found = linalg.call("eig", input.device, input.array)
-    arrays = tuple([part.astype(d.numpy, copy=False) for part in found])
+    eigenpairs = linalg.call("eig", input.device, input.array)
+    arrays = tuple([part.astype(d.numpy, copy=False) for part in eigenpairs])
     return Eigen(
         *record(
             "LinalgEigBackward0", arrays, (input,), _eig_vjp, keeps_output=True,
@@ -147,8 +147,8 @@ def _eig_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
         lengths = diagonal_of(turned).real.to(V.dtype)  # eigenvectors keep theirs
         gaps = with_diagonal(conj(L.unsqueeze(-2) - L.unsqueeze(-1)), 1.0)
         inner = with_diagonal((turned - Vh @ V * lengths.unsqueeze(-2)) / gaps, g_L)
-    found = solution(Vh, inner @ Vh)
-    return (found.real if node.real else found,)
+    gradient = solution(Vh, inner @ Vh)
+    return (gradient.real if node.real else gradient,)
 
 
 batching(eig)(on_value)

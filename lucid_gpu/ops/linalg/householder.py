@@ -148,7 +148,7 @@ def ormqr(
     Parameters
     ----------
     input, input2 : Tensor
-        Reflections, as for `linalg.householder_product`.
+        Reflections, as in `linalg.householder_product`.
     input3 : Tensor
         What they are multiplied with.
     left : bool

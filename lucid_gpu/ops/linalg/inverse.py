@@ -89,10 +89,10 @@ def inverse_of(A: Tensor, name: str, check: bool = True) -> Inverse:
 
 def recorded_inverse(array: Any, A: Tensor) -> Tensor:
     """The inverse of ``A``, computed, with its gradient."""
-    found: Tensor = record(
+    inverted: Tensor = record(
         "LinalgInvExBackward0", array, (A,), _inverse_vjp, dtype=A.dtype, keeps_output=True
     )
-    return found
+    return inverted
 
 
 def _inverse_vjp(node: Any, g: Tensor) -> Any:
@@ -128,7 +128,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     RuntimeError
         For shapes or types that do not fit each other.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     return _solve(A, B, left, "linalg.solve", True).result
 
@@ -196,7 +196,7 @@ def solve_triangular(
     RuntimeError
         For shapes or types that do not fit each other.
     TypeError
-        For a ``B`` that is no tensor.
+        For a ``B`` that is not a tensor.
     """
     name = "linalg.solve_triangular"
     require_square(name, input)
@@ -255,8 +255,8 @@ def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
             "Expected self to satisfy the requirement prod(self.shape[ind:]) == "
             f"prod(self.shape[:ind]), but got {columns} != {rows}"
         )
-    found = inverse_of(input.reshape(rows, rows), "linalg.tensorinv").inverse
-    return found.reshape((*shape[ind:], *shape[:ind]))
+    inverted = inverse_of(input.reshape(rows, rows), "linalg.tensorinv").inverse
+    return inverted.reshape((*shape[ind:], *shape[:ind]))
 
 
 @op(autocast={"cpu": "float32"})
@@ -296,12 +296,12 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     RuntimeError
         For fewer than two dimensions, and shapes or types that do not fit each other.
     TypeError
-        For what is no tensor.
+        For anything but a tensor.
     """
     if input.ndim < 2 or L.ndim < 2:
-        role, found = ("b", input) if input.ndim < 2 else ("u", L)
+        role, operand = ("b", input) if input.ndim < 2 else ("u", L)
         raise RuntimeError(
-            f"{role} should have at least 2 dimensions, but has {found.ndim} dimensions instead"
+            f"{role} should have at least 2 dimensions, but has {operand.ndim} dimensions instead"
         )
     _same_type("cholesky_solve", L, input)
     if not L.shape[-1] == L.shape[-2] == input.shape[-2]:
@@ -319,7 +319,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is ``L``, shape (..., n, n).
 
-    RuntimeError for what is no square matrices; NotImplementedError for 16-bit floats.
+    RuntimeError for anything but square matrices; NotImplementedError for 16-bit floats.
     """
     require_matrices("cholesky_inverse", L)
     require_square("cholesky_inverse", L)

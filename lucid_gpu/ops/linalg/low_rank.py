@@ -26,7 +26,7 @@ def _range(A: Tensor, q: int, niter: int) -> Tensor:
 
 @op
 def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> SVD:
-    """The ``q`` largest singular values of ``A - M``, nearly, with ``A - M ~ U diag(S) V^H``.
+    """Approximations of the ``q`` largest singular values, ``A - M ~ U diag(S) V^H``.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
 
 @op
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
-    """Principal components, nearly: `svd_lowrank` of the rows without their mean.
+    """Approximate principal components: `svd_lowrank` of the rows minus their mean.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
     Raises
     ------
     RuntimeError
-        Where a pivot is zero, and without pivoting.
+        If a pivot is zero, and without pivoting.
     """
     factors, pivots, info = lu_factor_ex(A, pivot=pivot)
     if info.any():
@@ -165,14 +165,14 @@ def lu(A: Tensor, *, pivot: bool = True) -> PLU:
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> PLU:
-    """The three matrices of what `lu_factor` returned; those not asked for are empty.
+    """The three matrices of a result of `lu_factor`; those not requested are empty.
 
     Parameters
     ----------
     LU_data : Tensor, shape (..., m, n)
     LU_pivots : Tensor of int32, shape (..., min(m, n))
     unpack_data, unpack_pivots : bool
-        Whether ``L`` and ``U``, and whether ``P`` is asked for.
+        Whether to compute ``L`` and ``U``, and whether to compute ``P``.
 
     Returns
     -------

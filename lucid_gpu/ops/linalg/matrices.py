@@ -86,8 +86,8 @@ def real_type(d: dtype) -> dtype:
 def on_arrays(formula: Callable[..., Any], first: Tensor, *rest: Tensor) -> Tensor:
     """``formula(first, *rest)``, a tensor of the type of ``first``, by NumPy where that will do."""
     if state.grad or open_levels or first.device.type != "cpu":
-        found: Tensor = formula(first, *rest)
-        return found
+        result: Tensor = formula(first, *rest)
+        return result
     array = linalg.quietly(formula, *[t.array for t in (first, *rest)])
     return from_array(array, first.dtype, first.device)
 

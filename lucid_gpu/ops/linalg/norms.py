@@ -92,12 +92,12 @@ def matrix_norm(
     if ord == "fro":
         return vector_norm(A, 2, (rows, columns), keepdim)
     if ord in ("nuc", 2, -2):
-        found = _of_singular_values(movedim(A, (rows, columns), (-2, -1)), ord)
-        return _kept(found, rows, columns) if keepdim else found
+        norms = _of_singular_values(movedim(A, (rows, columns), (-2, -1)), ord)
+        return _kept(norms, rows, columns) if keepdim else norms
     summed, over = (columns, rows) if abs(ord) == math.inf else (rows, columns)
     sums = A.abs().sum(summed, True)
-    found = sums.amax(over, True) if ord > 0 else sums.amin(over, True)
-    return found if keepdim else found.squeeze((rows, columns))
+    norms = sums.amax(over, True) if ord > 0 else sums.amin(over, True)
+    return norms if keepdim else norms.squeeze((rows, columns))
 
 
 def _of_singular_values(A: Tensor, ord: Any) -> Tensor:

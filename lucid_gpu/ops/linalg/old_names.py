@@ -53,8 +53,8 @@ def qr(input: Tensor, some: bool = True) -> QR:
 @takes_out
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
     """`linalg.lu_factor` in its old form, with ``info`` after the pivots if that is asked for."""
-    found = _lu.lu_factor_ex(A, pivot=pivot)
-    return tuple(found) if get_infos else (found.LU, found.pivots)
+    factors = _lu.lu_factor_ex(A, pivot=pivot)
+    return tuple(factors) if get_infos else (factors.LU, factors.pivots)
 
 
 @op(autocast={"cpu": "float32"})

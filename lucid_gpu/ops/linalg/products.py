@@ -31,9 +31,9 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     Raises
     ------
     TypeError
-        For an ``n`` that is no integer.
+        For an ``n`` that is not an integer.
     RuntimeError
-        For what is no square matrices.
+        For anything but square matrices.
     """
     try:
         n = operator.index(n)
@@ -75,7 +75,7 @@ def matrix_exp(input: Tensor) -> Tensor:
     Raises
     ------
     RuntimeError
-        For what is no square matrices.
+        For anything but square matrices.
     """
     require_square("linalg.matrix_exp", input, low_precision=True)
     n = input.shape[-1]
@@ -119,9 +119,9 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         For fewer than two tensors, and shapes that do not fit each other.
     """
     factors = several("multi_dot", tensors)
-    for place, factor in enumerate(factors):
+    for index, factor in enumerate(factors):
         if not isinstance(factor, Tensor):
-            raise no_tensor(place, factor)
+            raise no_tensor(index, factor)
     if len(factors) < 2:
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(factors)}")
     _check_chain(factors)
@@ -197,7 +197,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     Raises
     ------
     RuntimeError
-        Where that dimension has another size, or there is none of size three.
+        If that dimension has another size, or there is none of size three.
     """
     if dim is None:
         dim = next((d for d, n in enumerate(input.shape) if n == 3), None)
@@ -213,14 +213,14 @@ def crossed(input: Tensor, other: Tensor, dim: int) -> Tensor:
     if input.dtype is dt.bool:
         raise NotImplementedError('"cross" not implemented for bool')
     require_one_dtype("cross: expected input and other to have the same dtype", input, other)
-    place = normalise_dim(dim, input.ndim)
-    if input.shape[place] != 3 or other.shape[place] != 3:
+    axis = normalise_dim(dim, input.ndim)
+    if input.shape[axis] != 3 or other.shape[axis] != 3:
         raise RuntimeError(
-            f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[place]} "
-            f"and {other.shape[place]}"
+            f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[axis]} "
+            f"and {other.shape[axis]}"
         )
-    a, b = input.unbind(place), other.unbind(place)
-    return stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], place)
+    a, b = input.unbind(axis), other.unbind(axis)
+    return stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], axis)
 
 
 @op(autocast={"cuda": "promote"})
@@ -233,7 +233,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Inner products along a dimension, ``sum(conj(x) * y)``; the two broadcast.
 
-    RuntimeError where sizes along ``dim`` differ.
+    RuntimeError if sizes along ``dim`` differ.
     """
     require_inexact("linalg.vecdot", x)
     if x.shape[dim] != y.shape[dim]:
@@ -264,8 +264,8 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 @op
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """A view of the diagonals of the matrices in two dimensions, by default the last ones."""
-    found: Tensor = A.diagonal(offset, dim1, dim2)
-    return found
+    view: Tensor = A.diagonal(offset, dim1, dim2)
+    return view
 
 
 METHODS = (matrix_power, matrix_exp, cross)

@@ -56,13 +56,13 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
 
 
 def _factors(A: Tensor, mode: str) -> QR:
-    found = linalg.call("qr", A.device, A.array, mode=mode)
+    factors = linalg.call("qr", A.device, A.array, mode=mode)
     if mode == "r":
-        R: Tensor = record("LinalgQrBackward0", found, (A,), _r_vjp, dtype=A.dtype)
+        R: Tensor = record("LinalgQrBackward0", factors, (A,), _r_vjp, dtype=A.dtype)
         return QR(A.new_empty((0,)), R)
     return QR(
         *record(
-            "LinalgQrBackward0", tuple(found), (A,), _qr_vjp, (), A.dtype, keeps_output=True,
+            "LinalgQrBackward0", tuple(factors), (A,), _qr_vjp, (), A.dtype, keeps_output=True,
             mode=mode,
         )
     )  # fmt: skip

@@ -113,11 +113,11 @@ def _divided(way: _Way, A: Tensor, B: Tensor, *factors: Tensor) -> Tensor:
     else:
         array = lapack.divided(A.array, columns, way.kept, way.turned)
     name = "LinalgSolveTriangularBackward0" if way.masked else "LinalgSolveExBackward0"
-    found: Tensor = record(
+    quotient: Tensor = record(
         name, array.reshape(tuple(B.shape)), (A, B), _divided_vjp, (A, *factors), A.dtype,
         keeps_output=True, way=way,
     )  # fmt: skip
-    return found
+    return quotient
 
 
 def _columns(A: Tensor, B: Tensor) -> Any:

@@ -54,7 +54,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     full_matrices : bool
         Whether ``U`` and ``Vh`` are square, or have ``min(m, n)`` columns and rows.
     driver : str, optional
-        Taken for PyTorch's sake; the libraries choose their algorithm themselves.
+        Accepted for compatibility; the libraries choose their algorithm themselves.
 
     Raises
     ------
@@ -146,8 +146,8 @@ batching(svdvals)(on_value)
 def _threshold(A: Tensor, largest: Any, atol: Any, rtol: Any) -> Any:
     """Singular values up to this count as zero."""
     if rtol is None:
-        given = atol is not None and (isinstance(atol, Tensor) or atol > 0)
-        rtol = 0.0 if given else EPSILON[A.dtype] * max(A.shape[-2:])
+        specified = atol is not None and (isinstance(atol, Tensor) or atol > 0)
+        rtol = 0.0 if specified else EPSILON[A.dtype] * max(A.shape[-2:])
     atol, rtol = [_beside(t) for t in (0.0 if atol is None else atol, rtol)]
     relative = largest * rtol
     if isinstance(atol, Tensor):
@@ -188,7 +188,7 @@ def pinv(
     Raises
     ------
     RuntimeError
-        For what is no matrices of float32, float64 or complex numbers.
+        For anything but matrices of float32, float64 or complex numbers.
     """
     if input.ndim < 2 or input.dtype not in EPSILON:
         raise RuntimeError(

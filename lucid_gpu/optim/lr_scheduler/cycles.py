@@ -184,7 +184,7 @@ class OneCycleLR(_WithMomentum):
     Raises
     ------
     ValueError
-        For no number of steps, settings that cannot be, and an optimizer without momentum to cycle.
+        For no number of steps, invalid settings, and an optimizer without momentum to cycle.
     """
 
     @restores_on_error
@@ -259,13 +259,13 @@ class OneCycleLR(_WithMomentum):
 def _steps(total_steps: Any, epochs: Any, steps_per_epoch: Any) -> int:
     if total_steps is None and (epochs is None or steps_per_epoch is None):
         raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
-    given = {"total_steps": total_steps}
+    factors = {"total_steps": total_steps}
     if total_steps is None:
-        given = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
-    for name, value in given.items():
+        factors = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
+    for name, value in factors.items():
         if value <= 0 or not isinstance(value, int):
             raise ValueError(f"Expected positive integer {name}, but got {value}")
-    return math.prod(given.values())
+    return math.prod(factors.values())
 
 
 def _phases(total: int, part: float, three: bool) -> list[dict[str, Any]]:
@@ -296,7 +296,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     Raises
     ------
     ValueError
-        For periods that are not positive whole numbers, and an ``eta_min`` that is no number.
+        For periods that are not positive whole numbers, and an ``eta_min`` that is not a number.
     """
 
     def __init__(

@@ -21,14 +21,14 @@ class LambdaLR(LRScheduler):
     ----------
     optimizer : Optimizer
     lr_lambda : callable or list of callables
-        One for all groups, or one for each. Of objects that are no functions, a state dict has the
+        One for all groups, or one for each. Of objects that are not functions, a state dict has the
         attributes; of functions, nothing.
     last_epoch : int
 
     Raises
     ------
     TypeError, ValueError
-        For what cannot be called, and another number of functions than of groups.
+        For functions that are not callable, and another number of functions than of groups.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class MultiplicativeLR(LambdaLR):
     ----------
     optimizer : Optimizer
     lr_lambda : callable or list of callables
-        As of `LambdaLR`, whose TypeError and ValueError it raises.
+        See `LambdaLR`; raises the same TypeError and ValueError.
     last_epoch : int
     """
 

@@ -67,7 +67,7 @@ class LRScheduler:
     Raises
     ------
     TypeError
-        For what is no optimizer.
+        For anything but an optimizer.
     KeyError
         With a ``last_epoch`` and no ``initial_lr`` in the optimizer's groups.
     """

@@ -155,7 +155,7 @@ def register_pytree_node(
     Raises
     ------
     ValueError
-        Where the type is registered.
+        If the type is registered.
     """
     if cls in trees.REGISTERED:
         raise ValueError(f"{cls} is already registered as pytree node.")
@@ -174,7 +174,7 @@ def tree_flatten(tree: Any, is_leaf: Test = None) -> tuple[list[Any], TreeSpec]:
 def tree_unflatten(leaves: Any, treespec: TreeSpec) -> Any:
     """A tree of these leaves.
 
-    ValueError where they are too many or too few.
+    ValueError if they are too many or too few.
     """
     leaves = list(leaves)
     if len(leaves) != treespec.num_leaves:

@@ -32,7 +32,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     TypeError
         For anything else.
     RuntimeError
-        Where samples differ in shape or length.
+        If samples differ in shape or length.
     """
     first = batch[0]
     if isinstance(first, Tensor):

@@ -62,7 +62,7 @@ class DataLoader:
     persistent_workers : bool
         Keep the processes from one pass to the next.
     pin_memory_device : str
-        Taken for the sake of scripts: page-locked memory serves every GPU.
+        Accepted for compatibility: page-locked memory serves every GPU.
     in_order : bool
         Batches in the order of the sampler; False gives them as workers finish.
 
@@ -298,15 +298,15 @@ def _check_order(
     batch_sampler: Any,
     drop_last: bool,
 ) -> None:
-    for option, given in (
+    for option, value in (
         ("shuffle", shuffle or None),
         ("sampler", sampler),
         ("batch_sampler", batch_sampler),
     ):
-        if iterable and given is not None:
+        if iterable and value is not None:
             raise ValueError(
                 f"DataLoader with IterableDataset: expected unspecified {option} option, but got "
-                f"{option}={given}"
+                f"{option}={value}"
             )
     if sampler is not None and shuffle:
         raise ValueError("sampler option is mutually exclusive with shuffle")

@@ -224,8 +224,8 @@ def _size(dataset: Any) -> int:
 def _items(dataset: Any, indices: Sequence[int]) -> list[Any]:
     """Samples by number, at once where the dataset can."""
     together = getattr(dataset, "__getitems__", None)
-    found: list[Any] = together(indices) if together else [dataset[i] for i in indices]
-    return found
+    samples: list[Any] = together(indices) if together else [dataset[i] for i in indices]
+    return samples
 
 
 def random_split(
@@ -248,7 +248,7 @@ def random_split(
     Raises
     ------
     ValueError
-        Where the lengths do not add up.
+        If the lengths do not add up.
     """
     total = _size(dataset)
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 + 1e-9:

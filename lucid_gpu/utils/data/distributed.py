@@ -20,8 +20,8 @@ def _shuffled(count: int, seed: int) -> list[int]:
     """
     drawn = np.random.RandomState(seed % (1 << 32)).randint(0, 1 << 32, count, np.uint32)
     order = list(range(count))
-    for i, places in enumerate((drawn[:-1] % np.arange(count, 1, -1, dtype=np.uint32)).tolist()):
-        order[i], order[i + places] = order[i + places], order[i]
+    for i, offset in enumerate((drawn[:-1] % np.arange(count, 1, -1, dtype=np.uint32)).tolist()):
+        order[i], order[i + offset] = order[i + offset], order[i]
     return order
 
 

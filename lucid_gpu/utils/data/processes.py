@@ -87,7 +87,7 @@ class Workers:
         """Hand out the first tasks of a new pass; what is left of an earlier one is dropped."""
         self.epoch += 1
         self.tasks: Iterator[Any] | None = iter(tasks)
-        self.sent = self.given = 0  # tasks handed out, batches handed on
+        self.sent = self.yielded = 0  # tasks handed out, batches handed on
         self.owner: dict[int, _Worker] = {}
         self.arrived: dict[int, tuple[str, Any]] = {}
         for worker in self.workers:
@@ -132,13 +132,13 @@ class Workers:
         """The number of a batch that can be handed on now."""
         if not self.in_order:
             return next(iter(self.arrived), None)
-        while self.given < self.sent:
-            if self.given in self.arrived:
-                self.given += 1
-                return self.given - 1
-            if self.given in self.owner:
+        while self.yielded < self.sent:
+            if self.yielded in self.arrived:
+                self.yielded += 1
+                return self.yielded - 1
+            if self.yielded in self.owner:
                 return None
-            self.given += 1  # its worker's stream had ended
+            self.yielded += 1  # its worker's stream had ended
         return None
 
     def _hand_out(self) -> None:

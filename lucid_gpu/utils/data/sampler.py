@@ -87,7 +87,7 @@ class RandomSampler(Sampler[int]):
     Raises
     ------
     TypeError, ValueError
-        For a ``replacement`` that is no bool, and a number that is not positive.
+        For a ``replacement`` that is not a bool, and a number that is not positive.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class WeightedRandomSampler(Sampler[int]):
     Raises
     ------
     ValueError
-        For weights that are no row of numbers, and other settings that cannot be.
+        For weights that are not row of numbers, and other invalid settings.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class BatchSampler(Sampler[list[int]]):
     ----------
     sampler : iterable of int
     batch_size : int
-        Positive, else ValueError, as for a ``drop_last`` that is no bool.
+        Positive, else ValueError, as for a ``drop_last`` that is not a bool.
     drop_last : bool
         Leave out a last list that is shorter.
     """

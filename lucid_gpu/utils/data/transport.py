@@ -36,9 +36,9 @@ def send(connection: Connection, head: Any, value: Any) -> None:
     Exception
         What pickling the value raises; then nothing was sent.
     """
-    found: list[pickle.PickleBuffer] = []
-    data = pickle.dumps(value, 5, buffer_callback=found.append)
-    buffers = [b.raw() for b in found]
+    pickle_buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(value, 5, buffer_callback=pickle_buffers.append)
+    buffers = [b.raw() for b in pickle_buffers]
     sizes = [b.nbytes for b in buffers]
     in_file = sum(sizes) >= _LARGE
     connection.send((head, sizes, in_file))
@@ -57,7 +57,7 @@ def receive(connection: Connection) -> tuple[Any, Callable[[], Any]]:
     Raises
     ------
     EOFError, OSError
-        Where the sender is gone.
+        If the sender is gone.
     """
     head, sizes, in_file = connection.recv()
     data = connection.recv_bytes()

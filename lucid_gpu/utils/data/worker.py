@@ -52,7 +52,7 @@ _info: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker process of a `DataLoader`, what it knows of itself; None elsewhere."""
+    """Information about the current worker process of a `DataLoader`; None in other processes."""
     return _info
 
 
