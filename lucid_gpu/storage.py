@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
     "CONJUGATED",
@@ -31,6 +31,14 @@ __all__ = [
     "sparse_csr",
     "strided",
 ]
+
+
+class Loan(NamedTuple):
+    """Memory that `Storage.lend` lent, and how it was lent before."""
+
+    owner: Any
+    owner_before: Any
+    idle_references_before: int
 
 
 class Storage:
@@ -89,13 +97,20 @@ class Storage:
             return []
         return [t for r in tensors if (t := r()) is not None and t is not tensor]
 
-    def lend(self, cell: Any, forever: bool = False) -> None:
+    def lend(self, cell: Any, forever: bool = False) -> Loan:
         """From now on somebody else can write the memory of a leaf.
 
-        ``forever`` where no reference count tells that they are gone.
+        ``forever`` where no reference count tells that they are gone, but `take_back` may.
         """
+        before = self.owner, self.idle_references
         self.owner = owner_of(cell.array)
         self.idle_references = -1 if forever else sys.getrefcount(self.owner)
+        return Loan(self.owner, *before)
+
+    def take_back(self, loan: Loan) -> None:
+        """They can no longer: the memory, unless it is another by now, is lent as it was before."""
+        if self.owner is loan.owner:
+            self.owner, self.idle_references = loan.owner_before, loan.idle_references_before
 
     def is_lent(self) -> bool:
         """Whether somebody outside can still write this memory."""

@@ -41,6 +41,7 @@ from lucid_gpu.fusion.program import (
     marked,
 )
 from lucid_gpu.fusion.realise import realise
+from lucid_gpu.fusion.saving import noted
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, strided
 from lucid_gpu.storage import layout as Layout
@@ -242,10 +243,13 @@ class Tensor:
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
-        cell.stands_for(expr)
-        noted = getattr(expr, "noted", None)
-        if noted is not None:
-            cell.stands_for(noted)
+        if needs:
+            cell.stands_for(expr)
+            note = getattr(expr, "noted", None)
+        else:
+            note = noted(expr)  # the value itself may be gone before who saved it
+        if note is not None:
+            cell.stands_for(note)
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
@@ -419,7 +423,7 @@ class Tensor:
             _check_grad(self, value)
         node = self._edge()[0]
         if type(node) is AccumulateGrad:
-            node.grad = value
+            node.replace_gradient(value)
         else:
             self._kept_grad = value
 
@@ -486,6 +490,8 @@ class Tensor:
             other = _tensor(Expr(expr.program, (*expr.leaves,), expr.made_by))
         else:
             other = _tensor(expression.without_grad(expr))
+        if not realised:
+            other._expr.noted = noted(expr)  # a write through either is one to both
         if _streams is not None:
             other._stream = self._stream
         if self._siblings is not None:
@@ -596,6 +602,8 @@ class Tensor:
                 root.dtype, root.shape, root.value[1], root.needs_grad, program.device
             )
             if storage is None or storage.is_lent():  # others write it without telling us
+                if capturing.recorder is not None:
+                    see(cell)
                 return Expr(program, (Cell(duplicate(cell.array), cell.node, cell.output),), None)
             fresh = cell.twin(cell.node, cell.output)
         fresh.borrowed = True
@@ -607,8 +615,14 @@ class Tensor:
         other = self.detach()
         other._siblings = None
         other._storage = SameMemory(self._memory())
-        if other._expr.program.is_load:
-            other._expr.leaves[0].uncounted = True
+        expr = other._expr
+        if expr.program.is_load:  # a leaf of its own, which the tensor's writes leave good
+            cell = expr.leaves[0].twin()
+            cell.uncounted = True
+            other._expr = Expr(expr.program, (cell,), None)
+            other._storage.add_cell(cell)
+        else:
+            del expr.noted
         return other
 
     @data.setter

@@ -13,8 +13,10 @@ from __future__ import annotations
 import gc
 import itertools
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from lucid_gpu.autograd.function import Function
@@ -30,8 +32,9 @@ from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.launch.planning import steps, user_line
 from lucid_gpu.ops import captured
 from lucid_gpu.ops.creation import ones_like
+from lucid_gpu.storage import Loan
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tape.node import tell_of_leaves
+from lucid_gpu.tape.node import watch_gradients
 from lucid_gpu.tensor import Tensor, _mark_shared, follow_streams, store_written
 
 __all__ = [
@@ -44,6 +47,7 @@ __all__ = [
 
 _pools = itertools.count(1)
 _MODES = ("global", "thread_local", "relaxed")
+_left_behind: deque[_Capture] = deque()  # under way in one thread; their graph died in another
 
 
 def graph_pool_handle() -> tuple[int, int]:
@@ -97,14 +101,18 @@ class _Capture:
         self.noting = _Noting(self.recorder)
         self.watch = captured.watching()
         self.watch.__enter__()
-        self.leaves: list[Any] = []  # that had no gradient
-        tell_of_leaves(self.leaves.append)
+        self.gradients: dict[Any, Any] = {}  # of leaves, before they were replaced
+        watch_gradients(self._before_gradient)
         if is_initialized():
             try:
                 self.recorder.gpu = StreamCapture(backend(device("cuda")).xp)
             except BaseException:
                 self.leave()
                 raise
+
+    def _before_gradient(self, leaf: Any) -> None:
+        if capturing.capturing() is self.recorder:
+            self.gradients.setdefault(leaf, leaf.grad)
 
     def finish(self) -> list[Tensor]:
         """Record what is left to do and try all of it out; gives the tensors replays write."""
@@ -156,7 +164,7 @@ class _Capture:
         """End the capture."""
         steps.least = 0
         scheduler.begin_step()
-        tell_of_leaves(None)
+        watch_gradients(None)
         self.watch.__exit__()
         follow_streams(self.noting.before)
         capturing.end()
@@ -169,8 +177,8 @@ class _Capture:
         finally:
             for own in self.recorder.taken.values():
                 _put_back(own)
-            for leaf in self.leaves:
-                leaf.grad = None
+            for leaf, gradient in self.gradients.items():
+                leaf.grad = gradient
             self.leave()
             self.recorder.restore()
 
@@ -205,13 +213,13 @@ class CUDAGraph:
         Accepted for compatibility.
     """
 
+    _capture: _Capture | None = None
+    _recorder: capturing.Recorder | None = None
+    _pool: Any = None
+
     def __init__(self, keep_graph: bool = False) -> None:
-        self._capture: _Capture | None = None
-        self._recorder: capturing.Recorder | None = None
         self._runs: list[Callable[[], Any]] = []
-        self._pool: Any = None
-        self._places: list[int] = []
-        self._written: list[tuple[Any, Any, Any]] = []  # tensor, its memory lent, and lent before
+        self._written: list[tuple[Any, Loan]] = []  # weak references to tensors
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         """Begin to capture what this thread computes.
@@ -238,6 +246,9 @@ class CUDAGraph:
                 "This CUDAGraph instance already owns a captured graph. To capture a new graph, "
                 "create a new instance."
             )
+        for capture in [c for c in _left_behind if c.recorder.thread == get_ident()]:
+            _left_behind.remove(capture)
+            capture.abandon()
         self._pool = graph_pool_handle() if pool is None else pool
         self._capture = _Capture()
 
@@ -259,12 +270,10 @@ class CUDAGraph:
             raise
         recorder = self._recorder = capture.recorder
         self._runs = [step.run for step in recorder.steps]
-        self._places = recorder.places()
-        capturing.hold(self._places)
+        capturing.hold(recorder)
         recorder.forget_trial()
         for tensor in written:
-            before = _lend(tensor)
-            self._written.append((weakref.ref(tensor), tensor._memory().owner, before))
+            self._written.append((weakref.ref(tensor), _lend(tensor)))
 
     def _abandon(self) -> None:
         capture, self._capture = self._capture, None
@@ -297,16 +306,20 @@ class CUDAGraph:
         """Forget what was captured; its tensors keep what they hold."""
         self._abandon()
         if self._recorder is not None:
-            capturing.release(self._places)
-            for reference, lent, before in self._written:
+            capturing.release(self._recorder)
+            for reference, loan in self._written:
                 tensor = reference()
                 storage = None if tensor is None else tensor._storage
-                if storage is not None and storage.owner is lent and not capturing.is_fixed(lent):
-                    storage.owner, storage.idle_references = before
+                if storage is not None and not capturing.is_fixed(loan.owner):
+                    storage.take_back(loan)
         self._recorder = None
-        self._runs, self._places, self._written = [], [], []
+        self._runs, self._written = [], []
 
     def __del__(self) -> None:
+        capture = self._capture
+        if capture is not None and capture.recorder.thread != get_ident():
+            self._capture = None  # only that thread can end it, and does before its next capture
+            _left_behind.append(capture)
         self.reset()
 
     def pool(self) -> Any:
@@ -337,17 +350,13 @@ class CUDAGraph:
         Path(debug_path).write_text("\n".join([*lines, "}\n"]), encoding="utf-8")
 
 
-def _lend(tensor: Tensor) -> tuple[Any, int]:
-    """A graph writes this memory, unseen: what reads it is computed at once.
-
-    Returns whom it was lent to before.
-    """
+def _lend(tensor: Tensor) -> Loan:
+    """A graph writes this memory, unseen: what reads it is computed at once."""
     cell, storage = tensor._cell(), tensor._memory()
-    before = storage.owner, storage.idle_references
-    storage.lend(cell, True)
+    loan = storage.lend(cell, forever=True)
     for other in [tensor, *storage.others(tensor)]:
         _mark_shared(other)
-    return before
+    return loan
 
 
 class graph:

@@ -261,13 +261,11 @@ class Recorder:
             self.refuse(name, "it writes memory in a way that is not recorded")
 
     def places(self) -> list[int]:
-        """The memory that replays read and write, as `hold` takes it."""
+        """The memory that replays read and write, as `_address` tells it."""
         addresses = list(self.owners)
-        return (
-            addresses
-            if self.gpu is None
-            else [*addresses, *[-address for address in self.gpu.places()]]
-        )
+        if self.gpu is not None:
+            addresses += [-address for address in self.gpu.places()]
+        return addresses
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -635,26 +633,27 @@ def _same(array: Any) -> Any:
 
 
 _beginning = Lock()
-fixed: dict[int, int] = {}  # how many graphs read some memory, by its `_place`; they hold it
+# Of each graph the memory that it uses, as `_address` tells it: one step of a dict to enter, one to
+# leave, for a graph may be deleted in any thread and in the middle of anything.
+fixed: dict[int, frozenset[int]] = {}
 
 
 def is_fixed(array: Any) -> bool:
     """Whether a graph reads this memory: a tensor that takes another value is to write it."""
-    return array is not None and _address(array) in fixed
+    if array is None:
+        return False
+    own = _address(array)
+    return any(own in memory for memory in list(fixed.values()))
 
 
-def hold(places: Sequence[int]) -> None:
-    """A graph reads memory of these places from now on."""
-    for address in places:
-        fixed[address] = fixed.get(address, 0) + 1
+def hold(captured: Recorder) -> None:
+    """A graph uses its memory from now on."""
+    fixed[id(captured)] = frozenset(captured.places())
 
 
-def release(places: Sequence[int]) -> None:
+def release(captured: Recorder) -> None:
     """It does so no longer."""
-    for address in places:
-        fixed[address] -= 1
-        if not fixed[address]:
-            del fixed[address]
+    fixed.pop(id(captured), None)
 
 
 def _address(array: Any) -> int:

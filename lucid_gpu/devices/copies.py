@@ -20,6 +20,8 @@ def write(out: Any, source: Any) -> None:
     NumPy walks in the order of ``out``. Where the source's elements then lie far apart by a power
     of two, each of its cache lines is gone before its next element is read, unless no more lines
     are read at a time than fit beside one another: as many as elements fill one line.
+
+    Where they overlap, the source is as it was before.
     """
     recorder = capturing.recording()
     if recorder is not None:
@@ -28,6 +30,9 @@ def write(out: Any, source: Any) -> None:
 
 
 def _write(out: Any, source: Any) -> None:
+    shared = type(out) is np.ndarray and _owner(out) is _owner(source)
+    if shared and np.may_share_memory(out, source):
+        source = source.copy()  # NumPy's own way is wrong for some vectors, and strips are
     strip = LINE // source.itemsize
     if (
         isinstance(source, np.ndarray)
@@ -39,6 +44,12 @@ def _write(out: Any, source: Any) -> None:
             out[..., start : start + strip] = source[..., start : start + strip]
     else:
         out[...] = source
+
+
+def _owner(array: Any) -> Any:
+    """Whose memory a NumPy array's is, as far as one step tells: views are views of that one."""
+    base = getattr(array, "base", None)
+    return array if base is None else base
 
 
 def laid_out(array: Any, strides: tuple[int, ...]) -> Any:

@@ -13,14 +13,15 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from lucid_gpu.devices.cuda_memory import allocator
+from lucid_gpu.devices import cuda_memory
 from lucid_gpu.devices.current_gpu import on_gpu
 
 WORKSPACE = 32 << 20  # bytes for cuBLAS, its own choice on GPUs from compute capability 9.0 on
 SMALL_WORKSPACE = 8 << 20  # on others
+_NO_MEMORY = 2  # cudaErrorMemoryAllocation
 
 
 class StreamCapture:
@@ -45,7 +46,7 @@ class StreamCapture:
         self.names: list[str] = []
         self.outer = cupy.cuda.get_current_stream()
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.pool = cupy.cuda.MemoryPool()
+        self.pool = cupy.cuda.MemoryPool(partial(_from_device, cupy))
         self._reserved = 0  # bytes of the pool
         self.made: set[int] = set()  # addresses of the memory that the capture was given
         self.held: dict[int, Any] = {}  # other memory that it reads, by address
@@ -68,7 +69,7 @@ class StreamCapture:
             raise
 
     def _allocator(self, cupy: Any) -> Callable[[int], Any]:
-        allocate = allocator(cupy, self.pool)
+        allocate = cuda_memory.allocator(cupy, self.pool)
 
         def take(size: int) -> Any:
             memory = allocate(size)
@@ -180,6 +181,21 @@ class StreamCapture:
         """Have cuBLAS multiply on the captured stream; see `lucid_gpu.devices.gemm`."""
         self.names.append(f"matmul {[arguments[3], arguments[2]]}")
         self._blas.multiply(self._handle, self.stream.ptr, self.workspace, name, arguments, mode)
+
+
+def _from_device(cupy: Any, size: int) -> Any:
+    """New memory for a graph's pool; where there is none, the usual pool gives back what is free.
+
+    It comes before the graph's own pool does so, whose free memory the graph's kernels write.
+    """
+    cuda = cupy.cuda
+    try:
+        return cuda.MemoryPointer(cuda.Memory(size), 0)
+    except cuda.runtime.CUDARuntimeError as error:
+        if error.status != _NO_MEMORY:
+            raise
+    cuda_memory.empty(cupy)
+    return cuda.MemoryPointer(cuda.Memory(size), 0)
 
 
 class _Blas:

@@ -177,7 +177,7 @@ class Expr:
         "stale",
     )
     also: tuple[Any, ...]  # set on few
-    noted: Any  # a `lucid_gpu.fusion.saving.Noted`: stale with this value, does not keep it
+    noted: Any  # a `lucid_gpu.fusion.saving.Noted` of this value and of its detached copies
     stale: Write
 
     def __init__(
@@ -194,7 +194,9 @@ def stale_of(value: Expr) -> Write | None:
     """The write in place of the tensor that had this value, if any."""
     if value.program.is_load:
         return value.leaves[0].stale
-    return getattr(value, "stale", None)
+    write: Write | None = getattr(value, "stale", None)
+    note = getattr(value, "noted", None) if write is None else None
+    return write if note is None else note.stale
 
 
 def make_stale(value: Expr, write: Write) -> None:

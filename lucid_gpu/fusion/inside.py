@@ -89,7 +89,7 @@ def saved_inside(expr: Expr) -> list[Any] | None:
             if type(e) is not Expr or e.program.is_load:
                 continue
             if not e.program.needs_grad:
-                if sys.getrefcount(e) > OF_A_NAME + 1:  # a constant that may be written
+                if sys.getrefcount(e) > OF_A_NAME + 1 or hasattr(e, "noted"):  # it may be written
                     beside += _kept(made, e)
             else:
                 held -= 1

@@ -111,6 +111,16 @@ def _derived(name: str, kinds: tuple[Kind, ...], d: Any) -> tuple[int, ...]:
         return ()  # a reciprocal of PyTorch's own
     if name in SAVE_ALL and all(kind is not None for kind, _ in kinds):
         return (*range(n), RESULT_POSITION)
+    reads = _read(name, kinds, d)
+    if n > 1:  # PyTorch does not ask for whom it saves a result
+        every = tuple([(kind, kind is not None and kind.category > 1) for kind, _ in kinds])
+        reads |= _read(name, every, d) & {n}
+    return tuple([RESULT_POSITION if leaf == n else leaf for leaf in sorted(reads)])
+
+
+def _read(name: str, kinds: tuple[Kind, ...], d: Any) -> frozenset[int]:
+    """The operands that the op's gradient reads; their number stands for the result."""
+    n = len(kinds)
     operands = []
     for i, (kind, needs) in enumerate(kinds):
         if kind is None:
@@ -121,8 +131,7 @@ def _derived(name: str, kinds: tuple[Kind, ...], d: Any) -> tuple[int, ...]:
     program = intern([*operands, root], n, CPU)
     cotangent = load_program(d, (), None, False, CPU)
     output = None if name in FROM_OPERANDS else n
-    reads = gradient_of(program, cotangent, n + 1, n + 2, False, output).reads
-    return tuple([RESULT_POSITION if leaf == n else leaf for leaf in sorted(reads)])
+    return gradient_of(program, cotangent, n + 1, n + 2, False, output).reads
 
 
 def _by(known: Sequence[Instruction], ins: Instruction) -> tuple[int, ...]:

@@ -91,7 +91,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         return self
     # Of a value that only this tensor and what replaces it hold, no op has saved anything.
     holders = 1 + (new.made_by or ()).count(expr)
-    if old.is_load or old.needs_grad or sys.getrefcount(expr) > holders + OF_A_NAME:
+    held = sys.getrefcount(expr) > holders + OF_A_NAME
+    if held or old.is_load or old.needs_grad or hasattr(expr, "noted"):
         _make_stale(expr, name, storage)
     if len(storage.cells) > 1:
         cells = [cell for reference in storage.cells if (cell := reference()) is not None]
@@ -427,10 +428,12 @@ def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = No
     done = set()
     for reference in cells:
         cell = reference()
-        if cell is None or id(cell) in done:
+        if cell is None:
             continue
         if id(cell) not in holders and written_by is not None:
             _read_by_dead(cell, written_by, storage)
+        if id(cell) in done:
+            continue
         array, leaves = cell.array, cell.readers()
         del cell
         for leaf in leaves:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import capturing, xp_of
+from lucid_gpu.devices import backend_of_array, capturing, xp_of
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_one_dtype, takes_out
 from lucid_gpu.ops.creation import arange, full, refuse_unheld, tensor
 from lucid_gpu.ops.in_place import (
@@ -221,6 +221,9 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
 
 
 def _put_at(array: Any, index: Any, source: Any) -> None:
+    own = backend_of_array(array)
+    if own is not None and own.xp.may_share_memory(array, source):
+        source = source.copy()  # CuPy writes what it still has to read, and so may NumPy
     array[index] = source
 
 

@@ -15,13 +15,13 @@ from lucid_gpu.tape.hooks import Hooks, RemovableHandle, add_hook, run_after, ru
 _sequence = itertools.count()
 
 
-_leaf_observer: Callable[[Any], None] | None = None
+_before_gradient: Callable[[Any], None] | None = None
 
 
-def tell_of_leaves(observer: Callable[[Any], None] | None) -> None:
-    """Call ``observer`` with each `AccumulateGrad` before its first gradient; None ends that."""
-    global _leaf_observer
-    _leaf_observer = observer
+def watch_gradients(before: Callable[[Any], None] | None) -> None:
+    """Call ``before`` with each `AccumulateGrad` whose gradient is replaced; None ends that."""
+    global _before_gradient
+    _before_gradient = before
 
 
 _accumulating = threading.RLock()  # several threads may go backward to one leaf
@@ -230,13 +230,18 @@ class AccumulateGrad(Node):
         """Add a gradient to the leaf's: in place, unless the addition is itself recorded."""
         with _accumulating:
             if self.grad is None:
-                if _leaf_observer is not None:
-                    _leaf_observer(self)
-                self.grad = cotangent.as_gradient(self.order)  # no copy, if it can be helped
+                gradient = cotangent.as_gradient(self.order)  # no copy, if it can be helped
+                self.replace_gradient(gradient)
             elif create_graph or self.grad.is_sparse:  # and it may become dense
-                self.grad = self.grad + cotangent
+                self.replace_gradient(self.grad + cotangent)
             else:
                 self.grad.add_(cotangent)
+
+    def replace_gradient(self, gradient: Any) -> None:
+        """Give the leaf another gradient, or with None take it away."""
+        if _before_gradient is not None:
+            _before_gradient(self)
+        self.grad = gradient
 
     def _run_post_accumulate(self) -> None:
         assert self.post_accumulate is not None

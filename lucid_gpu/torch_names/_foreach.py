@@ -6,6 +6,7 @@ of a type on a device. Elsewhere each tensor's op is called, and fuses as it doe
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from numbers import Number
 from typing import Any
@@ -72,8 +73,30 @@ def _together(tensors: Tensors, *columns: Sequence[Any]) -> bool:
         return False
     if is_grad_enabled() and any(t.requires_grad for row in rows for t in row):
         return False
-    memories = [t.data_ptr() for t in tensors]
-    return all(t.dtype in (float32, float64) for t in tensors) and len({*memories}) == len(memories)
+    return all(t.dtype in (float32, float64) for t in tensors) and _apart(tensors, columns)
+
+
+def _apart(tensors: Tensors, columns: Sequence[Tensors]) -> bool:
+    """Whether no memory that is written is written or read by another element's thread."""
+    spans = sorted([_span(t) for t in tensors if t.numel()])
+    starts, ends = [start for start, _ in spans], [end for _, end in spans]
+    if any(end > start for end, start in zip(ends, starts[1:])):
+        return False
+    for column in columns:
+        for written, read in zip(tensors, column):
+            start, end = _span(read)
+            after = bisect_left(starts, end)  # those from here on begin behind it
+            itself = start == written.data_ptr() and read.stride() == written.stride()
+            if after and ends[after - 1] > start and not itself:
+                return False
+    return True
+
+
+def _span(t: Tensor) -> tuple[int, int]:
+    """The first address of a tensor's memory, and the first behind it."""
+    start = t.data_ptr()
+    reach = sum([(n - 1) * s for n, s in zip(t.shape, t.stride())])
+    return start, start + (reach + 1) * t.element_size()
 
 
 def _rule_of(name: str) -> Callable[..., tuple[Tensor, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import warnings
@@ -185,10 +186,11 @@ def _call(m: Any, name: str, operands: list[Any]) -> Any:
     return getattr(m, name)(*operands, *([int(dim)] if dim else []))
 
 
-def _raises(m: Any, name: str, operands: int, which: int) -> bool:
+def _raises(m: Any, name: str, operands: int, which: int, constant: int | None = None) -> bool:
     """Whether backward refuses once an operand, or with -1 the result, is written."""
     rng = np.random.default_rng(3)
-    leaves = [m.tensor(rng.uniform(0.2, 0.9, (2, 3))).requires_grad_() for _ in range(operands)]
+    leaves = [m.tensor(rng.uniform(0.2, 0.9, (2, 3))) for _ in range(operands)]
+    leaves = [leaf.requires_grad_(i != constant) for i, leaf in enumerate(leaves)]
     values = [leaf + (name == "acosh") for leaf in leaves]
     y = _call(m, name, values)
     (y if which < 0 else values[which]).add_(0.25)
@@ -204,11 +206,13 @@ def _raises(m: Any, name: str, operands: int, which: int) -> bool:
 def test_ops_save_what_theirs_save(name: str) -> None:
     torch = torch_module()
     operands = 2 if name in OF_TWO else 1
-    for which in range(-1, operands):
-        theirs = _raises(torch, name, operands, which)
-        assert _raises(lucid_gpu, name, operands, which) == theirs, which
+    constants = (None, 0, 1) if operands == 2 else (None,)
+    for constant, which in itertools.product(constants, range(-1, operands)):
+        theirs = _raises(torch, name, operands, which, constant)
+        assert _raises(lucid_gpu, name, operands, which, constant) == theirs, (constant, which)
         with lucid_gpu.fusion.eager():
-            assert _raises(lucid_gpu, name, operands, which) == theirs, f"{which}, op by op"
+            ours = _raises(lucid_gpu, name, operands, which, constant)
+            assert ours == theirs, f"{constant}, {which}, op by op"
 
 
 # --- the sentence, and what must not be refused --------------------------------------------------
@@ -507,3 +511,60 @@ def _refused(m: Any, name: str) -> list[bool]:
 @pytest.mark.parametrize("name", MIXED)
 def test_operands_that_are_converted_or_folded_in(name: str) -> None:
     assert _refused(lucid_gpu, name) == _refused(torch_module(), name)
+
+
+# --- how the memory came to be, who reads it, who writes it --------------------------------------
+
+MADE: dict[str, Callable[[Any, Any], Any]] = {
+    "a constant": lambda m, p: m.full((3,), 0.25),
+    "a pending constant": lambda m, p: m.ones(3).cumsum(0) + 1,
+    "pending": lambda m, p: p * 2,
+    "computed": lambda m, p: p.cumsum(0),
+}
+BEFORE: dict[str, Callable[[Any], Any]] = {
+    "": lambda c: c,
+    "filled": lambda c: c.fill_(0.5),
+    "added to": lambda c: c.add_(1),
+}
+READ_AS: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda c: c,
+    "detach": lambda c: c.detach(),
+    "detach twice": lambda c: c.detach().detach(),
+    "data": lambda c: c.data,
+    "a view of detach": lambda c: c.detach().view(3),
+}
+WRITTEN_BY: dict[str, Callable[[Any, Any], Any]] = {
+    "add_": lambda m, c: c.add_(1),
+    "fill_": lambda m, c: c.fill_(2),
+    "an item": lambda m, c: c.__setitem__(0, 1),
+    "detach": lambda m, c: c.detach().add_(1),
+    "data": lambda m, c: c.data.add_(1),
+    "other data": lambda m, c: setattr(c, "data", m.ones(3)),
+}
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "eager"])
+@pytest.mark.parametrize("read", [False, True], ids=["pending", "read"])
+@pytest.mark.parametrize("made", MADE)
+def test_memory_is_followed_through_its_history(made: str, read: bool, mode: bool) -> None:
+    torch = torch_module()
+
+    def refused(m: Any, before: str, through: str, by: str) -> bool:
+        p, w = (m.full((3,), number, requires_grad=True) for number in (0.25, 0.5))
+        c = MADE[made](m, p)
+        BEFORE[before](c)
+        z = w * READ_AS[through](c)
+        if read:
+            z.tolist()
+        WRITTEN_BY[by](m, c)
+        try:
+            z.sum().backward()
+        except RuntimeError as error:
+            assert WRITTEN in str(error)
+            return True
+        return False
+
+    with eager(mode):
+        for before, through, by in itertools.product(BEFORE, READ_AS, WRITTEN_BY):
+            ours, theirs = (refused(m, before, through, by) for m in (lucid_gpu, torch))
+            assert ours == theirs, (before, through, by)

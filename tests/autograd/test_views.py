@@ -602,13 +602,48 @@ def test_a_write_through_data_leaves_gradients_right(device: str) -> None:
     assert w._version == 0
 
 
-def test_what_is_read_may_overlap_what_is_written(device: str) -> None:
-    x = lucid_gpu.arange(4.0, device=device)
-    x[1:] += x[:-1]
-    assert x.tolist() == [0.0, 1.0, 3.0, 5.0]
-    y = lucid_gpu.arange(4.0, device=device).view(2, 2)
-    y.add_(y.t())
-    assert y.tolist() == [[0.0, 3.0], [3.0, 6.0]]
+OVERLAPS: dict[str, Callable[[Any], tuple[Any, Any]]] = {  # what is written, what is read
+    "ahead": lambda x: (x[1:], x[:-1]),
+    "behind": lambda x: (x[:-1], x[1:]),
+    "wider": lambda x: (x[::2], x[:6]),
+    "narrower": lambda x: (x[:6], x[1::2]),
+    "transposed": lambda x: (x[:9].view(3, 3), x[:9].view(3, 3).t()),
+    "of rows": lambda x: (x.view(3, 4)[:, :3], x.view(3, 4)[:, 1:]),
+    "expanded": lambda x: (x[:9].view(3, 3), x[1:4].expand(3, 3)),
+    "itself": lambda x: (x, x),
+}
+OVERLAPPING: dict[str, Callable[[Any, Any], Any]] = {
+    "copy_": lambda a, b: a.copy_(b),
+    "add_": lambda a, b: a.add_(b),
+    "mul_": lambda a, b: a.mul_(b),
+    "lerp_": lambda a, b: a.lerp_(b, 0.25),
+    "where": lambda a, b: a.copy_(lucid_gpu.where(b > 4, b, a)),
+    "out=": lambda a, b: lucid_gpu.mul(b, b, out=a),
+    "cumsum": lambda a, b: lucid_gpu.cumsum(b, 0, out=a),
+    "a slice": lambda a, b: a.__setitem__(slice(None), b),
+    "numbers": lambda a, b: a.__setitem__(lucid_gpu.arange(len(a), device=a.device), b),
+    "masked_fill_": lambda a, b: a.masked_fill_(b > 4, 0.5),
+    "index_add_": lambda a, b: a.index_add_(0, lucid_gpu.arange(len(a), device=a.device), b),
+    "foreach": lambda a, b: lucid_gpu._foreach_add_([a], [b]),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_what_is_read_may_overlap_what_is_written(name: str, device: str) -> None:
+    write = OVERLAPPING[name]
+    for overlap, parts in OVERLAPS.items():
+        x, apart = (lucid_gpu.arange(12.0, device=device) for _ in range(2))
+        write(*parts(x))
+        written, read = parts(apart)
+        write(written, read.clone())
+        assert x.tolist() == apart.tolist(), overlap
+
+
+def test_a_large_matrix_becomes_its_own_transpose() -> None:
+    x = lucid_gpu.arange(256.0 * 256).view(256, 256)  # NumPy's rows are read in strips
+    right = x.t().clone()
+    x.copy_(x.t())
+    assert (x == right).all()
 
 
 def test_a_view_made_under_no_grad_does_not_require_grad(device: str) -> None:

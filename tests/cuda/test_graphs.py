@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -710,8 +713,60 @@ def test_what_can_not_be_captured_is_refused(name: str) -> None:
     assert y.tolist() == [2.0, -4.0, 6.0]
 
 
+REPLACED: dict[str, Callable[[Any], Any]] = {
+    "None": lambda w: setattr(w, "grad", None),
+    "deleted": lambda w: delattr(w, "grad"),
+    "another": lambda w: setattr(w, "grad", torch.zeros(3)),
+    "zero_grad": lambda w: torch.optim.SGD([w], lr=0.1).zero_grad(),
+    "added to": lambda w: None,
+    "zeroed": lambda w: w.grad.zero_(),
+    "recorded": lambda w: (w * w).sum().backward(create_graph=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_refused_capture_gives_gradients_back(name: str) -> None:
+    w, v = (torch.ones(3, requires_grad=True) for _ in range(2))
+    (w * 2).sum().backward()
+    before = w.grad
+    with pytest.raises(RuntimeError, match="item"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        REPLACED[name](w)
+        (w * v * 5).sum().backward()
+        w.sum().item()
+    assert w.grad is before and v.grad is None
+    assert w.grad.tolist() == [2.0] * 3
+
+
+def test_a_graph_may_die_in_another_thread() -> None:
+    def delete(graphs: list[Any]) -> None:
+        thread = threading.Thread(target=graphs.clear)
+        thread.start()
+        thread.join()
+
+    x = torch.ones(3)
+    graphs = [captured(lambda: x.add_(1))[0]]
+    delete(graphs)
+    y = x + 1
+    x.add_(1)
+    assert y.tolist() == [2.0] * 3
+    graphs = [torch.cuda.CUDAGraph()]
+    graphs[0].capture_begin()
+    delete(graphs)
+    assert torch.cuda.is_current_stream_capturing()  # what another thread can not end
+    graph, z = captured(lambda: x * 2)
+    graph.replay()
+    assert z.tolist() == [4.0] * 3 and not torch.cuda.is_current_stream_capturing()
+
+
+def test_a_graph_that_was_not_made_dies_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(TypeError):
+        torch.cuda.CUDAGraph(1, 2)  # type: ignore[call-arg]
+    gc.collect()
+    assert not capsys.readouterr().err
+
+
 def test_other_threads_are_no_part_of_a_capture() -> None:
-    import threading
 
     found = []
 
@@ -794,6 +849,29 @@ def test_a_graph_that_goes_leaves_memory_lent_that_another_one_writes() -> None:
     y = w + 0
     second.replay()
     assert y.tolist() == [1] * 5 and w.tolist() == [2] * 5
+
+
+IN_PLACE: dict[str, Callable[[Any], Any]] = {
+    "add_": lambda x: x.add_(1),
+    "mul_": lambda x: x.mul_(x.sum()),
+    "clamp_": lambda x: x.clamp_(0, 2),
+    "copy_": lambda x: x.copy_(x * 2),
+    "an item": lambda x: x.__setitem__(0, x[1] * 2),
+    "a view": lambda x: x.view(3).add_(1),
+    "out": lambda x: torch.add(x, 1, out=x),
+    "overlapping": lambda x: x[1:].copy_(x[:-1]),
+}
+
+
+@pytest.mark.parametrize("before", ["copy_", "add_"])
+def test_a_second_graph_writes_what_the_first_one_writes(before: str) -> None:
+    for name, function in IN_PLACE.items():
+        x, plain = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 3.0])
+        graphs = [captured(partial(f, x))[0] for f in (IN_PLACE[before], function)]
+        for graph in graphs:
+            graph.replay()
+        function(IN_PLACE[before](plain))
+        assert x.tolist() == plain.tolist(), name
 
 
 def test_a_graph_that_goes_leaves_memory_lent_to_an_array() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import cupy
 import pytest
 
 import lucid_gpu as torch
@@ -136,3 +137,26 @@ def test_what_a_gpu_does_not_capture_is_refused(name: str, driver: Any) -> None:
     graph, y = captured(lambda: x + 1)  # the next capture is as ever
     graph.replay()
     assert y.cpu().tolist() == [2.0] * 3
+
+
+def test_memory_for_a_graph_comes_from_what_the_usual_pool_has_free(driver: Any) -> None:
+    x = torch.ones(1 << 20, device="cuda")
+    y = x + 1
+    free = y.nbytes
+    y._realise()
+    del y
+    pool = cupy.get_default_memory_pool()
+    assert pool.free_bytes() >= free
+
+    def step() -> Any:
+        small = x[:100] + 1
+        del small  # free in the graph's pool, whose kernels write it
+        large = x * 2
+        with driver.failing_allocations(0):
+            large._realise()
+        return large
+
+    graph, z = captured(step)
+    assert pool.free_bytes() < free
+    graph.replay()
+    assert z.cpu().sum().item() == 2 * (1 << 20)

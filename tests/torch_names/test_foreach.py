@@ -92,3 +92,9 @@ def test_a_list_of_another_length_is_refused() -> None:
         lucid_gpu._foreach_add([lucid_gpu.ones(2)], [1.0, 2.0])
     with pytest.raises(RuntimeError, match="at least one tensor"):
         lucid_gpu._foreach_add_([], 1.0)
+
+
+def test_lists_whose_memory_overlaps_are_written_one_after_the_other() -> None:
+    x = lucid_gpu.arange(6.0)
+    lucid_gpu._foreach_add_([x[:4], x[2:]], [x[1:5], x[:4]])
+    assert x.tolist() == [1.0, 3.0, 6.0, 10.0, 9.0, 12.0]

@@ -126,6 +126,8 @@ def setitem(array: Any, slices: Any, value: Any) -> None:
             return
         _core.check_device(array)
         host = _core.host_of(value)
+        if numpy.may_share_memory(host, part._a):  # CuPy copies it first, NumPy not always
+            host = host.copy()
         _core.write(part, _without_leading_ones(host, part.ndim))
         return
     _note_masks(index)
