@@ -53,8 +53,6 @@ class Storage:
     owner : array or None
         Set while others can write the memory (`from_numpy`, `Tensor.numpy`): they are gone when
         its reference count is back at ``idle_references``.
-    free_order : bool
-        Nobody chose how the elements lie but we (`lucid_gpu.fusion.memory_order`).
     read_only : bool
         The memory belongs to an array that may not be written.
     mirrors : list of weak references to Mirror, or None
@@ -64,7 +62,7 @@ class Storage:
     """
 
     __slots__ = (
-        *("__weakref__", "cells", "free_order", "idle_references", "mirrors", "owner"),
+        *("__weakref__", "cells", "idle_references", "mirrors", "owner"),
         *("read_only", "tensors", "version"),
     )
     mirror: Any = None
@@ -76,7 +74,6 @@ class Storage:
         self.cells: list[Any] = [weakref.ref(cell) for cell in cells]
         self.owner: Any = None
         self.idle_references = 0
-        self.free_order = False
         self.read_only = False
 
     def add(self, tensor: Any) -> None:
@@ -144,10 +141,7 @@ def _of_memory(name: str) -> Any:
     )
 
 
-for _name in (
-    *("cells", "free_order", "idle_references", "mirror", "mirrors", "owner", "read_only"),
-    "tensors",
-):
+for _name in (*("cells", "idle_references", "mirror", "mirrors", "owner", "read_only", "tensors"),):
     setattr(SameMemory, _name, _of_memory(_name))
 
 CONJUGATED, NEGATED = 1, 2
@@ -172,7 +166,7 @@ class Mirror(Storage):
     def __init__(self, raw: Any, bits: int) -> None:
         self.raw, self.bits = raw, bits
         self.tensors, self.cells, self.mirrors = [], [], None
-        self.owner, self.idle_references, self.free_order = None, 0, False
+        self.owner, self.idle_references = None, 0
         memory = raw._storage
         known = memory.mirrors or []
         if len(known) > 8 and len(known) & (len(known) - 1) == 0:

@@ -22,10 +22,11 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, capturing
-from lucid_gpu.devices.copies import duplicate, row_major, write
+from lucid_gpu.devices.copies import duplicate, laid_in, row_major, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
+from lucid_gpu.fusion import layout as memory_layout
 from lucid_gpu.fusion.assembling import fits
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Cell, Expr, apart, merge
@@ -37,6 +38,7 @@ from lucid_gpu.fusion.program import (
     SPARSE,
     WRAPPED,
     Program,
+    chosen,
     load_program,
     marked,
 )
@@ -229,11 +231,12 @@ class Tensor:
     def _settle(self, expr: Expr, array: Any) -> None:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
         program, storage = expr.program, self._storage
+        order = program.order
+        if order is not None:
+            array = laid_in(array, order)
         in_order = array.flags.c_contiguous
-        if storage is not None and not in_order:
-            storage.free_order = not storage.others(self)
-            if not storage.free_order:  # what is shared lies as PyTorch's does
-                array, in_order = row_major(array), True
+        if storage is not None and not in_order and order is None and storage.others(self):
+            array, in_order = row_major(array), True  # what is shared lies as PyTorch's does
         needs = program.needs_grad
         if not needs:
             cell = Cell(array)
@@ -254,7 +257,7 @@ class Tensor:
         if plain is None:
             plain = program.stored = _load_of(program, None)
         if not in_order:  # `fusion.memory_order`
-            plain = _load_of(program, array.strides)
+            plain = _load_of(program, array.strides, order is None)
         if self._expr is expr:
             self._expr = Expr(plain, (cell,), None)
         if storage is not None:
@@ -368,7 +371,7 @@ class Tensor:
         cell = expr.leaves[0].twin(node, output)
         cell.same = expr.leaves[0].same
         needs = load_program(
-            root.dtype, root.shape, root.value[1], True, program.device, program.marks
+            root.dtype, root.shape, root.value[1], True, program.device, program.marks, program.free
         )
         self._expr = Expr(needs, (cell,), None)
         storage = self._storage
@@ -559,14 +562,15 @@ class Tensor:
             The leaf's `dense_order`.
         """
         program = self._expr.program
-        if order is None and not (program.is_load and program.root.value[1]):
-            return self.unrecorded()
         if program.marks & (SPARSE | WRAPPED):
             return self.unrecorded()
-        if dense_order(program) == order is not None:
-            gradient = self.unrecorded()
-            gradient._memory()  # as in `_laid_out`
-            return gradient
+        if not program.is_load:
+            if program.order == order:
+                return self.unrecorded()
+        elif order is None and not program.root.value[1]:
+            return self.unrecorded()
+        elif dense_order(program) == order is not None:
+            return self.unrecorded()._keep_order()
         return _laid_out(self, order or tuple(range(len(program.shape))))
 
     def plus(self, other: Tensor) -> Tensor:
@@ -599,7 +603,12 @@ class Tensor:
         else:
             root, storage = program.root, self._storage
             program = load_program(
-                root.dtype, root.shape, root.value[1], root.needs_grad, program.device
+                root.dtype,
+                root.shape,
+                root.value[1],
+                root.needs_grad,
+                program.device,
+                free=program.free,
             )
             if storage is None or storage.is_lent():  # others write it without telling us
                 if capturing.recorder is not None:
@@ -912,6 +921,13 @@ class Tensor:
         if self._expr.program.root.value[1] is not None:
             self.is_contiguous()
 
+    def _keep_order(self) -> Tensor:
+        """Take the order in which the elements lie as chosen: results follow it."""
+        expr = self._load()
+        if expr.program.free:
+            self._expr = Expr(chosen(expr.program), expr.leaves, None)
+        return self
+
     def _own_memory(self) -> None:
         """Before a view of the buffer is given away: nobody else's value may lie in it."""
         cell = self._cell()
@@ -1072,14 +1088,7 @@ def dense_order(program: Any) -> tuple[int, ...] | None:
     strides = program.root.value[1] if program.is_load else None
     if strides is None:
         return None
-    shape = program.shape
-    order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
-    expected = program.dtype.itemsize
-    for i in reversed(order):
-        if shape[i] != 1 and strides[i] != expected:
-            return None
-        expected *= shape[i]
-    return tuple(order)
+    return memory_layout.dense_order(program.shape, strides, program.dtype.itemsize)
 
 
 def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
@@ -1089,15 +1098,14 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     memory = backend(where).empty([shape[i] for i in order], tensor.dtype, where)
     write(memory, tensor.array.transpose(order))
     array = memory.transpose(np.argsort(order).tolist())
-    copy = from_array(array, tensor.dtype, tensor.device)
-    copy._memory()  # an order that somebody chose, which a storage keeps
+    copy = from_array(array, tensor.dtype, tensor.device)._keep_order()
     if tensor.requires_grad:
         copy._attach(*tensor._edge())
     return copy
 
 
-def _load_of(program: Program, strides: tuple[int, ...] | None) -> Program:
-    """The program of a value once it is an array."""
+def _load_of(program: Program, strides: tuple[int, ...] | None, free: bool = False) -> Program:
+    """The program of a value once it is an array, in an order that nobody chose if ``free``."""
     return load_program(
         program.dtype,
         program.shape,
@@ -1105,6 +1113,7 @@ def _load_of(program: Program, strides: tuple[int, ...] | None) -> Program:
         program.root.needs_grad,
         program.device,
         program.marks & (WRAPPED | INFERENCE),
+        free,
     )
 
 

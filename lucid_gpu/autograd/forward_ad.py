@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.dual import DualLevel
 from lucid_gpu.devices.copies import duplicate
+from lucid_gpu.ops.memory_formats import same_vjp as _same_vjp
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.shape import _same_vjp, view_as
+from lucid_gpu.ops.shape import view_as
 from lucid_gpu.ops.strides import _memory, as_strided, storage_offset, stride
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import open_levels

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid_gpu.devices import backend_of_array, capturing
 
-__all__ = ["duplicate", "laid_out", "row_major", "unspread", "write"]
+__all__ = ["duplicate", "laid_in", "laid_out", "part_of", "row_major", "unspread", "write"]
 
 LINE = 64  # bytes of a cache line
 ALIASED = 1024  # steps of so many bytes, and multiples, meet in few places of the L1 cache
@@ -64,6 +65,28 @@ def row_major(array: Any) -> Any:
     owner = backend_of_array(array)
     assert owner is not None
     return owner.in_rows([array])[0]
+
+
+def laid_in(array: Any, order: Sequence[int]) -> Any:
+    """The elements with the dimensions in this order in memory: the array itself, or a copy."""
+    turned = array.transpose(order)
+    if turned.flags.c_contiguous:
+        return array
+    return row_major(turned).transpose(sorted(range(len(order)), key=order.__getitem__))
+
+
+def part_of(
+    memory: Any, shape: tuple[int, ...], kind: Any, offset: int, strides: tuple[int, ...]
+) -> Any:
+    """An array in a row of memory, from a byte on, with strides in bytes."""
+    if isinstance(memory, np.ndarray):
+        return np.ndarray(shape, kind, memory, offset, strides)
+    found = backend_of_array(memory)
+    assert found is not None
+    steps = zip(shape, strides, strict=True)
+    end = offset if 0 in shape else offset + kind.itemsize + sum([(n - 1) * s for n, s in steps])
+    part = memory.view("uint8")[offset:end].view(kind)
+    return found.xp.lib.stride_tricks.as_strided(part, shape, strides)
 
 
 def _copied(array: Any) -> Any:

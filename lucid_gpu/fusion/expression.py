@@ -296,7 +296,7 @@ def of_array(
 ) -> Expr:
     """The expression of a realised array."""
     strides = None if array.flags.c_contiguous else array.strides
-    program = load_program(d, array.shape, strides, needs_grad, where, made_here())
+    program = load_program(d, array.shape, strides, needs_grad, where, made_here(), True)
     return Expr(program, (Cell(array, node, output),), None)
 
 
@@ -602,7 +602,9 @@ def dependent(value: Expr) -> Expr:
     program, root = value.program, value.program.root
     if root.dtype.category < 2:
         return value
-    loads = load_program(root.dtype, root.shape, root.value[1], None, program.device, program.marks)
+    loads = load_program(
+        root.dtype, root.shape, root.value[1], None, program.device, program.marks, program.free
+    )
     return Expr(loads, value.leaves, None)
 
 
@@ -626,7 +628,13 @@ def without_grad(value: Expr) -> Expr:
     if program.is_load:
         root = program.root
         loads = load_program(
-            root.dtype, root.shape, root.value[1], False, program.device, program.marks
+            root.dtype,
+            root.shape,
+            root.value[1],
+            False,
+            program.device,
+            program.marks,
+            program.free,
         )
         twin = value.leaves[0].twin()
         twin.same = value.leaves[0].same

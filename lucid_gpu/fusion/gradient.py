@@ -214,9 +214,8 @@ class _Derivation:
         for instruction in program.instructions:
             self.index.append(self.work.append(relocate(instruction, self.index, identity)))
         if output_leaf is not None:
-            self.index[-1] = self.work.append(
-                program.root._replace(op="load", args=(), value=(output_leaf, strides))
-            )
+            lies = (output_leaf, strides, strides is not None and program.order is None)
+            self.index[-1] = self.work.append(program.root._replace(op="load", args=(), value=lies))
         self.leaf_count = leaf_count
         self.steps: list[Step] = []
         self.cotangents: dict[int, Symbol] = {}  # by instruction of the program
@@ -348,7 +347,7 @@ class _Derivation:
         step = Step(self.extract(part), shape)
         self.steps.append(step)
         needs = self.grad and part.instruction.needs_grad
-        load = Instruction("load", (), part.dtype, shape, needs, (self.leaf_count, None))
+        load = Instruction("load", (), part.dtype, shape, needs, (self.leaf_count, None, False))
         self.leaf_count += 1
         return self.symbol(self.work.append(load))
 

@@ -25,6 +25,101 @@ def row_major(shape: Shape) -> Shape:
     return tuple(reversed(strides))
 
 
+def dense_order(shape: Shape, strides: Shape, item: int) -> Shape | None:
+    """The dimensions of a dense array, outermost first; None for row-major, and with gaps.
+
+    Parameters
+    ----------
+    item : int
+        The stride of neighbors: 1 where strides count elements.
+    """
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
+    for i in reversed(order):
+        if shape[i] != 1 and strides[i] != item:
+            return None
+        item *= shape[i]
+    return order_of(shape, strides)
+
+
+def order_of(shape: Shape, strides: Shape) -> Shape | None:
+    """The dimensions from the widest stride to the narrowest; None for row-major."""
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
+    long = [i for i in order if shape[i] != 1]
+    return None if long == sorted(long) or 0 in shape else tuple(order)
+
+
+def _lies(shape: Shape, strides: Shape, order: Sequence[int]) -> bool:
+    """Whether an array is dense with its dimensions in this order."""
+    step = 1
+    for i in reversed(order):
+        if shape[i] != 1:
+            if strides[i] != step:
+                return False
+            step *= shape[i]
+    return True
+
+
+def in_order(shape: Shape, order: Sequence[int]) -> Shape:
+    """The strides, in elements, of a dense array whose dimensions lie in this order."""
+    strides, step = [0] * len(shape), 1
+    for i in reversed(order):
+        strides[i] = step
+        step *= shape[i]
+    return tuple(strides)
+
+
+_CHANNELS_LAST = (0, 2, 3, 1)
+
+
+def result_strides(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -> Shape:
+    """How an elementwise result lies in memory, in elements: dense, in its operands' order.
+
+    The rules are those of PyTorch's TensorIterator, so that strides are the same, also where the
+    operands disagree.
+
+    Parameters
+    ----------
+    operands : sequence of (shape, strides)
+        Strides in elements.
+    """
+    rank = len(shape)
+    if rank < 2 or 0 in shape:
+        return row_major(shape)
+    if all(own == shape for own, _ in operands):
+        if all(_lies(shape, strides, range(rank)) for _, strides in operands):
+            return row_major(shape)
+        if rank == 4 and all(_lies(shape, strides, _CHANNELS_LAST) for _, strides in operands):
+            return in_order(shape, _CHANNELS_LAST)
+        first = operands[0][1]
+        order = sorted(range(rank), key=lambda i: (-first[i], i))
+        if all(strides == first for _, strides in operands) and _lies(shape, first, order):
+            return first
+    walks = [walk_of(shape, own, strides) for own, strides in operands]
+    inner = list(range(rank))[::-1]  # from the innermost to the outermost
+    for i in range(1, rank):
+        at = i
+        for before in range(i - 1, -1, -1):
+            moves = _comes_after(shape, walks, inner[before], inner[at])
+            if moves is None:
+                continue
+            if not moves:
+                break
+            inner[before], inner[at] = inner[at], inner[before]
+            at = before
+    return in_order(shape, inner[::-1])
+
+
+def _comes_after(shape: Shape, walks: Sequence[Shape], a: int, b: int) -> bool | None:
+    """Whether dimension ``a`` belongs outside of ``b``; None where no operand tells."""
+    for walk in walks:
+        if walk[a] and walk[b]:
+            if walk[a] != walk[b]:
+                return walk[a] > walk[b]
+            if shape[a] > shape[b]:
+                return True
+    return None
+
+
 def walk_of(shape: Shape, own: Shape, strides: Shape | None) -> Shape:
     """An operand's strides over the space ``shape``: 0 where it broadcasts.
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices.capturing import again
+from lucid_gpu.fusion import cuda_executor
 from lucid_gpu.fusion.blocked import Executable
 from lucid_gpu.fusion.blocks import padded
 from lucid_gpu.fusion.plan import Load, Plan, Reduction, Shape, row_major_strides
@@ -22,18 +23,20 @@ Order = tuple[int, ...]
 
 
 def executable(plan: Plan) -> Executable:
-    """A plan ready to run on NumPy arrays, in the order in which they lie."""
-    order = None if plan.over or plan.indices else common_order(plan)
+    """A plan ready to run on NumPy arrays, in the order in which its results are to lie."""
+    order = None if plan.over or plan.indices else plan.order or common_order(plan)
     return Executable(plan) if order is None else Ordered(plan, order)
 
 
 def common_order(plan: Plan) -> Order | None:
     """The order of the dimensions, widest stride first, in which most whole operands lie.
 
-    None where that is row-major, and where two of them disagree.
+    None where that is row-major, and where two of them disagree. Without a reduction, orders that
+    somebody chose do not count: the result's order follows from them (`Plan.order`).
     """
     whole = [load for load in plan.loads if load.shape == plan.shape]
-    orders = [order_of(load) for load in whole]
+    counted = plan.reduction is not None
+    orders = [order_of(load) if counted or load.free else None for load in whole]
     turned = {order for order in orders if order is not None}
     if len(turned) != 1 or 2 * orders.count(None) > len(whole):
         return None
@@ -78,19 +81,37 @@ class Ordered(Executable):
         if self.plan.tail is not None or self.plan.reduction is not None:
             return again(self.plan.name, self, (arrays, scalars), results)
         into = [a.transpose(self.order) for a in results]
-        return self.inner.bound(self._turned(arrays), scalars, into)
-
-    def _turned(self, arrays: Sequence[Any]) -> list[Any]:
-        rank = len(self.order)
-        return [a.reshape(padded(a.shape, rank)).transpose(self.order) for a in arrays]
+        return self.inner.bound(_arrays(arrays, self.order), scalars, into)
 
     def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
-        turned = self._turned(arrays)
+        turned = _arrays(arrays, self.order)
         results = [a.transpose(self.back) for a in self.inner._run(turned, scalars)]
         if self.plan.reduction is None:
             return results
         pairs = zip(results, self.plan.stores, strict=True)
         return [np.ascontiguousarray(a).reshape(s.shape) for a, s in pairs]
+
+
+class OrderedOnGPU:
+    """An elementwise plan run as CUDA C over its dimensions in another order."""
+
+    def __init__(self, plan: Plan, order: Order) -> None:
+        self.order = order
+        self.back = tuple(sorted(range(len(order)), key=order.__getitem__))
+        self.inner = cuda_executor.Executable(_turned(plan, order))
+
+    @property
+    def source(self) -> str:
+        return self.inner.source
+
+    def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        results = self.inner(_arrays(arrays, self.order), scalars)
+        return [a.transpose(self.back) for a in results]
+
+
+def _arrays(arrays: Sequence[Any], order: Order) -> list[Any]:
+    """Arrays with their dimensions in another order."""
+    return [a.reshape(padded(a.shape, len(order))).transpose(order) for a in arrays]
 
 
 def _turned(plan: Plan, order: Order) -> Plan:

@@ -32,12 +32,16 @@ _IDENTITY_BELOW = {"sign": 1, "sgn": 1, "conj_physical": 3} | dict.fromkeys(
 
 
 class Load(NamedTuple):
-    """An array the kernel reads. ``strides`` are in bytes, None for row-major."""
+    """An array the kernel reads.
+
+    ``strides`` are in bytes, None for row-major; ``free`` says that nobody chose them.
+    """
 
     leaf: int
     dtype: dtype
     shape: Shape
     strides: tuple[int, ...] | None
+    free: bool = False
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -96,6 +100,9 @@ class Plan:
     ----------
     shape : tuple of int
         The iteration space: the shape of every stored value before a reduction.
+    order : tuple of int or None
+        How the dimensions of what is stored are to lie in memory; None for row-major, and where it
+        does not matter.
     layouts : list of tuple of int
         For each of ``all_loads`` the strides in bytes that the kernel relies on.
     read, numbers : lists of int
@@ -137,6 +144,8 @@ class Plan:
     ) -> None:
         self.device: device = programs[0].device
         self.shape: Shape = programs[0].shape
+        orders = [p.order for p in programs if p.order is not None]
+        self.order = orders[0] if orders and reduction is None else None
         self.backward = any(p.backward for p in programs)
         builder = _Builder()
         roots = [
@@ -176,7 +185,7 @@ class Plan:
     ) -> Plan:
         """A plan given by its instructions, not by programs; its leaves are loads, then scalars."""
         self = cls.__new__(cls)
-        self.device, self.shape, self.backward = where, shape, False
+        self.device, self.shape, self.backward, self.order = where, shape, False, None
         self.instructions, self.stores = tuple(instructions), tuple(stores)
         self.loads, self.indices = tuple(loads), tuple(indices)
         self.scalars = tuple([(len(loads) + i, d) for i, d in enumerate(scalars)])
@@ -344,8 +353,8 @@ class _Builder:
         op, d, shape = ins.op, ins.dtype, ins.shape
         wide = d.compute
         if op == "load":
-            number, strides = ins.value
-            entry = Load(leaf[number], d, shape, strides)
+            number, strides, free = ins.value
+            entry = Load(leaf[number], d, shape, strides, free)
             i = self._named("load", self.loads, entry, d, shape)
             return i if wide is d else self.put("cast", (i,), wide, shape)
         if op == "index":

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype, when_default_changes
+from lucid_gpu.fusion.layout import dense_order, order_of, result_strides, row_major
 from lucid_gpu.launch.planning import made
 
 
@@ -36,11 +37,11 @@ SHARED, WRAPPED, SPARSE, INFERENCE = 1, 2, 4, 8  # marks of a program
 class Instruction(NamedTuple):
     """One step of a program.
 
-    ``op`` names a row of the op table, or is one of: ``load`` (``value`` is the leaf's number and
-    its strides in bytes, None for row-major), ``scalar`` (a Python number passed as a leaf),
-    ``constant`` (``value`` is its repr and the number), ``index`` (each element's own number in its
-    row-major shape, read from nowhere), ``boundary`` (the value of ``args[0]``, whose gradient goes
-    to the leaf numbered ``value``).
+    ``op`` names a row of the op table, or is one of: ``load`` (``value`` is the leaf's number, its
+    strides in bytes, None for row-major, and whether nobody chose these), ``scalar`` (a Python
+    number passed as a leaf), ``constant`` (``value`` is its repr and the number), ``index`` (each
+    element's own number in its row-major shape, read from nowhere), ``boundary`` (the value of
+    ``args[0]``, whose gradient goes to the leaf numbered ``value``).
     ``needs_grad`` is None for what would be True, were it recorded (see `Program.independent`).
     """
 
@@ -75,6 +76,11 @@ class Program:
     inference : bool
         The tensor was made in inference mode.
     needs_grad : bool
+    free : bool
+        Of a load: the array lies in an order that nobody chose, as what a convolution gives.
+    order : tuple of int or None
+        The dimensions of the value as they lie in memory once it is computed, outermost first, as
+        PyTorch has it; None for row-major.
     independent : bool
         Depends on nothing that requires grad, recorded or not: false also for what a
         `Function.forward` computes on its way from inputs that require grad.
@@ -92,6 +98,7 @@ class Program:
         "barred",
         "device",
         "dtype",
+        "free",
         "gradients",
         "independent",
         "inference",
@@ -102,6 +109,7 @@ class Program:
         "marks",
         "needs_grad",
         "next",
+        "order",
         "plan",
         "root",
         "scalars_seen",
@@ -138,6 +146,9 @@ class Program:
         self.gradients: dict[Any, Any] = {}
         self.scalars_seen: dict[Any, tuple[int, set[Any]]] | None = None  # see `numbers_seen`
         self.plan: Any = None
+        self.free = self.is_load and root.value[2]
+        laid = [i for i in instructions if i.op == "load" and i.value[1] and not i.value[2]]
+        self.order = order_of_result(instructions) if laid else None
         self.stored: Program | None = None  # the program of this value once it is an array
 
     def __repr__(self) -> str:
@@ -223,14 +234,24 @@ def load_program(
     needs_grad: bool | None,
     where: device,
     marks: int = 0,
+    free: bool = False,
 ) -> Program:
     """The program of a realised array: one load of leaf 0."""
-    key = (d, shape, strides, needs_grad, where, marks)
+    free = free and strides is not None
+    key = (d, shape, strides, needs_grad, where, marks, free)
     program = _loads.get(key)
     if program is None:
-        one = Instruction("load", (), d, shape, needs_grad, (0, strides))
+        one = Instruction("load", (), d, shape, needs_grad, (0, strides, free))
         program = _loads[key] = intern((one,), 1, where, marks)
     return program
+
+
+def chosen(program: Program) -> Program:
+    """A load as one whose order somebody chose."""
+    root = program.root
+    return load_program(
+        root.dtype, root.shape, root.value[1], root.needs_grad, program.device, program.marks
+    )
 
 
 def constant_program(
@@ -273,6 +294,22 @@ _loads: dict[Any, Program] = {}
 _constants: dict[Any, Program] = {}
 
 
+def order_of_result(instructions: Sequence[Instruction]) -> tuple[int, ...] | None:
+    """How the value of the last instruction lies in memory; see `Program.order`."""
+    steps: list[tuple[int, ...]] = []
+    for op, args, d, shape, _, value in instructions:
+        if op == "load" and value[1] and not value[2]:
+            own = tuple([step // d.itemsize for step in value[1]])
+        elif args and op != "boundary":
+            own = result_strides(shape, [(instructions[a].shape, steps[a]) for a in args])
+        else:
+            own = steps[args[0]] if args else row_major(shape)
+        steps.append(own)
+    if instructions[-1].op == "load":
+        return dense_order(shape, own, 1)
+    return order_of(shape, own)
+
+
 def marked(program: Program, marks: int) -> Program:
     """The same program with these marks."""
     if program.marks == marks:
@@ -309,8 +346,8 @@ def relocate(
     """The instruction with its operands and leaves renumbered."""
     op, args, d, shape, needs_grad, value = instruction
     if op == "load":
-        number, strides = value
-        return Instruction(op, (), d, shape, needs_grad, (leaf[number], strides))
+        number, strides, free = value
+        return Instruction(op, (), d, shape, needs_grad, (leaf[number], strides, free))
     if op == "scalar" or op == "boundary":
         value = leaf[value]
     return Instruction(op, tuple([index[i] for i in args]), d, shape, needs_grad, value)

@@ -144,7 +144,11 @@ def executor(plan: Plan) -> Callable[..., Any]:
     if runs_cuda_c(plan.device):
         from lucid_gpu.fusion import cuda_executor
 
-        return cuda_executor.Executable(plan)
+        if plan.order is None or plan.over or plan.indices:
+            return cuda_executor.Executable(plan)
+        from lucid_gpu.fusion import memory_order
+
+        return memory_order.OrderedOnGPU(plan, plan.order)
     from lucid_gpu.fusion import memory_order
 
     return memory_order.executable(plan)

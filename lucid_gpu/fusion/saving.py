@@ -126,7 +126,7 @@ def _read(name: str, kinds: tuple[Kind, ...], d: Any) -> frozenset[int]:
         if kind is None:
             operands.append(Instruction("constant", (), d, (), False, constant_value(2.0)))
         else:
-            operands.append(Instruction("load", (), kind, (), bool(needs), (i, None)))
+            operands.append(Instruction("load", (), kind, (), bool(needs), (i, None, False)))
     root = Instruction(name, tuple(range(n)), d, (), True)
     program = intern([*operands, root], n, CPU)
     cotangent = load_program(d, (), None, False, CPU)

@@ -22,7 +22,7 @@ def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
     view = array.view(np.ndarray) if array_backend.type == "cpu" else array.view()
     if view.dtype != d.numpy:  # foreign byte order
         view = view.astype(d.numpy)
-    result = _tensor(expression.of_array(view, d, array_backend.device_of(array)))
+    result = _tensor(expression.of_array(view, d, array_backend.device_of(array)))._keep_order()
     storage = result._memory()
     storage.lend(result._expr.leaves[0])
     on_cpu = array_backend.type == "cpu"

@@ -7,6 +7,7 @@ import math
 import operator
 import reprlib
 from collections.abc import Sequence
+from types import MethodType
 from typing import Any
 
 import ml_dtypes
@@ -20,6 +21,7 @@ from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.scheduler import begin_step
 from lucid_gpu.ops.arguments import into, is_number, shape_for, type_for
 from lucid_gpu.ops.borrowed import from_array_shared
+from lucid_gpu.ops.memory_formats import in_format, like
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import strided
@@ -55,8 +57,6 @@ def _with_options(
     if layout not in (strided, None):
         raise NotImplementedError(f"tensors are made dense, got layout={layout}; see .to_sparse()")
     if memory_format is not None and memory_format.order is not None:
-        from lucid_gpu.ops.memory_formats import in_format
-
         made = in_format(made, memory_format)
     if pin_memory:
         made = made.pin_memory()
@@ -98,6 +98,9 @@ def tensor(
         result = result.to(dtype=dtype, device=device)
         result = result.pin_memory() if pin_memory else result
         return result._mark() if requires_grad else result
+    if isinstance(seen := getattr(data, "_as_tensor", None), MethodType):  # a storage
+        copy = seen(as_dtype(dtype) if dtype else None).detach().clone().to(device=device)
+        return copy._mark() if requires_grad else copy
     if (other := _of_other_library(data)) is not None:
         converted = other.to(dtype=dtype, device=device)
         return tensor(converted, requires_grad=requires_grad, pin_memory=pin_memory)
@@ -173,7 +176,7 @@ def _of_other_library(data: Any) -> Tensor | None:
                 "array.filled(0), or take what is not masked, array.compressed()"
             )
         return from_array_shared(data.view(np.ndarray))
-    if hasattr(data, "__dlpack__"):
+    if hasattr(data, "__dlpack__") or type(data).__name__ == "PyCapsule":
         from lucid_gpu.ops.dlpack import from_dlpack
 
         return from_dlpack(data)
@@ -433,8 +436,9 @@ def _like(
         return zeros
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
-    shape = tuple(input.shape)
-    return full(shape, value, dtype=d, device=where, requires_grad=requires_grad, **options)
+    wanted = options.pop("memory_format", None)
+    made = like(full(tuple(input.shape), value, dtype=d, device=where, **options), input, wanted)
+    return made._mark() if requires_grad else made
 
 
 @op
@@ -489,13 +493,11 @@ def empty_like(
     """Uninitialised memory of another tensor's shape, type and device."""
     if input.is_sparse:
         return input._full_like(0, dtype, device, requires_grad)
-    return empty(
-        tuple(input.shape),
-        dtype=input.dtype if dtype is None else dtype,
-        device=input.device if device is None else device,
-        requires_grad=requires_grad,
-        **options,
-    )
+    d = input.dtype if dtype is None else dtype
+    where = input.device if device is None else device
+    wanted = options.pop("memory_format", None)
+    made = like(empty(tuple(input.shape), dtype=d, device=where, **options), input, wanted)
+    return made._mark() if requires_grad else made
 
 
 @batching(zeros_like, ones_like, full_like, empty_like)

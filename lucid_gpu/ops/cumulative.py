@@ -204,7 +204,9 @@ def diff(
     Raises
     ------
     RuntimeError
-        For 0-d tensors, negative ``n``, and what is put there of another number of dimensions.
+        For 0-d tensors, negative ``n``, and what is put there of another shape.
+    IndexError
+        For a ``dim`` that there is not.
     """
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
@@ -215,6 +217,15 @@ def diff(
     for other in (prepend, append):
         if other is not None and other.ndim != input.ndim:
             raise RuntimeError("diff expects prepend or append to be the same dimension as input")
+        along = normalise_dim(dim, input.ndim)
+        if other is not None and any(
+            a != b for i, (a, b) in enumerate(zip(other.shape, input.shape)) if i != along
+        ):
+            raise RuntimeError(
+                "diff expects the shape of tensor to prepend or append to match that of input "
+                f"except along the differencing dimension; input.size() = {list(input.shape)}, "
+                f"tensor.size() = {list(other.shape)}"
+            )
     parts = [t for t in (prepend, input, append) if t is not None]
     result = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, result.shape[dim])):

@@ -28,6 +28,7 @@ from lucid_gpu.ops.in_place import alias_before, before_write, written
 from lucid_gpu.ops.record import constant, keeping, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
+from lucid_gpu.storage import preserve_format
 from lucid_gpu.tape.door import body_of, op
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching
@@ -317,6 +318,11 @@ def sub(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None
     return into(_two("sub", input, scaled), out, "sub")
 
 
+def rsub(input: Any, other: Any, *, alpha: Number = 1) -> Tensor:
+    """``other - alpha * input``, element by element; refuses what `sub` refuses."""
+    return sub(other, input, alpha=alpha)
+
+
 def div(
     input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None
 ) -> Tensor:
@@ -421,7 +427,8 @@ def _clamp_between(input: Tensor, low: Tensor, high: Tensor) -> Tensor:
     clamped = where((x > b).logical_or(b < a), high, clamped)
     clamped = where((x >= a).logical_and(x <= b), input, clamped)
     kept: Tensor = where(value.isnan(), value, clamped)
-    return kept
+    common = dt.result_type([(t.dtype, t.ndim) for t in (input, low, high)], [])
+    return kept if kept.dtype is common else kept.to(common)
 
 
 @takes_out
@@ -448,7 +455,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
         moved = where(near, input, end) + where(near, weight, weight - 1) * (end - input)
         return keeps(moved, input, end) if weight.requires_grad else moved
     if abs(weight) >= 0.5:
-        return end - (end - input) * (1 - weight)
+        return (input - end) * (1 - weight) + end
     return input + weight * (end - input)
 
 
@@ -520,10 +527,14 @@ def addcdiv(
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """``value`` where the mask is true, else the input's elements; the mask broadcasts.
 
-    RuntimeError for a number that the input's type does not hold.
+    RuntimeError for a number that the input's type does not hold, and a mask that is not boolean.
     """
     from lucid_gpu.ops.creation import number_in, refuse_beyond, refuse_unheld
 
+    if isinstance(mask, Tensor) and mask.dtype is not dt.bool:
+        raise RuntimeError(
+            f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype}"
+        )
     if isinstance(value, Tensor):
         if value.numel() == 1:
             refuse_unheld(value, input.dtype)
@@ -820,7 +831,7 @@ METHODS = (add, sub, div, clamp, clip, lerp, addcmul, addcdiv, masked_fill, nan_
 for _composition in METHODS:
     attach(Tensor, _composition)
     FUNCTIONS[_composition.__name__] = _composition
-FUNCTIONS["where"] = where
+FUNCTIONS |= {"where": where, "rsub": rsub}
 _set("where", _where_method)
 
 
@@ -917,7 +928,7 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         from lucid_gpu.ops.transfer import to_device
 
         result = to_device(result, wanted_device, non_blocking)
-    if wanted_format is not None and wanted_format.order is not None:
+    if wanted_format is not None and wanted_format is not preserve_format:
         from lucid_gpu.ops.memory_formats import in_format
 
         result = in_format(result, wanted_format)

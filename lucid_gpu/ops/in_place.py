@@ -27,6 +27,7 @@ from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node
 from lucid_gpu.tensor import (
     Tensor,
+    _laid_out,
     _tensor,
     _unmark_shared,
     becomes_pending,
@@ -84,11 +85,16 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if new.program.inference is not old.inference:
         new = Expr(marked(new.program, new.program.marks ^ INFERENCE), new.leaves, new.made_by)
     stays = bool(capturing.fixed) and old.is_load and capturing.is_fixed(expr.leaves[0].array)
+    if old.is_load and old.root.value[1] and not old.free and old.order is None:
+        stays = True  # what lies with gaps goes on lying so
     if stays or storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
         if storage.read_only:
             refuse_read_only(self, name)
         _write_through(self, _tensor(new), storage, name)
         return self
+    if new.program.order != old.order:  # what is written stays in the order in which it lies
+        order = old.order or tuple(range(len(old.shape)))
+        new = _laid_out(_tensor(new), order)._expr
     # Of a value that only this tensor and what replaces it hold, no op has saved anything.
     holders = 1 + (new.made_by or ()).count(expr)
     held = sys.getrefcount(expr) > holders + OF_A_NAME

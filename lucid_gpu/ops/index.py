@@ -133,6 +133,11 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
     "storages": "is_storage",
     "strides": "as_strided as_strided_ as_strided_scatter resize_as_",
     "transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
+    "view_copies":
+        "alias_copy as_strided_copy detach_copy diagonal_copy expand_copy permute_copy "
+        "select_copy slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy "
+        "transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy view_as_complex_copy "
+        "view_as_real_copy",
 }
 ABOVE: dict[str, str] = {  # file of `lucid_gpu`: methods of `Tensor`
     "array_api.namespace": "__array_namespace__",

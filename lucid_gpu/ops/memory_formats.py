@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices import backend
+from lucid_gpu.devices.copies import write
+from lucid_gpu.fusion.layout import order_of, result_strides
+from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
-from lucid_gpu.storage import memory_format
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.storage import memory_format, preserve_format
+from lucid_gpu.tape.rules import Call, jvp
+from lucid_gpu.tensor import Tensor, _laid_out
 
 
 def require_format(op: str, value: Any) -> None:
@@ -46,17 +51,52 @@ def copied(input: Tensor, wanted: memory_format) -> Tensor:
     require_format("clone", wanted)
     order = wanted.order
     if order is None:
-        return input.clone()
+        return input.clone() if wanted is preserve_format else in_order(input, None)
     if input.ndim != len(order):
         raise RuntimeError(f"required rank {len(order)} tensor to use {wanted.name} format")
-    places = sorted(range(len(order)), key=order.__getitem__)
-    shape = input.shape
-    array = xp_of(input).empty([shape[d] for d in order], input.array.dtype).transpose(places)
-    array[...] = input.array
-    result: Tensor = record("CloneBackward0", array, (input,), _same_vjp, dtype=input.dtype)
-    result._memory()  # the order is the user's: nobody may lay it out anew
-    return result
+    return in_order(input, order)
 
 
-def _same_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+def in_order(input: Tensor, order: Sequence[int] | None) -> Tensor:
+    """A copy whose dimensions lie in an order, outermost first; None for row-major."""
+    array, where = input.array, input.device
+    if order is None:
+        copy = backend(where).empty(array.shape, input.dtype, where)
+    else:
+        places = sorted(range(len(order)), key=order.__getitem__)
+        lying = [array.shape[d] for d in order]
+        copy = backend(where).empty(lying, input.dtype, where).transpose(places)
+    write(copy, array)
+    result: Tensor = record("CloneBackward0", copy, (input,), same_vjp, dtype=input.dtype)
+    return result._keep_order()
+
+
+def kept_order(input: Tensor) -> tuple[int, ...] | None:
+    """The order in which a copy lies that preserves the strides, or, with gaps, their order."""
+    input = in_memory(input)
+    program = input._expr.program
+    if not program.is_load or program.free or program.root.value[1] is None:
+        return program.order
+    shape, item = program.shape, program.dtype.itemsize
+    strides = tuple([step // item for step in program.root.value[1]])
+    return order_of(shape, result_strides(shape, [(shape, strides)]))
+
+
+def like(made: Tensor, input: Tensor, wanted: memory_format | None) -> Tensor:
+    """A new tensor laid out as ``*_like`` functions do: as the input, unless a format is wanted."""
+    if wanted is not None:
+        require_format("like", wanted)
+        if wanted is not preserve_format:
+            return in_format(made, wanted)
+    order = kept_order(input)
+    return made if order is None else _laid_out(made, order)
+
+
+def same_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+    """The gradient of a copy."""
     return (g,)
+
+
+@jvp(same_vjp)
+def _same_jvp(call: Call) -> Any:
+    return [call.tangent().alias()]

@@ -258,7 +258,7 @@ def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
     output_leaf = None
     if node.output is not None:
         output_leaf = len(values)
-        root = program.root._replace(value=(output_leaf, None))
+        root = program.root._replace(value=(output_leaf, None, program.order is None))
         values.append(_leaf(node.output.twin(node), root, node))
     like = cotangent._expr.program
     load = load_program(like.dtype, tuple(like.shape), None, False, like.device)
@@ -291,7 +291,9 @@ def _leaf(cell: Cell, load: Any, node: RegionNode) -> Any:
     strides = load.value[1]
     if not strides and not cell.array.flags.c_contiguous:
         strides = cell.array.strides
-    program = load_program(load.dtype, load.shape, strides, needs, node.program.device)
+    program = load_program(
+        load.dtype, load.shape, strides, needs, node.program.device, free=load.value[2]
+    )
     return _tensor(Expr(program, (cell,), None))
 
 

@@ -14,6 +14,7 @@ from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import into, type_for
 from lucid_gpu.ops.creation import _largest, empty
 from lucid_gpu.ops.generator import Generator, _draw
+from lucid_gpu.ops.memory_formats import like
 from lucid_gpu.ops.random_numbers import (
     _bounds,
     _computed,
@@ -238,7 +239,7 @@ def rand_like(
 ) -> Tensor:
     """`rand` in another tensor's shape, type and device."""
     result = _uniform(input.shape, *_options_like(input, dtype, device), generator)
-    return _finish(result, requires_grad, None, "rand_like")
+    return _finish(like(result, input, memory_format), requires_grad, None, "rand_like")
 
 
 @op
@@ -254,7 +255,7 @@ def randn_like(
 ) -> Tensor:
     """`randn` in another tensor's shape, type and device."""
     result = _normal(input.shape, *_options_like(input, dtype, device), generator)
-    return _finish(result, requires_grad, None, "randn_like")
+    return _finish(like(result, input, memory_format), requires_grad, None, "randn_like")
 
 
 @op
@@ -275,7 +276,7 @@ def randint_like(
         low, high = 0, low
     d, where = _options_like(input, dtype, device)
     result = _integers(int(low), int(high), input.shape, d, where, generator)
-    return _finish(result, requires_grad, None, "randint_like")
+    return _finish(like(result, input, memory_format), requires_grad, None, "randint_like")
 
 
 @op

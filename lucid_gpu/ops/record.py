@@ -13,6 +13,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr, Write
+from lucid_gpu.fusion.layout import dense_order
 from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.fusion.saving import RESULT, Counted, noted
@@ -354,7 +355,10 @@ def record(
         level = innermost(inputs)
         if level is not None:
             return level.record(name, array, inputs, vjp, saved, dtype, keeps_output, **attributes)
-    where = inputs[0]._expr.program.device if inputs else None
+    where, order = None, None
+    if inputs:
+        first = inputs[0]._expr.program
+        where, order = first.device, first.order
     many = type(array) is tuple
     node = None
     if state.grad:
@@ -368,7 +372,7 @@ def record(
                 node.__dict__.update(attributes)
                 break
     if not many:
-        result = _wrap(array, where, dtype, node, 0)
+        result = _wrap(array, where, dtype, node, 0, order)
         if node is not None:
             node.metas = (result._expr.program,)
             if keeps_output:
@@ -376,7 +380,7 @@ def record(
         elif state.grad is None:
             _mark_dependent(inputs, (result,))
         return result
-    results = tuple([_wrap(a, where, dtype, node, i) for i, a in enumerate(array)])
+    results = tuple([_wrap(a, where, dtype, node, i, order) for i, a in enumerate(array)])
     if node is not None:
         node._output_count = len(results)
         node.metas = tuple([r._expr.program for r in results])
@@ -387,8 +391,11 @@ def record(
     return results
 
 
-def _wrap(array: Any, where: Any, d: dt.dtype | None, node: Any, output: int) -> Tensor:
-    """An output of a node, or of an op that is not recorded."""
+def _wrap(array: Any, where: Any, d: dt.dtype | None, node: Any, output: int, order: Any) -> Tensor:
+    """An output of a node, or of an op that is not recorded, whose first input has an order.
+
+    A result that lies in this order, as of a pool over channels_last, keeps it, as in PyTorch.
+    """
     if isinstance(array, Tensor):
         if node is not None and array._expr.program.dtype.category >= 2:
             array._attach(node, output)
@@ -401,7 +408,10 @@ def _wrap(array: Any, where: Any, d: dt.dtype | None, node: Any, output: int) ->
         node = None
     strides = None if array.flags.c_contiguous else array.strides
     marks = expression.made_here() if modes.watchers else 0
-    program = load_program(d, array.shape, strides, node is not None, where, marks)
+    free = (
+        order is None or strides is None or order != dense_order(array.shape, strides, d.itemsize)
+    )
+    program = load_program(d, array.shape, strides, node is not None, where, marks, free)
     return _tensor(Expr(program, (Cell(array, node, output),), None))
 
 

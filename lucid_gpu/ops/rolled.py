@@ -174,8 +174,8 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
 
 
 def __reversed__(self: Tensor) -> Tensor:
-    """All dimensions in reverse order: what ``reversed(x)`` gives."""
-    return flip(self, tuple(range(self.ndim)))
+    """The first dimension in reverse order: what ``reversed(x)`` gives."""
+    return flip(self, 0) if self.ndim else self
 
 
 @op

@@ -126,6 +126,10 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     if index.ndim > 1:
         raise RuntimeError("Index has to be a vector/scalar")
     dim = normalise_dim(dim, input.ndim)
+    if isinstance(value, complex) and not input.dtype.is_complex:
+        raise RuntimeError(
+            "index_fill_(): Converting complex Scalar to non-complex type is not supported"
+        )
     if not input.ndim:
         return index_fill(input.reshape(1), 0, index, value).reshape(())
     if isinstance(value, Tensor):

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import backend, capturing, xp_of
-from lucid_gpu.devices.copies import row_major, write
+from lucid_gpu.devices import capturing, xp_of
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
@@ -29,6 +29,8 @@ from lucid_gpu.ops.arguments import (
     require_one_device,
     several,
 )
+from lucid_gpu.ops.memory_formats import copied as copied_in_format
+from lucid_gpu.ops.memory_formats import in_format, in_order, kept_order, lies_in
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.reductions import (
     normalise_dim,
@@ -38,6 +40,7 @@ from lucid_gpu.ops.reductions import (
 )
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
+from lucid_gpu.storage import contiguous_format
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
@@ -93,6 +96,8 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         result = mirrors.show(input, result, mirrors.bits_of(input) if bits is None else bits)
     else:
         result._storage = storage
+        if result._expr.program.free and not input._expr.program.free:
+            result._keep_order()
     base, program = input._base, input._expr.program
     if program.inference is not result._expr.program.inference:
         expr = result._expr
@@ -600,10 +605,8 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     """The elements in row-major (or the given) order: the tensor itself, or a copy."""
     if memory_format is not None:
-        from lucid_gpu.ops.memory_formats import in_format
-
         return in_format(input, memory_format)
-    return input if is_contiguous(input) else clone(input)
+    return input if is_contiguous(input) else in_order(input, None)
 
 
 batching(contiguous)(on_value)
@@ -613,12 +616,12 @@ batching(contiguous)(on_value)
 def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
     """Whether the elements are in row-major order in memory, or in ``memory_format``'s."""
     if memory_format is not None and memory_format.order is not None:
-        from lucid_gpu.ops.memory_formats import lies_in
-
         return lies_in(input, memory_format)
     input = mirrors.in_memory(input)
-    expr = input._expr
-    return not expr.program.is_load or expr.program.root.value[1] is None or _in_row_major(input)
+    program = input._expr.program
+    if not program.is_load:
+        return program.order is None
+    return program.root.value[1] is None or _in_row_major(input)
 
 
 @batching(is_contiguous)
@@ -633,12 +636,12 @@ def _in_row_major(input: Tensor) -> bool:
     """
     if input._base is not None or input.is_sparse:
         return False
-    storage = input._storage
-    if storage is not None and (
-        not storage.free_order or storage.others(input) or storage.is_lent()
-    ):
-        return False
     cell, program = input._cell(), input._expr.program
+    storage = input._storage
+    if not program.free:
+        return False
+    if storage is not None and (storage.others(input) or storage.is_lent()):
+        return False
     if capturing.fixed and capturing.is_fixed(cell.array):
         return False
     laid = load_program(
@@ -656,27 +659,12 @@ def _in_row_major(input: Tensor) -> bool:
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy of the elements in memory of its own, through which gradients flow."""
     if memory_format is not None:
-        from lucid_gpu.ops.memory_formats import copied
-
-        return copied(input, memory_format)
+        return copied_in_format(input, memory_format)
     if input.is_sparse:
         return input.clone()
     if not input._expr.program.is_load:  # its bytes do not exist yet: a copy costs nothing
         return apply(TABLE["identity"], input, shape=tuple(input.shape))
-    array = input.array
-    copy = backend(input.device).empty(array.shape, input.dtype, input.device)
-    write(copy, array)
-    result: Tensor = record("CloneBackward0", copy, (input,), _same_vjp, dtype=input.dtype)
-    return result
-
-
-def _same_vjp(node: Any, g: Tensor) -> Any:
-    return (g,)
-
-
-@jvp(_same_vjp)
-def _same_jvp(call: Call) -> Any:
-    return [call.tangent().alias()]
+    return in_order(input, kept_order(input))
 
 
 # --- joining --------------------------------------------------------------------------------------
@@ -814,7 +802,8 @@ def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     wide = [n for pair in zip(times, own, strict=True) for n in pair]
     thin = [n for extent in own for n in (1, extent)]
     spread = expand(reshape(input, thin), wide)
-    return reshape(clone(spread), [a * b for a, b in zip(times, own, strict=True)])
+    copied = clone(spread, memory_format=contiguous_format)
+    return reshape(copied, [a * b for a, b in zip(times, own, strict=True)])
 
 
 @op

@@ -65,6 +65,11 @@ def mapped(descriptor: int, kind: Any, shape: Any, offset: int = 0, strides: Any
     return np.ndarray(tuple(shape), kind, whole, offset, strides)
 
 
+def shared_bytes(size: int) -> Any:
+    """A row of bytes that other processes see."""
+    return mapped(_anonymous(size), np.uint8, (size,))
+
+
 def _memory_of(tensor: Tensor) -> mmap.mmap | None:
     base = owner_of(base_array(tensor)).base
     base = getattr(base, "obj", base)

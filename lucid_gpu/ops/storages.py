@@ -7,33 +7,63 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
+from lucid_gpu.devices import backend
+from lucid_gpu.devices.copies import part_of
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.plan import row_major_strides
+from lucid_gpu.ops.creation import empty, tensor
+from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.shape import base_array
-from lucid_gpu.ops.shared_memory import is_shared
+from lucid_gpu.ops.shared_memory import is_shared, shared_bytes
 from lucid_gpu.ops.strides import _memory, restrided, storage_offset
 from lucid_gpu.storage import SameMemory
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
 
 class UntypedStorage:
-    """The memory that a tensor shares with its views, as a vector of bytes."""
+    """The memory that a tensor shares with its views, as a vector of bytes.
 
-    def __init__(self, elements: Tensor) -> None:
-        self._elements = elements
+    Parameters
+    ----------
+    source : int or sequence of int, optional
+        How many bytes, which are not initialized, or their values.
+    device : device, optional
+    """
+
+    _part = slice(None)  # which of the memory's bytes: of a slice
+
+    def __init__(self, source: Any = 0, *, device: Any = None) -> None:
+        self._held = _new_memory(source, dt.uint8, device)
+
+    @classmethod
+    def _of(cls, tensor: Tensor) -> Any:
+        """The memory a tensor lies in."""
+        self = cls.__new__(cls)
+        self._held = tensor
+        return self
+
+    @property
+    def _bytes(self) -> Tensor:
+        flat = _flat(self._held)
+        seen: Tensor = flat if flat.dtype is dt.uint8 else flat.view(dt.uint8)
+        return seen[self._part]
 
     @property
     def _seen(self) -> Tensor:
-        seen: Tensor = self._elements.view(dt.uint8)
-        return seen
+        return self._bytes
+
+    def _like(self, elements: Tensor) -> Any:
+        """A storage of this kind, of elements in memory of their own."""
+        return type(self)._of(elements)
 
     @property
     def device(self) -> device:
         """Where the memory is."""
-        return self._elements.device
+        return self._held.device
 
     @property
     def is_cuda(self) -> bool:
@@ -46,12 +76,12 @@ class UntypedStorage:
 
     def data_ptr(self) -> int:
         """The address of the first byte; 0 where there is none."""
-        address: int = self._elements.data_ptr()
+        address: int = self._bytes.data_ptr()
         return address
 
     def nbytes(self) -> int:
         """How many bytes the memory has."""
-        return self._elements.numel() * self._elements.dtype.itemsize
+        return int(self._bytes.numel())
 
     def size(self) -> int:
         """How many elements the memory has: here bytes."""
@@ -59,15 +89,95 @@ class UntypedStorage:
 
     def element_size(self) -> int:
         """Bytes of an element."""
-        return self._seen.dtype.itemsize
+        return 1
 
     def is_shared(self) -> bool:
         """Whether other processes may see the memory."""
-        return is_shared(self._elements)
+        return not isinstance(self._held.array, Released) and is_shared(self._held)
 
     def is_pinned(self) -> bool:
         """Whether the memory is page-locked."""
-        return bool(self._elements.is_pinned())
+        return bool(self._held.is_pinned())
+
+    def resizable(self) -> bool:
+        """Whether `resize_` may change the memory: nobody but tensors holds it."""
+        return self._part == slice(None) and not self._held._memory().is_lent()
+
+    def resize_(self, size: int) -> Any:
+        """Have so many elements, here bytes; the first ones stay, and new ones are uninitialized.
+
+        Tensors on this memory keep their shapes. One whose elements are no longer there cannot be
+        read until the memory is large enough again; what was read from it before keeps its values.
+
+        Raises
+        ------
+        RuntimeError
+            For a part of a storage, and memory that a NumPy array or another library holds.
+        """
+        if size < 0:
+            raise RuntimeError(f"resize_: a storage has no {size} elements")
+        if not self.resizable():
+            raise RuntimeError("Trying to resize storage that is not resizable")
+        _resize(self._held, size * self.element_size())
+        return self
+
+    def share_memory_(self) -> Any:
+        """Move the elements, and all tensors on them, into memory that other processes see."""
+        if not self.is_shared():
+            array = shared_bytes(self.nbytes())
+            array[...] = self._bytes.array
+            _move(self._held, array)
+            self._held._hand_out(forever=True)
+        return self
+
+    def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> Any:
+        """Take the bytes of another storage; RuntimeError where it has more or fewer."""
+        if source.nbytes() != self.nbytes():
+            raise RuntimeError(
+                f"size does not match: self was {self.nbytes()} bytes but src was "
+                f"{source.nbytes()} bytes"
+            )
+        with no_grad():
+            self._bytes.copy_(source._bytes)
+        return self
+
+    def fill_(self, value: Any) -> Any:
+        """Let each element, here each byte, be one number."""
+        with no_grad():
+            self._seen.fill_(value)
+        return self
+
+    def clone(self) -> Any:
+        """The elements in memory of their own."""
+        return self._like(self._seen.detach().clone())
+
+    def cpu(self) -> Any:
+        """This storage, or a copy of it on the CPU."""
+        return self if self.device.type == "cpu" else self._like(self._seen.detach().cpu())
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
+        """A copy on a GPU."""
+        return self._like(self._seen.detach().cuda(device))
+
+    def new(self) -> Any:
+        """A storage of this kind without elements."""
+        return self._like(self._seen.new_empty(0))
+
+    def untyped(self) -> UntypedStorage:
+        """The same memory as bytes."""
+        return self
+
+    def __copy__(self) -> Any:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        held = self._held
+        found = memo.setdefault(id(self), type(self)._of(held._copied_with_memory(memo)))
+        found.__dict__.update({k: v for k, v in self.__dict__.items() if k != "_held"})
+        return found
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
 
     def tolist(self) -> list[Any]:
         """The elements as Python numbers."""
@@ -80,9 +190,20 @@ class UntypedStorage:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: Any) -> Any:
+        """One element, or a storage on some bytes of this memory."""
         self._check(index)
-        return self._seen[index].item()
+        if not isinstance(index, slice):
+            return self._seen[index].item()
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            raise RuntimeError(
+                f"Trying to slice with a step of {step}, but only a step of 1 is supported"
+            )
+        first = (self._part.start or 0) + start
+        part = type(self)._of(self._held)
+        part._part = slice(first, first + max(stop - start, 0))
+        return part
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._check(index)
@@ -109,42 +230,196 @@ class UntypedStorage:
     def _kind(self) -> str:
         return f"device={self.device}"
 
+    def _as_tensor(self, d: dtype | None) -> Tensor:
+        """The elements as a tensor: what ``tensor(storage, dtype=d)`` copies."""
+        kind = dt.get_default_dtype() if d is None else d
+        own = getattr(self, "dtype", kind)
+        if own is not kind:
+            raise RuntimeError(
+                f"Expected a Storage of type {kind.name} or an UntypedStorage, but got type "
+                f"{own.name} for argument 1 'storage'"
+            )
+        elements: Tensor = self._bytes.view(kind)
+        return elements
+
 
 class TypedStorage(UntypedStorage):
-    """The same as elements of the tensor's type."""
+    """The same as elements of a type.
+
+    Parameters
+    ----------
+    source : int or sequence of numbers, optional
+        How many elements, which are not initialized, or their values.
+    dtype : dtype, optional
+        The default floating point type by default.
+    device : device, optional
+    wrap_storage : UntypedStorage, optional
+        Memory to see as elements of ``dtype``, instead of new memory.
+    """
+
+    def __init__(
+        self,
+        source: Any = 0,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        wrap_storage: UntypedStorage | None = None,
+        _internal: bool = False,
+    ) -> None:
+        self.dtype = dt.get_default_dtype() if dtype is None else dt.as_dtype(dtype)
+        if wrap_storage is None:
+            self._held = _new_memory(source, self.dtype, device)
+        else:
+            self._held = wrap_storage._held
+
+    @classmethod
+    def _of(cls, tensor: Tensor) -> Any:
+        self = super()._of(tensor)
+        self.dtype = tensor.dtype
+        return self
 
     @property
     def _seen(self) -> Tensor:
-        return self._elements
+        flat = _flat(self._held)
+        return flat if flat.dtype is self.dtype else flat.view(self.dtype)
 
-    @property
-    def dtype(self) -> dtype:
-        """The type of its elements."""
-        return self._elements.dtype
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
+        return super().__getitem__(index)
 
     def untyped(self) -> UntypedStorage:
-        """The same memory as bytes."""
-        return UntypedStorage(self._elements)
+        found: UntypedStorage = UntypedStorage._of(self._held)
+        return found
 
     def _kind(self) -> str:
         return f"dtype={self.dtype}, device={self.device}"
 
 
+def _converted(d: dtype) -> Any:
+    def method(self: UntypedStorage) -> TypedStorage:
+        found: TypedStorage = TypedStorage._of(self._seen.detach().to(d))
+        return found
+
+    method.__doc__ = f"The elements as {d.name}, in memory of their own."
+    return method
+
+
+for _name, _dtype in {
+    **dict.fromkeys(["byte"], dt.uint8), "char": dt.int8, "short": dt.int16, "int": dt.int32,
+    "long": dt.int64, "bool": dt.bool, "half": dt.float16, "bfloat16": dt.bfloat16,
+    "float": dt.float32, "double": dt.float64, "complex_float": dt.complex64,
+    "complex_double": dt.complex128,
+}.items():  # fmt: skip
+    setattr(UntypedStorage, _name, _converted(_dtype))
+
+
+def _new_memory(source: Any, d: dtype, where: Any) -> Tensor:
+    if isinstance(source, int):
+        return empty(source, dtype=d, device=where)
+    return tensor(list(source), dtype=d, device=where)
+
+
+# --- memory of another size -----------------------------------------------------------------------
+
+
+class Released:
+    """Stands for the array of a tensor whose elements its storage no longer has.
+
+    Attributes
+    ----------
+    offset : int
+        Where they begin in the memory, in bytes.
+    lies : tuple of int
+        The strides in bytes.
+    memory : array
+        What there is of the memory.
+    """
+
+    def __init__(self, offset: int, lies: tuple[int, ...], memory: Any) -> None:
+        self.offset, self.lies, self.memory = offset, lies, memory
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            f"the storage of this tensor was resized to {self.memory.nbytes} bytes, and its "
+            "elements are not there; untyped_storage().resize_(...) before it is read or written"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name[:2] == "__":
+            raise AttributeError(name)
+        return self._refuse()
+
+    __array__ = __array_ufunc__ = __array_function__ = __len__ = _refuse
+
+
+def _where_it_lies(t: Tensor) -> tuple[int, tuple[int, ...]]:
+    """The offset and the strides of a tensor in its memory, in bytes."""
+    array = t._cell().array
+    if isinstance(array, Released):
+        return array.offset, array.lies
+    _, offset, _ = _memory(t)
+    array = base_array(t)
+    return offset * array.itemsize, array.strides
+
+
+def _resize(held: Tensor, size: int) -> None:
+    """Give the tensors on a memory another one, of so many bytes, which begins like it."""
+    old = _flat(held).view(dt.uint8).array
+    if size == old.size:
+        return
+    d = held.dtype if size % held.dtype.itemsize == 0 else dt.uint8
+    memory = backend(held.device).empty((size // d.itemsize,), d, held.device)
+    seen, kept = memory.view("uint8"), min(size, old.size)
+    seen[:kept] = old[:kept]
+    _move(held, memory)
+
+
+def _move(held: Tensor, memory: Any) -> None:
+    """Let all tensors on a memory lie in another one, each where it lay."""
+    record = held._memory()
+    tensors = [t._keep_order() for t in record.others(None)]
+    lies = [_where_it_lies(t) for t in tensors]
+    record.cells = []
+    for t, (offset, strides) in zip(tensors, lies, strict=True):
+        cell = t._expr.leaves[0].again()
+        cell.array = _placed(t, offset, strides, memory)
+        record.add_cell(cell)
+        t._expr = Expr(t._expr.program, (cell,), None)
+
+
+def _placed(t: Tensor, offset: int, strides: tuple[int, ...], memory: Any) -> Any:
+    """The array of a tensor in a memory."""
+    shape, item = tuple(t.shape), t.dtype.itemsize
+    reach = 0 if 0 in shape else item + sum([(n - 1) * s for n, s in zip(shape, strides)])
+    if offset + reach > memory.nbytes:
+        return Released(offset, strides, memory)
+    return part_of(memory, shape, t.dtype.numpy, offset, strides)
+
+
 def _flat(t: Tensor) -> Tensor:
     """All elements of the memory a tensor lies in, as one row that shares it."""
-    held: Any = t.detach()
+    held: Any = in_memory(t.detach())
+    array = held._cell().array
+    if isinstance(array, Released):
+        return from_array(array.memory)
     strides = held.stride()
     return restrided(held, (_memory(held)[2],), (1,), -storage_offset(held), strides)
 
 
 def untyped_storage(self: Tensor) -> UntypedStorage:
     """The memory that this tensor shares with its views, as bytes."""
-    return UntypedStorage(_flat(self))
+    found: UntypedStorage = UntypedStorage._of(self.detach())
+    return found
 
 
 def storage(self: Tensor) -> TypedStorage:
     """The memory that this tensor shares with its views, as elements of its type."""
-    return TypedStorage(_flat(self))
+    found: TypedStorage = TypedStorage._of(self.detach())
+    return found
 
 
 def _copied_with_memory(self: Tensor, memo: dict[int, Any]) -> Tensor:
@@ -195,11 +470,13 @@ def set_(
     if source is None:
         return self._set_to(self.detach().new_empty(0))
     if isinstance(source, UntypedStorage):
-        held = source._elements
-        if isinstance(source, TypedStorage) or held.dtype is self.dtype:
-            source = held
-        else:
-            source = held.view(self.dtype)
+        if isinstance(source, TypedStorage) and source.dtype is not self.dtype:
+            raise RuntimeError(
+                f"Expected a Storage of type {self.dtype.name} or an UntypedStorage, but got type "
+                f"{source.dtype.name} for argument 1 'storage'"
+            )
+        source = _flat(source._held)
+        source = source if source.dtype is self.dtype else source.view(self.dtype)
         size = (source.numel() - storage_offset,) if size is None else size
     elif size is None:
         return self._set_to(source)

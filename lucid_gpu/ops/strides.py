@@ -11,10 +11,11 @@ from lucid_gpu.fusion.expression import Write, make_stale
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.in_place import refers_to_itself
 from lucid_gpu.ops.index_primitives import getitem_parsed, zeros_with_values
+from lucid_gpu.ops.memory_formats import same_vjp
 from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
-from lucid_gpu.ops.shape import _same_vjp, _sizes, base_array, cat, movedim, view_of
+from lucid_gpu.ops.shape import _sizes, base_array, cat, movedim, view_of
 from lucid_gpu.storage import channels_last, channels_last_3d, contiguous_format, preserve_format
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -41,8 +42,7 @@ def _strides(t: Tensor) -> tuple[int, ...]:
         extents = [max(n, 1) for n in program.shape]
         behind = accumulate(extents[:0:-1], lambda a, b: a * b, initial=1)
         return tuple(behind)[::-1] if extents else ()
-    array = t.array
-    return tuple([s // array.itemsize for s in array.strides])
+    return tuple([s // program.dtype.itemsize for s in program.root.value[1]])
 
 
 def storage_offset(self: Tensor) -> int:
@@ -158,7 +158,7 @@ def _laid_out(input: Tensor, strides: tuple[int, ...]) -> Tensor:
         memory, tuple(input.shape), tuple([s * item for s in strides])
     )
     copy[...] = input.array
-    result: Tensor = record("CloneBackward0", copy, (input,), _same_vjp, dtype=input.dtype)
+    result: Tensor = record("CloneBackward0", copy, (input,), same_vjp, dtype=input.dtype)
     return result
 
 

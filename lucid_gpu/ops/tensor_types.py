@@ -174,14 +174,14 @@ def new(self: Tensor, *args: Any, size: Any = None, device: Any = None) -> Tenso
     return made(args, self.dtype, self.device if device is None else device)
 
 
-def byte(self: Tensor) -> Tensor:
+def byte(self: Tensor, memory_format: Any = None) -> Tensor:
     """The elements in uint8."""
-    return to(self, dt.uint8)
+    return to(self, dt.uint8, memory_format=memory_format)
 
 
-def char(self: Tensor) -> Tensor:
+def char(self: Tensor, memory_format: Any = None) -> Tensor:
     """The elements in int8."""
-    return to(self, dt.int8)
+    return to(self, dt.int8, memory_format=memory_format)
 
 
 METHODS = (type, new, byte, char, _construct)

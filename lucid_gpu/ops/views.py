@@ -193,7 +193,9 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
     if view._creation is not None:
         cell.refusal = _forbidden(view, _INDIRECTLY)
     storage.add_cell(cell)
-    loads = load_program(root.dtype, root.shape, root.value[1], True, program.device, program.marks)
+    loads = load_program(
+        root.dtype, root.shape, root.value[1], True, program.device, program.marks, program.free
+    )
     before = view._edge() if "_retains_grad" in view.__dict__ else None
     view._expr = Expr(loads, (cell,), None)
     if before is not None and cell.refusal is None:

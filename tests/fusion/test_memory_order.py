@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random as random_numbers
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import memory_order
 from lucid_gpu.fusion.blocked import Executable
 
+from ..oracle import array_of, torch_module
 from .plans import leaf, op, planned, random
 
 SHAPE = (2, 3, 4, 5)
@@ -122,3 +124,102 @@ def test_shared_results_lie_row_major(device):
     np.testing.assert_allclose(y.view(-1).cpu().numpy(), 2 * wanted.ravel(), 1e-5)
     y.add_(1)
     np.testing.assert_allclose(y.cpu().numpy(), 2 * wanted + 1, 1e-4)
+
+
+# --- strides of results, as PyTorch's -------------------------------------------------------------
+
+SHAPES = [(3, 4), (2, 3, 4), (2, 3, 4, 5), (2, 1, 3, 5), (2, 2, 2), (2, 3, 1, 1), (3, 3)]
+UNARY = ("exp", "tanh", "neg", "abs", "sigmoid", "sin")
+BINARY = ("add", "mul", "sub", "maximum")
+
+
+def strided_leaf(m, shape, kind, order, short, seed, device):
+    """A tensor of a shape that lies in memory in some way."""
+
+    def filled(extents):
+        return m.tensor(np.random.default_rng(seed).standard_normal(extents), device=device)
+
+    back = sorted(range(len(shape)), key=order.__getitem__)
+    if kind == "permuted":
+        return filled([shape[i] for i in order]).permute(back)
+    if kind == "gaps":
+        doubled = [shape[i] for i in order[:-1]] + [2 * shape[order[-1]]]
+        return filled(doubled)[..., ::2].permute(back)
+    if kind == "expanded":
+        return filled([1, *shape[1:]]).expand(shape)
+    if kind == "broadcast":
+        extents = [n if keep else 1 for n, keep in zip(shape, short)]
+        return filled([extents[i] for i in order]).permute(back)
+    if kind == "channels_last" and len(shape) == 4:
+        return filled(shape).contiguous(memory_format=m.channels_last)
+    return filled(shape)
+
+
+STEPS = {
+    "unary": lambda m, d, name, a, b, c: getattr(m, UNARY[name % 6])(a),
+    "binary": lambda m, d, name, a, b, c: getattr(m, BINARY[name % 4])(a, b),
+    "number": lambda m, d, name, a, b, c: a * 2.5 + 1,
+    "where": lambda m, d, name, a, b, c: m.where(a > 0, b, c),
+    "cast": lambda m, d, name, a, b, c: a.float().double() + (a > b).double(),
+    "clone": lambda m, d, name, a, b, c: a.clone(),
+    "inplace": lambda m, d, name, a, b, c: a.clone().mul_(2).add_(a),
+    "copy": lambda m, d, name, a, b, c: m.empty_like(a).copy_(a * 2),
+    "like": lambda m, d, name, a, b, c: m.zeros_like(a) + b,
+    "lerp": lambda m, d, name, a, b, c: m.lerp(a, b, 0.3),
+    "contiguous": lambda m, d, name, a, b, c: a.contiguous(),
+    "mean": lambda m, d, name, a, b, c: a - a.mean(d % a.ndim, keepdim=True),
+    "square": lambda m, d, name, a, b, c: a + a.mT if a.shape[-1] == a.shape[-2] else a * 2,
+    "detached": lambda m, d, name, a, b, c: a.detach() * b,
+}
+
+
+def outcome_of_steps(m, seed, device):
+    """Values of a random program over random leaves, and the leaves' gradients."""
+    r = random_numbers.Random(seed)
+    shape = r.choice(SHAPES)
+    kinds = ("permuted", "permuted", "gaps", "expanded", "broadcast", "channels_last", "row-major")
+    leaves = []
+    for _ in range(r.randint(1, 3)):
+        order = r.sample(range(len(shape)), len(shape))
+        short = [r.random() < 0.6 for _ in shape]
+        made = strided_leaf(m, shape, r.choice(kinds), order, short, r.randrange(99), device)
+        leaves.append(made.clone().requires_grad_() if r.random() < 0.5 else made)
+    values = list(leaves)
+    for _ in range(r.randint(1, 7)):
+        step = STEPS[r.choice(sorted(STEPS))]
+        d, name = r.randrange(4), r.randrange(12)
+        values.append(step(m, d, name, *[r.choice(values) for _ in range(3)]))
+    loss = sum([(v * (i + 1)).sum() for i, v in enumerate(values)])
+    if loss.requires_grad:
+        loss.backward()
+    r.shuffle(values)
+    return values + [t.grad for t in leaves if t.requires_grad and t.grad is not None]
+
+
+def assert_lies_as(found, expected):
+    """Values and strides are equal; dimensions of one element lie anywhere."""
+    np.testing.assert_allclose(array_of(found), array_of(expected), 1e-6, 1e-6)
+    steps = [[s for s, n in zip(t.stride(), t.shape) if n > 1] for t in (found, expected)]
+    assert steps[0] == steps[1]
+    assert found.is_contiguous() == expected.is_contiguous()
+
+
+@pytest.mark.parametrize("start", [0, pytest.param(100, marks=pytest.mark.slow)])
+def test_results_have_the_strides_of_pytorch_s(device, start):
+    torch = torch_module()
+    for seed in range(start, start + (2000 if start else 100)):
+        expected = outcome_of_steps(torch, seed, "cpu")
+        found = outcome_of_steps(lucid_gpu, seed, device)
+        assert len(found) == len(expected)
+        for ours, theirs in zip(found, expected):
+            assert_lies_as(ours, theirs)
+
+
+def test_cuda_c_runs_in_the_order_of_the_result(device):
+    """No array is copied into another order after a kernel wrote it."""
+    x = lucid_gpu.tensor(np.arange(6.0).reshape(2, 3), device=device).t()
+    y = x * 2 + 1
+    assert y._expr.program.order == (1, 0)
+    assert y.array.T.flags.c_contiguous
+    run = (x * 2 + 1)._expr.program.plan.executable
+    assert type(run) in (memory_order.Ordered, memory_order.OrderedOnGPU)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,27 @@ STORAGES: dict[str, Any] = {
     "of others": lambda t, s, u: (t.clone().untyped_storage() == u, t.storage().untyped() == u),
     "of nothing": lambda t, s, u: (t[:0].storage().size(), t.new_zeros(0).storage().data_ptr()),
     "written": lambda t, s, u: (s.__setitem__(0, 7.0), t.tolist(), t[1].tolist()),
+    "slices": lambda t, s, u: (u[4:9].tolist(), u[4:9][1:3].data_ptr() - u.data_ptr()),
+    "numbers": lambda t, s, u: (s.double().tolist(), u.clone().fill_(3).tolist(), u.tolist()),
+    "copied": lambda t, s, u: (u.copy_((t + 1).untyped_storage()), t.tolist())[1],
+    "new": lambda t, s, u: (type(u)(3).nbytes(), type(u)([1, 2]).tolist(), u.new().size()),
+    "typed": lambda t, s, u: type(s)(wrap_storage=u, dtype=t.view(-1).int().dtype).tolist(),
+    "resized": lambda t, s, u: (
+        *(u.resize_(40).size(), s.size(), t.tolist(), t.t()[0].tolist()),
+        *(u.resize_(0).nbytes(), s.nbytes(), t.shape, t.stride(), u.data_ptr()),
+        *(u.resize_(24).size(), t.fill_(2).tolist(), s.tolist()),
+    ),
+    "views of resized": lambda t, s, u: (
+        (view := t[1]),
+        u.resize_(0),
+        u.resize_(24),
+        t.copy_(t.new_ones(2, 3) * 5),
+        view.tolist(),
+        view.add_(1).tolist(),
+        t.tolist(),
+        view.untyped_storage() == u,
+    )[4:],  # fmt: skip
+    "of one type": lambda t, s, u: t.new_empty(0).set_(u).tolist(),
     "text": lambda t, s, u: repr(s).replace("lucid_gpu", "torch").replace("storage.", ""),
 }
 
@@ -143,6 +165,33 @@ def test_a_storage_keeps_and_shares_the_memory(device: str) -> None:
     assert lucid_gpu.is_storage(seen)
     with pytest.raises(RuntimeError, match="can't index a"):
         seen["a"]
+
+
+def test_a_resized_storage_gives_its_memory_back(device: str) -> None:
+    w = lucid_gpu.arange(6.0, device=device).reshape(2, 3).clone().requires_grad_()
+    x = lucid_gpu.ones(4, 2, device=device)
+    y, doubled = x @ w, w.detach() * 2
+    doubled.tolist()
+    del doubled
+    memory = weakref.ref(w.detach().untyped_storage()._bytes.array.base)
+    w.untyped_storage().resize_(0)
+    assert memory() is None
+    with pytest.raises(RuntimeError, match="storage of this tensor was resized to 0 bytes"):
+        (w * 2).tolist()
+    w.untyped_storage().resize_(24)
+    w.data.copy_(lucid_gpu.ones(2, 3, device=device))
+    (y.sum() + w.sum()).backward()
+    assert w.grad.tolist() == [[5.0] * 3] * 2
+
+
+def test_a_storage_moves_to_memory_that_processes_share() -> None:
+    t = lucid_gpu.arange(6.0)
+    view = t[2:]
+    t.untyped_storage().share_memory_()
+    view[0] = 9
+    assert t.is_shared() and view.is_shared() and t.tolist() == [0, 1, 9, 3, 4, 5]
+    with pytest.raises(RuntimeError, match="Trying to resize storage that is not resizable"):
+        t.untyped_storage().resize_(0)
 
 
 MISUSE: dict[str, tuple[Any, str]] = {
