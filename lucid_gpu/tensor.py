@@ -396,6 +396,14 @@ class Tensor:
         return None if type(node) is AccumulateGrad else node
 
     @property
+    def _grad_fn(self) -> Node | None:
+        return self.grad_fn
+
+    @_grad_fn.deleter
+    def _grad_fn(self) -> None:
+        raise RuntimeError("Deleting grad_fn of a tensor is not allowed. Call detach() instead!")
+
+    @property
     def output_nr(self) -> int:
         """Which output of its node it is."""
         return self._edge()[1]

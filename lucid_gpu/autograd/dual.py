@@ -18,11 +18,10 @@ from lucid_gpu.autograd.grad import grad
 from lucid_gpu.fusion.expression import of_constant
 from lucid_gpu.fusion.gradient import Symbol
 from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
-from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import spread_copy
 from lucid_gpu.ops.in_place import UNNOTICED, _reading_afresh
 from lucid_gpu.ops.record import OpNode, constant, record
-from lucid_gpu.ops.shape import view_of
+from lucid_gpu.ops.shape import view_as, view_of
 from lucid_gpu.ops.views import replay
 from lucid_gpu.ops.wrapping import bared, take_off, unwrapped, without, wrap, wrapper_at
 from lucid_gpu.tape.levels import Level, Wrapper, innermost
@@ -48,12 +47,19 @@ class DualLevel(Level):
         """Give a tensor a tangent, in place."""
         return wrap(primal, Dual(self, tangent))
 
-    def enter(self, primal: Tensor, tangent: Tensor) -> Tensor:
-        """A dual of two tensors, either of which may be batched: batches lie over duals."""
+    def enter(self, primal: Tensor, tangent: Tensor, shares: bool = True) -> Tensor:
+        """A dual of two tensors, either of which may be batched: batches lie over duals.
+
+        Parameters
+        ----------
+        shares : bool
+            Whether a write to the dual is one to the primal.
+        """
         batch = innermost((primal, tangent))
         if batch is None or not batch.batches:
-            return self.make(primal.alias(), tangent)
-        dual: Tensor = batch.wrap(self.enter(batch.full(primal), batch.full(tangent)))
+            return self.make(view_as(primal, primal) if shares else primal.alias(), tangent)
+        shares = shares and batch.holds(primal)  # else each example writes its own
+        dual: Tensor = batch.wrap(self.enter(batch.full(primal), batch.full(tangent), shares))
         return dual
 
     def leave(self, value: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -166,17 +172,17 @@ class DualLevel(Level):
         with bared(target, self) as dual:
             target._write(self.primal(value), name)
         if dual is None and moved is not None:
-            self._give_memory_a_tangent(target)
+            self._give_memory_a_tangent(target, moved)
         own = self.tangent(target)
         if own is not None:
             new = constant(0.0, own) if moved is None else spread_copy(moved.to(own.dtype), own)
             own._write(new, UNNOTICED)
         return target
 
-    def _give_memory_a_tangent(self, target: Tensor) -> None:
+    def _give_memory_a_tangent(self, target: Tensor, moved: Tensor) -> None:
         """Zeros for the base of a tensor, and views of them for all views of that base."""
         base = target if target._base is None else target._base
-        zeros = zeros_like(base)
+        zeros = moved.new_zeros(tuple(base.shape), dtype=base.dtype)
         for tensor in base._memory().others(None):
             if tensor is base or tensor._base is base:
                 tangent = replay(zeros, tensor._steps)

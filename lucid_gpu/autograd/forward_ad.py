@@ -21,6 +21,7 @@ from lucid_gpu.ops.shape import view_as
 from lucid_gpu.ops.strides import _memory, as_strided, storage_offset, stride
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -85,6 +86,11 @@ class dual_level(ContextDecorator):
 
     def __exit__(self, *_: object) -> None:
         exit_dual_level()
+
+
+def _is_fwd_grad_enabled() -> bool:
+    """Whether ops act on tangents: not inside of `Function.forward`."""
+    return state.grad is not None
 
 
 def _level(number: int | None, purpose: str) -> DualLevel | None:

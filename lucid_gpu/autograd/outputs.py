@@ -111,6 +111,10 @@ def finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: Any)
         if not isinstance(o, Tensor) or (last[id(o)] != i and id(o) not in inputs - written):
             continue  # returned again: one object, and its gradient is that of the last
         returned = id(o) in inputs
+        marked = not recording and recording is not None and o._expr.program.needs_grad
+        if marked and o._base is not None and not returned and id(o) not in constant:
+            o._creation = "no_grad"  # a leaf that wants what its base wants: see `note_creation`
+            continue
         if not recording or id(o) in constant or o.dtype.category < 2:
             outputs[i] = _without_gradient(ctx, o, returned, id(o) in written, recording)
         elif id(o) in written:

@@ -78,6 +78,23 @@ class Ends:
             stack.extend([target for target, _ in node._edges])
         return False
 
+    def leave_written(self) -> None:
+        """Tensors of the user's that were written inside keep the values, and no history here."""
+        if not state.took_history:
+            return
+        written, state.took_history = state.took_history, []
+        for reference in written:
+            tensor = reference()
+            if tensor is None or not tensor.requires_grad or tensor._wrapper is not None:
+                continue
+            if self.lead_elsewhere((tensor,)):
+                if state.transforms:
+                    state.took_history.append(reference)
+            else:
+                views = tensor._memory().others(tensor)
+                for one in (tensor, *[view for view in views if view._base is tensor]):
+                    one._cut()
+
     def close(self) -> None:
         """The transformation is over: nobody will differentiate by these inputs again."""
         for node in self.nodes:

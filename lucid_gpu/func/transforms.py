@@ -11,9 +11,10 @@ from lucid_gpu.func.graphs import Ends, fresh, parts_of, transforming
 from lucid_gpu.func.trees import Structure, flatten, leaves_of, tree_map, unflatten
 from lucid_gpu.func.vmap import everywhere_batched, vmap
 from lucid_gpu.ops.creation import zeros_like
+from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.splitting import split
 from lucid_gpu.ops.wrapping import cut
-from lucid_gpu.tape.modes import inference_mode, is_grad_enabled
+from lucid_gpu.tape.modes import inference_mode, is_grad_enabled, state
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacrev", "value_and_grad", "vjp"]
@@ -133,7 +134,8 @@ def jacrev(
     func, argnums, has_aux
         See `grad`; ``func`` returns a tensor or a tree of them.
     chunk_size : int, optional
-        How many rows to compute at once; all of them by default. Smaller takes less memory.
+        How many rows to compute at once; all of them by default. Smaller takes less memory, and
+        one row is computed without `vmap`.
     _preallocate_and_copy : bool
         Accepted for compatibility; changes nothing.
 
@@ -167,7 +169,12 @@ def jacrev(
             def row(*cotangents: Tensor) -> Any:
                 return pull(unflatten(cotangents, structure))
 
-            rows = vmap(row, chunk_size=chunk_size)(*units)
+            if chunk_size == 1:  # what vmap does not know may stand in backward
+                each = [flatten(row(*one)) for one in zip(*units, strict=True)]
+                columns = zip(*[leaves for leaves, _ in each], strict=True)
+                rows = unflatten([stack(column) for column in columns], each[0][1])
+            else:
+                rows = vmap(row, chunk_size=chunk_size)(*units)
             rows = (rows,) if isinstance(argnums, int) else rows
         else:
             rows = tree_map(lambda x: x.new_zeros((0, *x.shape)), point)
@@ -289,6 +296,7 @@ def _differentiated(
         slope = _gradients([value], targets, None, keep)
     results = [_loose(t, ends, recording) for t in slope]
     value, aux = tree_map(lambda t: _loose(t, ends, recording), (value, aux))
+    ends.leave_written()
     ends.close()
     gradient = unflatten(results, structure)
     return gradient[0] if isinstance(argnums, int) else gradient, value, aux
@@ -345,6 +353,8 @@ def _pullback(
     check_outputs(_VJP, "f(*primals)", outputs)
     targets, of_point = flatten(point)
     ends = Ends(targets)
+    if state.took_history:  # a result may be what was written, and is left without history
+        outputs = [o.alias() for o in outputs]
 
     def pull(cotangents: Any) -> Any:
         vectors = _cotangents(cotangents, structure)
@@ -356,6 +366,7 @@ def _pullback(
         return slopes[0] if isinstance(argnums, int) else slopes
 
     output, aux = tree_map(lambda t: _loose(t, ends, recording), (output, aux))
+    ends.leave_written()
     return output, pull, aux
 
 

@@ -78,6 +78,11 @@ class Band:
         self.weights = np.where(unused, share, self.weights)
         self.weights[0] = share
 
+    @property
+    def copies(self) -> bool:
+        """Whether each output is one input: nothing is computed."""
+        return len(self.places) == 1 and bool((self.weights == 1).all())
+
     def is_identity(self) -> bool:
         out = self.places.shape[1]
         used = (self.weights == 0) | (self.places == np.arange(out))

@@ -14,7 +14,7 @@ from lucid_gpu.kernels.resampling import area
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import tensor
-from lucid_gpu.ops.interpolate import along
+from lucid_gpu.ops.interpolate import resample
 from lucid_gpu.ops.pooling import _avg_pool, _max_pool
 from lucid_gpu.ops.record import keeping, keeps
 from lucid_gpu.ops.sliding import Sizes
@@ -94,10 +94,8 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
         kernel = _kernel(input, size)
         if kernel is not None:
             return keeps(_avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0), input)
-        wide = input.to(input.dtype.compute)
-        for axis, wanted in enumerate(size, -rank):
-            wide = along(wide, axis, area(wide.shape[axis], wanted))
-        return keeps(wide.to(input.dtype), input)
+        bands = [area(n, m) for n, m in zip(input.shape[-rank:], size, strict=True)]
+        return keeps(resample(input, bands), input)
 
     return named(adaptive_avg_pool, name, _MEAN, rank)
 

@@ -11,7 +11,8 @@ from lucid_gpu.ops.in_place import refuse_inference, refuse_recorded
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tape.node import AccumulateGrad
+from lucid_gpu.tensor import Tensor, _tensor, dense_order
 
 
 @op
@@ -119,13 +120,20 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
     before._storage, before._creation = storage, tensor._creation
     before._base, before._steps = tensor._base, tensor._steps
     storage.add(before)
+    kept = tensor._edge() if not state.grad and state.grad is not None else (None, 0)
     view = view_of(before)
     tensor._expr = view._expr
+    if kept[0] is not None:  # the history stays what it was
+        tensor._cut()._attach(*kept)
+        if type(kept[0]) is AccumulateGrad:
+            kept[0].order = dense_order(tensor._expr.program)
     if storage.mirror is not None:
         storage = tensor._storage = view._memory()
         storage.add(tensor)
     if tensor._base is not None:
         tensor._steps = view._steps
+    turned = kept[0] is not None or tensor._base is None
+    tensor._refuse_views(storage, turned)
     storage.version += 1
     return tensor
 

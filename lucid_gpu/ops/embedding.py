@@ -9,6 +9,7 @@ from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import index_add
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.record import record, watch
+from lucid_gpu.ops.wrapping import bared
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tape.rules import Batch, batching
@@ -107,7 +108,15 @@ def look_up(op: str, input: Tensor, weight: Tensor) -> Any:
 
 
 def shorten_rows(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
-    """Scale the rows of ``weight`` that are looked up to at most ``max_norm``, in place."""
+    """Scale the rows of ``weight`` that are looked up to at most ``max_norm``, in place.
+
+    Tangents stay as they are: like gradients, they do not see this write.
+    """
+    wrapper = weight._wrapper
+    if wrapper is not None and not wrapper.level.batches:
+        with bared(weight, wrapper.level):
+            shorten_rows(input, weight, max_norm, norm_type)
+        return
     with no_grad():
         index = input.reshape(-1).long()
         rows = weight.detach().index_select(0, index)

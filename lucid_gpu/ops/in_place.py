@@ -6,6 +6,7 @@ Readers of the old value, pending or saved for backward, keep it.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -112,6 +113,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         edge = self._edge()
     elif old.needs_grad and not new.program.needs_grad:
         edge = Overwritten(expr), 0
+    if state.transforms and new.program.needs_grad and not old.needs_grad:
+        state.took_history.append(weakref.ref(self))
     before = self._edge() if "_retains_grad" in self.__dict__ else None
     self._expr = new
     if new.program.is_load:
@@ -324,6 +327,8 @@ def _writable(self: Tensor, name: str) -> Any:
         _tell(self, storage, name)
     else:
         _protect_readers(self, storage, name)
+        if name and state.grad is not None:
+            self._refuse_views(storage)
     if self._expr.program.shared:
         _unmark_shared(self)
     storage.version += 1

@@ -16,7 +16,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]
 
@@ -158,37 +158,41 @@ def _resized(
         )
     if not input.is_floating_point() and not (input.dtype is dt.uint8 and "nearest" in mode):
         raise NotImplementedError(f'"interpolate" ({mode}) not implemented for {input.dtype.name}')
-    # a gradient of nearest adds up, which 16 bits would round at each axis
-    chosen = "nearest" in mode and not input.requires_grad
-    result = input if chosen else input.to(input.dtype.compute)
     wide = input.dtype is dt.float64
     axes = [
         Axis(_MODES[mode], n, out, factor, aligned, antialias, wide)
         for n, out, factor in zip(own, sizes, factors, strict=True)
     ]
-    for index, axis in enumerate(axes):
-        matrix = area(axis.size, axis.out) if mode == "area" else band(axis)
-        if not matrix.is_identity():
-            result = along(result, index - len(axes), matrix)
-    return (result.clone() if result is input else result).to(input.dtype)
-
-
-@op
-def along(input: Tensor, axis: int, matrix: Band) -> Tensor:
-    """Resampled along one axis, counted from the end, and going backward by the transpose."""
-    array = run_quietly(resampled, input.array, axis, matrix, xp_of(input))
-    result: Tensor = record(
-        "UpsampleBackward0", array, (input,), _along_vjp,
-        dtype=input.dtype, axis=axis, matrix=matrix,
-    )  # fmt: skip
+    bands = [area(axis.size, axis.out) if mode == "area" else band(axis) for axis in axes]
+    result: Tensor = resample(input, bands)
     return result
 
 
-def _along_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
-    return (along(g.to(g.dtype.compute), node.axis, node.matrix.transposed).to(g.dtype),)
+@op
+def resample(input: Tensor, bands: Sequence[Band]) -> Tensor:
+    """The last axes resampled, each by its band; 16-bit floats are rounded once, at the end."""
+    steps = [(i, b) for i, b in enumerate(bands, -len(bands)) if not b.is_identity()]
+    if not steps:
+        return input.clone()
+    array, own = input.array, input.dtype
+    narrow = own.compute is not own and not all(b.copies for _, b in steps)
+    if narrow:
+        array = from_array(array, own, input.device).to(own.compute).array
+    for axis, matrix in steps:
+        array = run_quietly(resampled, array, axis, matrix, xp_of(input))
+    if narrow:
+        array = from_array(array, own.compute, input.device).to(own).array
+    result: Tensor = record(
+        "UpsampleBackward0", array, (input,), _resample_vjp, dtype=own, bands=bands
+    )
+    return result
 
 
-batching(along)(on_value)
+def _resample_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+    return (resample(g, [b.transposed for b in node.bands]),)
+
+
+batching(resample)(on_value)
 
 
 @op(autocast={"cuda": "float32"})

@@ -98,7 +98,9 @@ class SavedTensor:
         return _unpacked(self._entry(), self._node)
 
     def register_hooks(
-        self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]
+        self,
+        pack_hook: Callable[[Tensor], Any] | None = None,
+        unpack_hook: Callable[[Any], Tensor] | None = None,
     ) -> None:
         """Let a pair of hooks keep this one tensor; see `autograd.graph.saved_tensors_hooks`.
 
@@ -111,7 +113,10 @@ class SavedTensor:
         """
         for hook in (pack_hook, unpack_hook):
             if not callable(hook):
-                raise TypeError(f"register_hooks() wants two functions, not {hook!r}")
+                raise TypeError(
+                    "register_hooks(): incompatible function arguments: expected two functions, "
+                    f"pack_hook and unpack_hook, got {hook!r}"
+                )
         entry = self._entry()
         if entry is None:
             raise RuntimeError(

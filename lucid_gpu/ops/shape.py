@@ -79,13 +79,39 @@ def view_of(
             attributes["bits"] = bits
         wrapped: Tensor = level.view(input, name, array, vjp, step, **attributes)
         return wrapped
-    result: Tensor = record(name, array, (input,), vjp, dtype=dtype or input.dtype, **attributes)
+    source = apart_in_inference(input)
+    result: Tensor = record(name, array, (source,), vjp, dtype=dtype or input.dtype, **attributes)
     result = _share(input, result, step, bits)
-    if not state.grad:
-        result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
-    elif input._creation is not None:
-        result._creation = input._creation
+    note_creation(input, result)
     return result
+
+
+def apart_in_inference(input: Tensor) -> Tensor:
+    """What a view is recorded of: views of what was made in inference mode have no history."""
+    program = input._expr.program
+    return input.detach() if program.inference and program.needs_grad else input
+
+
+def note_creation(input: Tensor, result: Tensor, several: bool = False) -> None:
+    """Note why a view must not be written by a recorded op, if so.
+
+    Where nothing is recorded it is a leaf that wants a gradient if its base does.
+
+    Parameters
+    ----------
+    several : bool
+        Whether its op gives several views.
+    """
+    if input._creation == "inference":
+        result._creation = "inference"
+    elif not state.grad:
+        result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
+    elif several or input._creation is not None:
+        result._creation = "multiple" if several else input._creation
+    if state.grad or state.grad is None or result._base is None or result.dtype.category < 2:
+        return  # None: `Function.forward` tells dependence by itself
+    if input._expr.program.needs_grad:
+        result._mark()
 
 
 def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | None = None) -> Tensor:

@@ -14,11 +14,18 @@ from lucid_gpu.ops.index_primitives import slice_view
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
-from lucid_gpu.ops.shape import _share, base_array, cat, stack
+from lucid_gpu.ops.shape import (
+    _share,
+    apart_in_inference,
+    base_array,
+    cat,
+    note_creation,
+    stack,
+)
 from lucid_gpu.storage import SameMemory
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_grad_enabled, is_inference_mode_enabled, state
+from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor
 
 
@@ -151,15 +158,13 @@ def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple
     steps = [(slice_view, ((*lead, part, ...), "SliceBackward0")) for part in parts]
     if input._wrapper is not None:
         return tuple([function(input, *arguments) for function, arguments in steps])
-    results = _parts_of(input, name, dim, [(*lead, part, ...) for part in parts])
+    indices = [(*lead, part, ...) for part in parts]
+    results = _parts_of(apart_in_inference(input), name, dim, indices)
     shown = []
     for result, step in zip(results, steps, strict=True):
         result = _share(input, result, step)
+        note_creation(input, result, several=True)
         shown.append(result)
-        if state.grad:
-            result._creation = "multiple"
-        else:
-            result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
     return tuple(shown)
 
 

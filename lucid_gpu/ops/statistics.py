@@ -15,7 +15,7 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gather
 from lucid_gpu.ops.linalg.matrices import conj
 from lucid_gpu.ops.order import searchsorted
-from lucid_gpu.ops.record import keeping
+from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.reductions import Dims, normalise_dim
 from lucid_gpu.ops.shape import owned
 from lucid_gpu.ops.sorting import sort
@@ -188,7 +188,7 @@ def std_mean(
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`std` and `mean`; parameters, shapes and errors as there."""
-    return _with_mean(reductions.std, input, dim, unbiased, keepdim, correction)
+    return _with_mean("StdMeanBackward0", reductions.std, input, dim, unbiased, keepdim, correction)
 
 
 @op
@@ -201,16 +201,34 @@ def var_mean(
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`var` and `mean`; parameters, shapes and errors as there."""
-    return _with_mean(reductions.var, input, dim, unbiased, keepdim, correction)
+    return _with_mean("VarMeanBackward0", reductions.var, input, dim, unbiased, keepdim, correction)
 
 
 def _with_mean(
-    spread: Any, input: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+    name: str,
+    spread: Any,
+    input: Tensor,
+    dim: Any,
+    unbiased: Any,
+    keepdim: bool,
+    correction: Any,
 ) -> tuple[Tensor, Tensor]:
+    """Both, by one node."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     first = spread(input, dim, unbiased, keepdim, correction=correction)
-    return first, reductions.mean(input, dim, keepdim)
+    both = first, reductions.mean(input, dim, keepdim)
+    if input._wrapper is not None or not any(t.requires_grad for t in both):
+        return both
+    arrays = tuple([t.array for t in both])
+    joined: tuple[Tensor, Tensor] = record(
+        name, arrays, both, _joined_vjp, dtype=None if both[1].is_complex() else first.dtype
+    )
+    return joined
+
+
+def _joined_vjp(node: Any, *cotangents: Tensor) -> Any:
+    return cotangents
 
 
 @op

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -18,6 +20,7 @@ from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _sizes, base_array, cat, movedim, view_of
 from lucid_gpu.storage import channels_last, channels_last_3d, contiguous_format, preserve_format
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.modes import is_inference_mode_enabled
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
@@ -132,7 +135,7 @@ def restrided(
     start, offset, count = _memory(input)
     first, item = offset + relative, start.itemsize
     end = first + _span(sizes, strides)
-    if first < 0 or end > count:
+    if math.prod(sizes) and (first < 0 or end > count):
         raise RuntimeError(
             f"setStorage: sizes {list(sizes)}, strides {list(strides)}, storage offset {first}, "
             f"and itemsize {item} requiring a storage size of {end * item} are out of bounds for "
@@ -285,7 +288,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     RuntimeError
         For tensors that require grad.
     """
-    if self.requires_grad:
+    if self.requires_grad and not is_inference_mode_enabled():
         raise RuntimeError("cannot resize variables that require grad")
     wanted = _sizes(sizes)
     if any(n < 0 for n in wanted):
@@ -298,21 +301,24 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
         )
     if tuple(self.shape) == tuple(wanted) and memory_format is None:
         return self
-    count = 1
-    for n in wanted:
-        count *= n
+    count = math.prod(wanted)
+    if count * self.dtype.itemsize > sys.maxsize:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(wanted)}")
+    if math.prod(n for n in wanted[1:] if n) > sys.maxsize:
+        raise RuntimeError(f"Stride calculation overflowed with sizes={list(wanted)}")
     flat = self.detach().reshape(-1)
     missing = count - flat.shape[0]
     kept = flat[:count] if missing <= 0 else cat([flat, flat.new_zeros((missing,))])
     changes = tuple(self.shape) != tuple(wanted)
-    if changes:
+    counts = changes and not self.is_inference()
+    if counts:
         make_stale(self._expr, Write("resize_", self._version, self._memory()))
     if order is None:
         self.data = kept.reshape(wanted)
     else:
         lying = kept.reshape([wanted[i] for i in order])
         self.data = lying.permute(sorted(range(len(order)), key=order.__getitem__))
-    self._memory().version += changes
+    self._memory().version += counts
     return self
 
 

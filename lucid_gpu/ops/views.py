@@ -7,6 +7,7 @@ the base find their own history anew from the base's when somebody asks for it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,6 +107,8 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     bits = mirrors.bits_of(target)
     source = (mirrors.turned(value.detach(), bits) if bits else value).array
     base = _root(target)
+    if state.transforms and not base.requires_grad:
+        state.took_history.append(weakref.ref(base))
     before = _past(base)
     replaced = target._expr
     _protect_readers(target, storage, name)
@@ -114,6 +117,7 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
         capture.before_write(array, name, target)
     write(array, source)
     storage.version += 1
+    refuse_views(target, storage)
     _give_history(target, base, before, value if value.requires_grad else Overwritten(replaced))
 
 
@@ -200,6 +204,31 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
     view._expr = Expr(loads, (cell,), None)
     if before is not None and cell.refusal is None:
         move_retained(view, *before)
+
+
+def refuse_views(written: Tensor, storage: Any, turned: bool = False) -> None:
+    """Views that were made where nothing is recorded, or several at once, lose their history with a
+    write that is not recorded: whoever asks for it is told.
+
+    Parameters
+    ----------
+    turned : bool
+        Whether a tensor has other dimensions now, and was not written: then other views are what
+        lies at their place.
+    """
+    for reference in storage.tensors:
+        view = reference()
+        if view is None or view._storage is not storage or not (view._creation or turned):
+            continue
+        base = view._base
+        if base is None or not (base.requires_grad and view.requires_grad):
+            continue
+        if view._creation is None:
+            from lucid_gpu.ops.strides import as_strided, storage_offset, stride
+
+            lies = (tuple(view.shape), stride(view), storage_offset(view))
+            view._steps = ((), (as_strided, lies))
+        _renew(view, _past(base), storage)
 
 
 def _renew_mirror(view: Tensor, base: Tensor) -> None:
@@ -334,4 +363,7 @@ def _fill_view(base: Tensor, steps: Any) -> None:
     view.fill_(1 + 1j if view.is_complex() else 1)
 
 
-attach(Tensor, _refuse_written_view=refuse_written_view, _write_with_history=write_with_history)
+attach(
+    Tensor, _refuse_views=refuse_views, _refuse_written_view=refuse_written_view,
+    _write_with_history=write_with_history,
+)  # fmt: skip

@@ -207,6 +207,15 @@ class SparseTensor(Tensor):
             refuse("to_sparse", self.device, "it lists other dimensions, or has another layout")
         return self
 
+    def _coalesced_(self, coalesced: bool) -> SparseTensor:
+        """Say whether every place occurs once, in order."""
+        pattern = Pattern(self.pattern.indices, self.pattern.size, coalesced)
+        edge = self._edge() if self.requires_grad else None
+        self._become(sparse(Elements(pattern, self.elements.values.detach())), "_coalesced_")
+        if edge is not None:  # the elements are the same
+            self._attach(*edge)
+        return self
+
     def _nnz(self) -> int:
         return self.pattern.count
 

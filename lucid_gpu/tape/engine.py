@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +12,7 @@ from typing import Any
 
 from lucid_gpu.tape.door import interpreters
 from lucid_gpu.tape.hooks import run_after, run_before, show_to_tensors
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import state, watch
 from lucid_gpu.tape.node import AccumulateGrad, Node, run_node, watching
 
 Key = tuple[Node, int]
@@ -35,6 +36,7 @@ class observing:
             cls.count += change
 
 
+_numbers = itertools.count()
 _around: Callable[[], AbstractContextManager[None]] | None = None
 
 
@@ -72,11 +74,13 @@ class Pass:
         The last whose turn it was.
     callbacks : list of callable
         What runs at its end: see `queue_callback`.
+    number : int
+        Of all passes, from 0 on.
     """
 
     __slots__ = (
         *("__weakref__", "background", "buffers", "callbacks", "create_graph", "depth", "ends"),
-        "everywhere",
+        *("everywhere", "number"),
         *("node", "ready", "retain_graph", "waiting", "watcher"),
     )
 
@@ -94,6 +98,7 @@ class Pass:
         self.ready: list[tuple[int, int, Node, list[Any]]] = []
         self.ends: _Ends | None = None
         self.node: Node | None = None
+        self.number = next(_numbers)
 
     def settle(self) -> None:
         """Wait for the background, before a user's code runs that may write what it reads."""
@@ -109,6 +114,45 @@ def queue_callback(callback: Callable[[], Any]) -> None:
     if state.task is None:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
     state.task.callbacks.append(callback)
+
+
+def current_number() -> int:
+    """The number of the pass that runs on this thread, -1 where none does."""
+    return -1 if state.task is None else int(state.task.number)
+
+
+def keeps_graph() -> bool:
+    """Whether a pass runs on this thread that keeps what nodes saved."""
+    return state.task is not None and bool(state.task.retain_graph)
+
+
+def will_run(node: Node) -> bool:
+    """Whether the pass that runs on this thread comes to a node, or has come to it.
+
+    Raises
+    ------
+    RuntimeError
+        Where no pass runs, for what is no node, and for a leaf's where `autograd.grad` runs, which
+        ends before it.
+    """
+    this = state.task
+    if not isinstance(node, Node):
+        raise RuntimeError(
+            f"_will_engine_execute_node expects an grad_fn, but got {type(node).__name__}"
+        )
+    if this is None:
+        raise RuntimeError(
+            "_will_engine_execute_node should only be called during the backward pass"
+        )
+    ends = this.ends
+    if ends is None:
+        return node in this.waiting
+    if not ends.accumulate and type(node) is AccumulateGrad and node in ends.outputs:
+        raise RuntimeError(
+            "_will_engine_execute_node may not be called on a leaf's grad_fn when you are "
+            "currently running autograd.grad(): take an intermediate tensor's, or backward()"
+        )
+    return node in ends.leading or (node in ends.outputs and node in this.waiting)
 
 
 def backward(
@@ -162,6 +206,7 @@ def _run(
         this.ends = _Ends(roots, inputs, accumulate)
         this.waiting = this.ends.waiting
     outer, state.task = state.task, this
+    hooks = state.hooks
     recording, state.grad = state.grad, this.create_graph and state.recording
     try:
         _run_nodes(this, roots, cotangents)
@@ -173,6 +218,8 @@ def _run(
             this.watcher.explain(this.node)
         raise
     finally:
+        if state.hooks is not hooks:  # set by a hook that did not take them off
+            watch(hooks)
         state.grad = recording
         state.task = outer
         if this.background:

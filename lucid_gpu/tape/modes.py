@@ -50,6 +50,8 @@ class _State(threading.local):
         Inside how many functions of arrays that `lucid_gpu.numpy` differentiates.
     transforms : int
         Inside how many functions that `lucid_gpu.func` differentiates.
+    took_history : list of weak references to Tensor
+        What a write there gave a history that it had not.
     in_op : bool
         Whether an op's body is running that autocast has seen: what it calls is not cast again.
     step : int
@@ -76,6 +78,7 @@ class _State(threading.local):
 
     def __init__(self) -> None:
         self.written: dict[int, Any] = {}
+        self.took_history: list[Any] = []
 
 
 state = _State()

@@ -219,8 +219,11 @@ class AccumulateGrad(Node):
             this.settle()
         if hooks is not None:
             cotangents = run_before(hooks, cotangents)
+        first = self.grad is None
         if cotangents[0] is not None:
             self.accumulate(cotangents[0], this.create_graph)
+        if first and hooks is not None and hooks.post:
+            cotangents = [self.grad]  # which may be written: it is the gradient
         if self.post_accumulate:
             self._run_post_accumulate()
         if hooks is not None and hooks.post:

@@ -21,7 +21,10 @@ from lucid_gpu import (
     memory_format,
     mm,
 )
+from lucid_gpu.tape.engine import current_number as _current_graph_task_id
+from lucid_gpu.tape.engine import will_run as _will_engine_execute_node
 from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.torch_names import _autograd
 
 from .library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
 
@@ -29,8 +32,11 @@ __all__ = [
     "Generator",
     "Size",
     "_AutoDispatchBelowAutograd",
+    "_autograd",
+    "_current_graph_task_id",
     "_get_tracing_state",
     "_log_api_usage_once",
+    "_will_engine_execute_node",
     "device",
     "dtype",
     "is_grad_enabled",

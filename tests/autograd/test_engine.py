@@ -9,6 +9,7 @@ import traceback
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu
@@ -16,7 +17,8 @@ from lucid_gpu.autograd import Function
 from lucid_gpu.tape import engine
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import Node
-from tests.oracle import gives, modules
+from lucid_gpu.torch_names import _C as internals
+from tests.oracle import gives, modules, torch_module
 
 
 def leaf(m: Any, device: str, *values: float) -> Any:
@@ -517,3 +519,90 @@ def test_calls_are_queued_while_a_pass_runs_only() -> None:
     for m, _ in modules():
         with pytest.raises(RuntimeError, match="only be installed during backward pass"):
             m.autograd.Variable._execution_engine.queue_callback(print)
+
+
+def hooks_set_in_backward(m: Any) -> Any:
+    set_inside = m.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+    x = m.ones(2, requires_grad=True)
+    y = x.exp()
+    y.register_hook(lambda g: set_inside.__enter__())
+    y.sum().backward()
+    seen = []
+    with m.autograd.graph.saved_tensors_hooks(lambda t: seen.append(1) or t, lambda t: t):
+        x.sin()
+    return len(seen)
+
+
+def both_figures(m: Any) -> Any:
+    x = m.tensor([[1.0, 2.0, 4.0], [0.0, 3.0, 3.0]], requires_grad=True)
+    answers = []
+    for name in ("var_mean", "std_mean"):
+        spread, mean = getattr(m, name)(x, 1)
+        assert spread.grad_fn is mean.grad_fn
+        shown = []
+        mean.grad_fn.register_prehook(
+            lambda gs, shown=shown: shown.append([g.tolist() for g in gs])
+        )
+        (slope,) = m.autograd.grad((spread * mean).sum(), x)
+        (alone,) = m.autograd.grad(getattr(m, name)(x, 1)[1].sum(), x)
+        name_and_outputs = mean.grad_fn.name(), spread.output_nr, mean.output_nr
+        answers.append((name_and_outputs, shown, slope.tolist(), alone.tolist()))
+    return answers
+
+
+def order_of_what_sees_a_leafs_gradient(m: Any) -> Any:
+    x = m.ones(3, requires_grad=True)
+    node = x.view_as(x).grad_fn.next_functions[0][0]
+    node.register_prehook(lambda gs: (gs[0].div(5.0),))
+    x.register_hook(lambda g: g.sub(2.0))
+
+    def add(t: Any) -> None:
+        t.grad.add_(0.5)
+
+    x.register_post_accumulate_grad_hook(add)
+    node.register_hook(lambda _, gs: setattr(x, "grad", gs[0].mul(10)))
+    x.sum().backward()
+    return x.grad.tolist()
+
+
+def passes_by_number(m: Any) -> Any:
+    c = internals if m is lucid_gpu else m._C
+    seen = [c._current_graph_task_id()]
+    x = m.ones(2, requires_grad=True)
+    y = x * 3
+    other = y.cos()
+    z = (y * y).sum()
+
+    def look(_: Any) -> None:
+        nodes = (y.grad_fn, z.grad_fn.next_functions[0][0], other.grad_fn)
+        seen.append(
+            [c._current_graph_task_id(), c._autograd._get_current_graph_task_keep_graph()]
+            + [c._will_engine_execute_node(n) for n in nodes]
+        )
+
+    y.register_hook(look)
+    z.backward(retain_graph=True)
+    m.autograd.grad(z, y, retain_graph=True)
+    z.backward()
+    first = seen[1][0]
+    return [[number - first, *rest] for number, *rest in seen[1:]], seen[0]
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        both_figures,
+        hooks_set_in_backward,
+        order_of_what_sees_a_leafs_gradient,
+        passes_by_number,
+    ],
+)
+def test_scenarios_are_as_in_torch(scenario: Any) -> None:
+    mine, other = scenario(lucid_gpu), scenario(torch_module())
+    if scenario is both_figures:
+        for (names, *numbers), (names_of_torch, *wanted) in zip(mine, other, strict=True):
+            assert names == names_of_torch
+            for got, want in zip(numbers, wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    else:
+        assert mine == other or mine == pytest.approx(other)

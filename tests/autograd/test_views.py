@@ -644,11 +644,3 @@ def test_a_large_matrix_becomes_its_own_transpose() -> None:
     right = x.t().clone()
     x.copy_(x.t())
     assert (x == right).all()
-
-
-def test_a_view_made_under_no_grad_does_not_require_grad(device: str) -> None:
-    x = lucid_gpu.ones(2, device=device, requires_grad=True)
-    with lucid_gpu.no_grad():
-        view = x[:1]
-    assert not view.requires_grad
-    assert view._base is x

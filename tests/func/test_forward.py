@@ -380,3 +380,36 @@ def test_the_three_names_agree(device: str) -> None:
     assert (pull(lucid_gpu.ones_like(moved))[0] - slope).abs().max().item() < 1e-12
     columns = vmap(lambda d: jvp(total, (x,), (d,))[1])(lucid_gpu.stack([t, t * 2]))
     assert columns.tolist() == pytest.approx([moved.item(), 2 * moved.item()])
+
+
+WRITES = {
+    "all": lambda x, y: x.copy_(y),
+    "numbers": lambda x, y: x.mul_(2),
+    "a view": lambda x, y: x[..., ::2].copy_(y[..., ::2]),
+    "a row": lambda x, y: x.__setitem__(0, y[1]),
+    "nothing": lambda x, y: None,
+}
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_what_jvp_is_called_with_are_seen_outside(name, batched):
+    """Of values and of tangents, with and without a batch."""
+    shape = (2, 6, 3) if batched else (2, 6)
+    arrays = [np.random.default_rng(i).standard_normal(shape) for i in range(4)]
+
+    def run(m):
+        def written(x, y):
+            WRITES[name](x, y)
+            return x * y, x
+
+        def along(x, y, dx, dy):
+            return m.func.jvp(written, (x, y), (dx, dy))
+
+        given = [m.tensor(a) for a in arrays]
+        call = m.func.vmap(along, in_dims=2) if batched else along
+        (value, x), (moved, dx) = call(*given)
+        return [t.numpy() for t in (value, x, moved, dx, *given)]
+
+    for mine, other in zip(run(lucid_gpu), run(torch_module()), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-12)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import lucid_gpu
-from lucid_gpu.func import grad, grad_and_value, value_and_grad, vjp
+from lucid_gpu.func import grad, grad_and_value, jacrev, value_and_grad, vjp
 from tests.func.comparing import agree, tensor
 from tests.oracle import same_error
 
@@ -316,3 +316,53 @@ def test_jacobians_of_complex_tensors_are_refused(name: str) -> None:
 
     same_error(lambda m: run(m, False), "received complex tensor at flattened input idx: 0")
     same_error(lambda m: run(m, True), "Expected all outputs to be real but received complex")
+
+
+CAPTURED = {  # a write to what was made outside, and the same value out of place
+    "all": (lambda c, v, x: c.copy_(x.expand(2, 3)), lambda c, x: x.expand(2, 3)),
+    "added": (lambda c, v, x: c.add_(x), lambda c, x: c + x),
+    "an element": (lambda c, v, x: c.__setitem__((0, 1), x[0]), lambda c, x: with_element(c, x)),
+    "a view": (lambda c, v, x: v.mul_(x), lambda c, x: lucid_gpu.stack([c[0], c[1] * x])),
+    "twice": (lambda c, v, x: c.add_(x).mul_(x), lambda c, x: (c + x) * x),
+}
+TRANSFORMS = {
+    "grad": lambda f, x: grad(lambda x: f(x).sum())(x),
+    "vjp": lambda f, x: vjp(f, x)[1](lucid_gpu.ones(2, 3))[0],
+    "jacrev": lambda f, x: jacrev(f)(x).sum((0, 1)),
+    "grad of grad": lambda f, x: grad(lambda x: grad(lambda y: f(y).sum())(x).sum())(x),
+}
+
+
+def with_element(c, x):
+    first = lucid_gpu.stack([c[0, 0], x[0], c[0, 2]])
+    return lucid_gpu.stack([first, c[1]])
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("name", CAPTURED)
+def test_what_a_function_writes_of_others_has_no_history_afterwards(name, transform):
+    """PyTorch refuses the write; here its value stays, and the gradient is that of it."""
+    write, value = CAPTURED[name]
+    x = lucid_gpu.tensor([1.0, 2.0, 3.0])
+    captured = lucid_gpu.arange(6.0).reshape(2, 3).clone()
+    start, view, other = captured.clone(), captured[1], captured[:, 0]
+
+    def writing(x):
+        write(captured, view, x)
+        return captured * x * x
+
+    wanted = TRANSFORMS[transform](lambda x: value(start, x) * x * x, x)
+    got = TRANSFORMS[transform](writing, x)
+    assert got.tolist() == wanted.tolist()
+    assert captured.tolist() == value(start, x).tolist()
+    for t in (captured, view, other, got):
+        assert not t.requires_grad
+        assert t.grad_fn is None
+    given = start.clone()
+    out, pull = vjp(lambda x: (write(given, given[1], x), given)[1], x)  # it may be the result
+    assert not out.requires_grad
+    assert not given.requires_grad
+    slope = vjp(lambda x: value(start, x), x)[1](lucid_gpu.ones(2, 3))[0]
+    assert pull(lucid_gpu.ones(2, 3))[0].tolist() == slope.tolist()
+    view.add_(1)
+    assert other[1].item() == captured[1, 0].item() == view[0].item()

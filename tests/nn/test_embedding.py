@@ -66,6 +66,34 @@ def test_long_rows_are_shortened_in_place(norm_type, bag, kind_of_number, device
         np.testing.assert_allclose(mine, other, rtol=1e-6)
 
 
+@pytest.mark.parametrize("max_norm", [None, 0.5, 1.5, 100.0])
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0])
+def test_shortening_leaves_tangents_as_they_are(max_norm, norm_type):
+    """As gradients, tangents do not see the write, of the rows nor of the table."""
+    weight, moved = normal((5, 3)), normal((5, 3))
+
+    def along(m):
+        def looked_up(w):
+            rows = m.nn.functional.embedding(
+                m.tensor(BAGS), w, max_norm=max_norm, norm_type=norm_type
+            )
+            return rows, w * w
+
+        return m.func.jvp(looked_up, (m.tensor(weight),), (m.tensor(moved),))
+
+    ours, theirs = along(lucid_gpu), along(torch_module())
+    for mine, other in zip(ours[0] + ours[1], theirs[0] + theirs[1], strict=True):
+        np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-6)
+    forward_ad = lucid_gpu.autograd.forward_ad
+    with forward_ad.dual_level():  # PyTorch has no forward mode for bags
+        dual = forward_ad.make_dual(lucid_gpu.tensor(weight), lucid_gpu.tensor(moved))
+        bags = lucid_gpu.nn.functional.embedding_bag(
+            lucid_gpu.tensor(BAGS), dual, max_norm=max_norm, norm_type=norm_type, mode="sum"
+        )
+        tangent = forward_ad.unpack_dual(bags).tangent.numpy()
+    np.testing.assert_allclose(tangent, moved[BAGS].sum(1), rtol=1e-6)
+
+
 def test_pretrained_bags():
     table = lucid_gpu.ones(3, 2)
     made = lucid_gpu.nn.EmbeddingBag.from_pretrained(table, mode="sum")

@@ -81,6 +81,27 @@ def test_halves_are_rounded_once(device):
     assert np.array_equal(got, wide.astype(np.float16))
 
 
+@pytest.mark.parametrize("scale", [0.6, 2, 9])
+@pytest.mark.parametrize(("mode", "axes"), [*MODES, ("area", 3)])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_of_halves_are_rounded_once(mode, axes, scale, dtype, device):
+    """Not once an axis: they are within half a unit in the last place of those of float64."""
+    kind, digits = getattr(lucid_gpu, dtype), {"float16": 11, "bfloat16": 8}[dtype]
+    x = lucid_gpu.tensor(normal(SHAPES[axes]), device=device).to(kind)
+
+    def slope(x, g):
+        x = x.detach().requires_grad_()
+        y = F.interpolate(x, scale_factor=scale, mode=mode)
+        g = lucid_gpu.tensor(normal(tuple(y.shape)), device=device) if g is None else g
+        y.backward(g.to(kind).to(x.dtype))
+        return x.grad.double().cpu().numpy(), g
+
+    exact, g = slope(x.double(), None)
+    got, _ = slope(x, g)
+    near = 2.0**-digits * np.abs(exact) * (1 + 2.0**-6) + 1e-5  # sums are of float32
+    assert (np.abs(got - exact) <= near).all()
+
+
 def test_what_is_not_a_number_stays_where_it_is(device):
     x = np.zeros((1, 1, 4, 4))
     x[..., 0, 0] = np.nan

@@ -547,3 +547,18 @@ def test_types_that_a_library_does_not_multiply_are_accumulated(monkeypatch, dev
     expected = (there @ dense).tolist()
     monkeypatch.setitem(sparse_room._MULTIPLIED, device, frozenset())
     assert (there @ dense).tolist() == expected == [[12, 15], [20, 29]]
+
+
+def test_what_says_of_itself_that_it_is_coalesced():
+    """`_coalesced_` says it; elements and history stay, which PyTorch refuses to differentiate."""
+
+    def run(m):
+        s = m.sparse_coo_tensor([[0, 1]], m.tensor([1.0, 2.0]), (3,))
+        return s.is_coalesced(), s._coalesced_(True).is_coalesced(), s.indices().tolist()
+
+    assert run(lucid_gpu) == run(torch_module())
+    v = lucid_gpu.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    s = lucid_gpu.sparse_coo_tensor([[0, 1, 1]], v, (3,)) * 2
+    assert not s._coalesced_(False).is_coalesced()
+    (s.to_dense() * lucid_gpu.tensor([1.0, 10.0, 100.0])).sum().backward()
+    assert v.grad.tolist() == [2.0, 20.0, 20.0]

@@ -1,0 +1,159 @@
+"""Random programs whose views are made and written in modes of their own, compared with torch.
+
+A tensor is made, viewed twice, written and used, each step recorded, under `no_grad` or in
+inference mode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+import pytest
+
+import lucid_gpu
+from tests.oracle import torch_module
+
+MODES = ("recorded", "no_grad", "inference")
+VIEWS = {
+    "itself": lambda x: x,
+    "view": lambda x: x.view(-1),
+    "t": lambda x: x.t(),
+    "slice": lambda x: x[1:],
+    "select": lambda x: x[0],
+    "unsqueeze": lambda x: x.unsqueeze(0),
+    "reshape": lambda x: x.reshape(-1),
+    "as_strided": lambda x: x.as_strided((2,), (1,)),
+    "view_as": lambda x: x.view_as(x),
+    "unbind": lambda x: x.unbind(0)[0],
+    "split": lambda x: x.split(1)[0],
+    "chunk": lambda x: x.chunk(2)[1],
+    "detach": lambda x: x.detach(),
+    "data": lambda x: x.data,
+}
+WRITES = {
+    "none": lambda x, w: None,
+    "mul_": lambda x, w: x.mul_(2),
+    "fill_": lambda x, w: x.fill_(3.0),
+    "zero_": lambda x, w: x.zero_(),
+    "add_": lambda x, w: x.add_(w.sum()),
+    "copy_": lambda x, w: x.copy_((w * 1.0).sum().expand(x.shape)),
+    "transpose_": lambda x, w: x.transpose_(0, -1),
+}
+SENTENCES = (
+    "a view of a leaf Variable that requires grad",
+    "a leaf Variable that requires grad",
+    "created in no_grad mode",
+    "created in inference mode",
+    "a function that returns multiple views",
+    "Inplace update to inference tensor",
+    "Inference tensors cannot be saved",
+    "grad can be implicitly created",
+    "Dimension out of range",
+    "dimension specified as 0 but tensor has no dimensions",
+)
+
+
+def mode(m: Any, name: str) -> Any:
+    if name == "recorded":
+        return contextlib.nullcontext()
+    return m.no_grad() if name == "no_grad" else m.inference_mode()
+
+
+def asked(question: Any) -> Any:
+    """An answer, or what it was refused with."""
+    try:
+        return question()
+    except RuntimeError as error:
+        found = [words for words in SENTENCES if words in str(error)]
+        return found[0] if found else f"{type(error).__name__}: {error}"
+
+
+def facts(x: Any) -> list[Any]:
+    return [
+        asked(lambda: x.requires_grad),
+        asked(lambda: x.is_leaf),
+        asked(lambda: x.grad_fn is None),
+        asked(x._is_view),
+        x.is_inference(),
+        None if x.is_inference() else x._version,
+    ]
+
+
+def outcome(m: Any, program: dict[str, Any]) -> list[Any]:
+    """What one side of a program shows after each step."""
+    w = m.tensor([2.0, 3.0], requires_grad=True)
+    with mode(m, program["made"]):
+        x = m.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=program["requires_grad"])
+        x = x if program["leaf"] else x * 1
+    seen: list[Any] = [facts(x)]
+    try:
+        with mode(m, program["first mode"]):
+            a = VIEWS[program["first"]](x)
+        with mode(m, program["second mode"]):
+            b = VIEWS[program["second"]](a)
+    except (RuntimeError, IndexError):
+        return [*seen, "no such view"]
+    tensors = {"x": x, "a": a, "b": b}
+    seen += [facts(a), facts(b)]
+    with mode(m, program["write mode"]):
+        refused = asked(lambda: (WRITES[program["write"]](tensors[program["written"]], w), None)[1])
+    seen.append(refused)
+    if refused is not None:
+        return seen  # PyTorch may have written a part
+    for t in tensors.values():
+        seen += [facts(t), t.detach().clone().tolist()]
+    with mode(m, program["use mode"]):
+        for t in tensors.values():
+            wanted = [w, x] if x.requires_grad else [w]
+
+            def used(t: Any = t, wanted: Any = wanted) -> Any:
+                y = (t * t).sum()
+                if not y.requires_grad:
+                    return None
+                slopes = m.autograd.grad(y, wanted, allow_unused=True, retain_graph=True)
+                return [None if g is None else g.tolist() for g in slopes]
+
+            seen.append(asked(used))
+    return seen
+
+
+def programs(count: int, seed: int) -> Any:
+    draw = random.Random(seed)
+    for _ in range(count):
+        program = {
+            "made": draw.choice(MODES),
+            "requires_grad": draw.random() < 0.6,
+            "leaf": draw.random() < 0.4,
+            "first": draw.choice(list(VIEWS)),
+            "first mode": draw.choice(MODES),
+            "second": draw.choice(list(VIEWS)),
+            "second mode": draw.choice(MODES),
+            "write": draw.choice(list(WRITES)),
+            "written": draw.choice("xab"),
+            "write mode": draw.choice(MODES),
+            "use mode": draw.choice(("recorded", "recorded", "no_grad")),
+        }
+        if program["made"] == "inference":  # PyTorch half refuses leaves and copies of these
+            program["requires_grad"] = False
+            if {"data", "detach"} & {program["first"], program["second"]}:
+                continue
+        yield program
+
+
+def compare(count: int, seed: int) -> None:
+    torch = torch_module()
+    for program in programs(count, seed):
+        mine, other = outcome(lucid_gpu, program), outcome(torch, program)
+        assert mine == other, program
+
+
+def test_views_across_modes() -> None:
+    compare(250, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_many_views_across_modes(seed: int) -> None:
+    compare(3000, 100 + seed)
