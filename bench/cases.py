@@ -189,7 +189,7 @@ def residual_norm(rows: int, columns: int) -> Build:
 
 
 def losses(rows: int, classes: int) -> Build:
-    """Cross entropy of unnormalised scores, with its gradient."""
+    """Cross entropy of unnormalized scores, with its gradient."""
 
     def build(torch: Any, device: str, compiled: Compiled) -> Step:
         rng = np.random.default_rng(0)

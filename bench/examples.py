@@ -73,7 +73,7 @@ def measured(name: str, *more: str) -> dict[str, Any]:
 
 
 def copy_pictures(script: str) -> None:
-    """What the example drew becomes the picture of docs/examples.md, of 64 colours."""
+    """What the example drew becomes the picture of docs/examples.md, of 64 colors."""
     from PIL import Image
 
     name = Path(script).stem

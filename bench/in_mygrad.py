@@ -10,7 +10,7 @@ __all__ = ["value_and_grad"]
 
 
 def value_and_grad(function: Callable[..., Any]) -> Callable[..., Any]:
-    """By the first argument; MyGrad has neither second derivatives nor factorisations."""
+    """By the first argument; MyGrad has neither second derivatives nor factorizations."""
 
     def both(array: Any, *others: Any) -> Any:
         leaf = tensor(array)

@@ -86,7 +86,7 @@ def softmax() -> Step:
 
 def one_op() -> Step:
     x = torch.randn(32, 64, device="cuda")
-    return lambda: (x + 1.0)._realise()
+    return lambda: (x + 1.0)._realize()
 
 
 def product() -> Step:

@@ -21,7 +21,7 @@ from bench.rounds import NOISY
 RESULTS = TREE / "bench" / "results"
 VERSIONS = ("numpy", *dict.fromkeys(p.module for p in PEERS if p.name != SUBJECT))
 TITLES = {p.name: p.title for p in PEERS}
-COLOURS = {p.name: f"C{index}" for index, p in enumerate(PEERS)}
+COLORS = {p.name: f"C{index}" for index, p in enumerate(PEERS)}
 
 
 def row(case: Case, figures: dict[str, Any]) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def chart(run: dict[str, Any], path: Path) -> None:
     for index, name in enumerate(names):
         bars = [_relative(e, name) for e in entries]
         places = [i + (index - (len(names) - 1) / 2) * height for i in range(len(entries))]
-        drawn = axes.barh(places, bars, height, label=TITLES[name], color=COLOURS[name])
+        drawn = axes.barh(places, bars, height, label=TITLES[name], color=COLORS[name])
         labels = ["" if math.isnan(b) else f"{b:.3g}" for b in bars]
         axes.bar_label(drawn, labels=labels, padding=3, fontsize=7)
     marks = [(_target_ratio(e), i) for i, e in enumerate(entries)]

@@ -186,7 +186,7 @@ def interleave(
         if number >= rounds and not _noisy(samples):
             break
         able = [w for w in workers if "failed" not in figures[w.peer.name]]
-        shift = number % len(able) if able else 0  # nobody always follows the same neighbour
+        shift = number % len(able) if able else 0  # nobody always follows the same neighbor
         for worker in able[shift:] + able[:shift]:
             _attempt(figures[worker.peer.name], partial(one_round, worker))
     return samples

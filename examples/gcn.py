@@ -20,7 +20,7 @@ import lucid_gpu as torch
 from lucid_gpu import nn
 from lucid_gpu.nn import functional as F
 
-LABELS, NEIGHBOURS, WIDTH, DROPOUT = 5, 8, 64, 0.5  # the first: known of each digit
+LABELS, NEIGHBORS, WIDTH, DROPOUT = 5, 8, 64, 0.5  # the first: known of each digit
 LEARNING_RATE, WEIGHT_DECAY = 1e-2, 5e-3
 
 
@@ -61,7 +61,7 @@ def neighbors(images: Any) -> Any:
     from scipy.sparse import eye
     from sklearn.neighbors import kneighbors_graph
 
-    near = kneighbors_graph(images, NEIGHBOURS)
+    near = kneighbors_graph(images, NEIGHBORS)
     return (near.maximum(near.T) + eye(len(images))).tocoo()
 
 

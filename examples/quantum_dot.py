@@ -121,7 +121,7 @@ class Dot(training.Run):
         d = np.linspace(0, 4, 81)
         right.hist(apart(r), 40, density=True, color=training.TRAINING, label="walkers")
         for label, (a, b, c), style in (("exact", (1, 1, 0), "-"), ("found", p, "--")):
-            # The centre of mass goes its own way; of the distance d this remains.
+            # The center of mass goes its own way; of the distance d this remains.
             density = d * (1 + b * d + c * d**2) ** 2 * np.exp(-a * d**2 / 2)
             right.plot(d, density / np.trapezoid(density, d), style, color="k", label=label)
         right.set(title="the electrons' distance")

@@ -3,7 +3,7 @@
 The points lie on two spirals. The critic's slope between true and drawn points is held at one, so
 that it measures a Wasserstein distance (Gulrajani et al., "Improved training of Wasserstein GANs",
 2017): the penalty is a function of a gradient, and training takes the gradient of that. What was
-learnt is measured by another distance, of projections onto many lines.
+learned is measured by another distance, of projections onto many lines.
 """
 
 from __future__ import annotations

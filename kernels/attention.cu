@@ -38,7 +38,7 @@ struct lucid_attention {
 // --- products of tiles ---------------------------------------------------------------------------
 
 // A thread holds ROWS x COLUMNS scores of its block's M x N, and ROWS x DEPTHS of sums of M x D;
-// LANES neighbouring threads share the rows. `multiply` adds own other^T, `accumulate` p other.
+// LANES neighboring threads share the rows. `multiply` adds own other^T, `accumulate` p other.
 template <int MMA, typename T, int D, int M, int N> struct lucid_tiles;
 
 template <typename T, int D, int M, int N>
@@ -117,7 +117,7 @@ struct lucid_tiles<1, T, D, M, N> {
     static LUCID_FN int column(int j) { return j / 2 * 8 + lane() % 4 * 2 + j % 2; }
     static LUCID_FN int depth(int j) { return column(j); }
 
-    // Two neighbouring 16 x 8 pieces of a sum, whose elements a thread holds side by side.
+    // Two neighboring 16 x 8 pieces of a sum, whose elements a thread holds side by side.
     template <int C>
     static LUCID_FN void add(float (&sum)[2][C], int j, const unsigned (&a)[4],
                              const unsigned (&b)[4])

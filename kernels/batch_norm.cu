@@ -37,7 +37,7 @@ LUCID_FN void lucid_put_part(A* part, const lucid_welford<A>& group)
 }
 
 // blockIdx.x is the channel, blockIdx.y the share of the rows, blockIdx.z the share of a row. Of the
-// 256 threads `lanes` neighbours walk a row's WIDTH elements each. parts[share, channel, 3].
+// 256 threads `lanes` neighbors walk a row's WIDTH elements each. parts[share, channel, 3].
 template <typename T, typename A, int WIDTH>
 LUCID_FN void batch_norm_rows(
     const T* x, A* parts, int channels, long long rows, long long inner, long long rows_each,
@@ -64,7 +64,7 @@ LUCID_FN void batch_norm_rows(
 }
 
 // The same where inner is small: x as (rows, columns), a group for each column. Of the 256 threads
-// `lanes` neighbours take WIDTH columns each, the others further rows. parts[share, column, 3].
+// `lanes` neighbors take WIDTH columns each, the others further rows. parts[share, column, 3].
 template <typename T, typename A, int WIDTH>
 LUCID_FN void batch_norm_columns(
     const T* x, A* parts, long long rows, long long columns, int inner, long long rows_each,
@@ -100,7 +100,7 @@ LUCID_FN void batch_norm_columns(
 }
 
 // A channel a block: its parts [share, channel, width] together. Running figures, where there
-// are any, move towards the batch's by `momentum`, the variance unbiased.
+// are any, move toward the batch's by `momentum`, the variance unbiased.
 template <typename T, typename A, typename M, typename V>
 LUCID_FN void batch_norm_finish(
     const T* x, const A* parts, A* mean, A* variance, M* running_mean, V* running_variance,

@@ -103,7 +103,7 @@ LUCID_FN V lucid_shuffle_xor(V value, int mask)
     return other.value;
 }
 
-// Over each group of LANES neighbouring threads, a power of two of at most 32. The lower thread's
+// Over each group of LANES neighboring threads, a power of two of at most 32. The lower thread's
 // value stands left, so that all threads get the same bits even from a merge that rounds unevenly.
 template <int LANES = 32, typename V, typename Merge>
 LUCID_FN V lucid_warp_merge(V value, Merge merge)

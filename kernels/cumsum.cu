@@ -3,7 +3,7 @@
 // A sum longer than one block (rows) or one thread (columns) takes in turn is cut into chunks and
 // done in two passes (reduce, then scan: G. Blelloch, "Prefix sums and their applications", 1990):
 // `cumsum_*_totals` adds up each chunk, the totals are summed in the same way, and each chunk then
-// begins with the sum of those before it. A single pass that looks back at its neighbours would read
+// begins with the sum of those before it. A single pass that looks back at its neighbors would read
 // x once, not twice, but add in an order that depends on who came first.
 //
 // x is read once, or twice where there are chunks, and y written once. Sums are kept in A: float for
@@ -68,7 +68,7 @@ LUCID_FN void lucid_take_places(
 }
 
 // A row (inner == 1) a block of 32 WARPS threads, or with WARPS == 1 a row a warp, threadIdx.y
-// counting the warps; blockIdx.y is the chunk. Tile by tile: WIDTH neighbours a thread, the next
+// counting the warps; blockIdx.y is the chunk. Tile by tile: WIDTH neighbors a thread, the next
 // tile's reads under way while this one is summed. WIDTH divides length and chunk.
 template <typename From, typename To, typename A, int WIDTH, int WARPS, bool REVERSE>
 LUCID_FN void cumsum_rows(
@@ -118,7 +118,7 @@ LUCID_FN void cumsum_rows_totals(const From* x, A* totals, long long length, lon
     if (threadIdx.x == 0) totals[(long long)blockIdx.x * gridDim.y + blockIdx.y] = total;
 }
 
-// WIDTH neighbouring columns a thread, walked place by place, four reads under way at a time;
+// WIDTH neighboring columns a thread, walked place by place, four reads under way at a time;
 // blockIdx.y is the chunk. With TOTALS only its sum is stored, as y[outer, chunk, inner].
 template <typename From, typename To, typename A, int WIDTH, bool REVERSE, bool TOTALS>
 LUCID_FN void cumsum_columns(

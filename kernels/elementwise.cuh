@@ -149,7 +149,7 @@ LUCID_FN T lucid_minimum(T a, T b)
     return a <= b || lucid_isnan(a) ? a : b;
 }
 
-// The remainder of division towards zero: the sign of the dividend.
+// The remainder of division toward zero: the sign of the dividend.
 template <typename T>
 LUCID_FN T lucid_fmod(T a, T b)
 {
@@ -202,7 +202,7 @@ LUCID_FN T lucid_pow(T base, T exponent)
         return pow(base, exponent);
     } else {
         if constexpr (lucid_is_signed_integer<T>) {
-            if (exponent < 0) {  // 1/base, rounded towards zero
+            if (exponent < 0) {  // 1/base, rounded toward zero
                 const T odd = exponent & 1;
                 return base == 1 ? (T)1 : base == -1 ? (T)(odd ? -1 : 1) : (T)0;
             }

@@ -145,7 +145,7 @@ LUCID_FN S lucid_shuffle_down(S state, int step, int width)
     return state;
 }
 
-// Neighbours first.
+// Neighbors first.
 template <typename S, int W>
 LUCID_FN S lucid_fold_of(S (&part)[W])
 {

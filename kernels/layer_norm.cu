@@ -1,5 +1,5 @@
-// Layer normalisation, y = (x - mean) rstd w + b over rows of contiguous elements, and root mean square
-// normalisation (RMS: mean is 0, rstd = 1 / sqrt(mean of x^2 + eps), no b): Ba, Kiros and Hinton (2016),
+// Layer normalization, y = (x - mean) rstd w + b over rows of contiguous elements, and root mean square
+// normalization (RMS: mean is 0, rstd = 1 / sqrt(mean of x^2 + eps), no b): Ba, Kiros and Hinton (2016),
 // Zhang and Sennrich (2019). T is stored, R computed in; statistics are kept in R.
 #include "line.cuh"
 

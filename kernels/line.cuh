@@ -1,4 +1,4 @@
-// A row of memory and the group of threads that works on it: LANES neighbouring threads of a warp, a
+// A row of memory and the group of threads that works on it: LANES neighboring threads of a warp, a
 // power of two, or the whole block where LANES is 0. Blocks are one-dimensional.
 #ifndef LUCID_LINE_CUH
 #define LUCID_LINE_CUH
@@ -125,7 +125,7 @@ LUCID_FN void lucid_take(lucid_online<R>& online, const lucid_pack<T, W>& pack)
 
 // --- a line of elements that stand apart ----------------------------------------------------------
 
-// Along a dimension of `columns` elements, `inner` apart in memory. A block works on 32 neighbouring
+// Along a dimension of `columns` elements, `inner` apart in memory. A block works on 32 neighboring
 // lines; a thread of warp w has the elements w, w + warps, w + 2 warps, ... of its line.
 struct lucid_column {
     long long line, start, inner;  // the line's number, its first element, the step

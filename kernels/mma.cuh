@@ -1,6 +1,6 @@
 // Products of 16-bit matrices by the tensor cores: m16n8k16, sums in float (PTX ISA, "Matrix
 // fragments for mma.m16n8k16"). A warp holds a matrix in pieces, each lane a few words of two
-// neighbouring elements; the words and lanes are those of PTX, on the host too, where ordinary
+// neighboring elements; the words and lanes are those of PTX, on the host too, where ordinary
 // arithmetic does the same. Needs sm_80; all lanes of the warp take part.
 #ifndef LUCID_MMA_CUH
 #define LUCID_MMA_CUH

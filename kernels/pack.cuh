@@ -1,4 +1,4 @@
-// Packs: W neighbouring elements moved by one access of at most 16 bytes.
+// Packs: W neighboring elements moved by one access of at most 16 bytes.
 #ifndef LUCID_PACK_CUH
 #define LUCID_PACK_CUH
 

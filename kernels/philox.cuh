@@ -2,7 +2,7 @@
 // that lucid_gpu/devices/philox.py defines. A number is a function of its index, a seed and the
 // number of the draw, so a kernel makes it where it is used, and again in backward: no bytes move.
 //
-// Four neighbours share one call of the rounds. Where a loop over a pack is unrolled and the pack
+// Four neighbors share one call of the rounds. Where a loop over a pack is unrolled and the pack
 // begins at a multiple of four, the compiler sees that and computes the rounds once.
 #ifndef LUCID_PHILOX_CUH
 #define LUCID_PHILOX_CUH
@@ -80,7 +80,7 @@ LUCID_FN T lucid_random_uniform(
         return lucid_scaled((T)(lucid_random_word(index, seed, draw) >> spare), scale, shift);
 }
 
-// Standard normal: Box and Muller (1958). A pair of words, or of double words, gives two neighbours.
+// Standard normal: Box and Muller (1958). A pair of words, or of double words, gives two neighbors.
 template <typename T>
 LUCID_FN T lucid_random_normal(long long index, long long seed, long long draw, T scale, T shift)
 {

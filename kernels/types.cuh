@@ -102,7 +102,7 @@ template <typename T> using lucid_wide = typename lucid_wide_of<T>::type;
 
 // --- conversion ----------------------------------------------------------------------------------
 
-// As C does: towards zero from float to integer, the real part of a complex number.
+// As C does: toward zero from float to integer, the real part of a complex number.
 template <typename To, typename From>
 LUCID_FN To lucid_cast(From x)
 {

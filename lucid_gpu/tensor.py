@@ -1,6 +1,6 @@
-"""Tensor: a value, pending or realised, with PyTorch's methods.
+"""Tensor: a value, pending or realized, with PyTorch's methods.
 
-What is here is what only the class can do: building ops without delay, realising, in-place
+What is here is what only the class can do: building ops without delay, realizing, in-place
 writes, and autograd's marks. Ops by family live in `lucid_gpu.ops`, which attaches them as methods.
 """
 
@@ -42,7 +42,7 @@ from lucid_gpu.fusion.program import (
     load_program,
     marked,
 )
-from lucid_gpu.fusion.realise import realise
+from lucid_gpu.fusion.realize import realize
 from lucid_gpu.fusion.saving import noted
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, strided
@@ -96,7 +96,7 @@ class Tensor:
 
     _expr: Expr
     _storage: Storage | None = None  # set once somebody views, detaches, writes or takes the memory
-    _siblings: list[Any] | None = None  # weak references to what is realised together with this
+    _siblings: list[Any] | None = None  # weak references to what is realized together with this
     _base: Tensor | None = None  # what this is a view of; never itself a view
     _steps: tuple[Any, ...] = ()  # how it is made from that: (earlier steps, (function, arguments))
     _creation: str | None = None  # why a view must not be written: see `ops.views`
@@ -180,10 +180,10 @@ class Tensor:
 
     @property
     def array(self) -> Any:
-        """The realised buffer, a NumPy or CuPy array; it must not be written to."""
+        """The realized buffer, a NumPy or CuPy array; it must not be written to."""
         expr = self._expr
         if not expr.program.is_load:
-            self._realise()
+            self._realize()
             expr = self._expr
         if capturing.recorder is not None:
             see(expr.leaves[0])
@@ -192,7 +192,7 @@ class Tensor:
     def _cell(self) -> Cell:
         expr = self._expr
         if not expr.program.is_load:
-            self._realise()
+            self._realize()
             expr = self._expr
         if capturing.recorder is not None:
             see(expr.leaves[0])
@@ -208,11 +208,11 @@ class Tensor:
         return _tensor(expr)
 
     def _load(self) -> Expr:
-        """The realised value as an expression."""
+        """The realized value as an expression."""
         self._cell()
         return self._expr
 
-    def _realise(self) -> None:
+    def _realize(self) -> None:
         """Compute a pending value, and the gradients that were made together with it."""
         expr = self._expr
         if expr.program.is_load:
@@ -224,7 +224,7 @@ class Tensor:
         elif self._siblings is not None or _streams is not None:
             _compute([self])
         else:
-            (array,) = realise((expr,))
+            (array,) = realize((expr,))
             scheduler.mark_computed(expr)
             self._settle(expr, array)
 
@@ -343,7 +343,7 @@ class Tensor:
                 f"{self.dtype}"
             )
         if scheduler.leaf_first(self._expr):
-            self._realise()
+            self._realize()
         node = self.__dict__.pop("_leaf_node", None)
         if node is None:
             node = AccumulateGrad()
@@ -493,15 +493,15 @@ class Tensor:
             return apart
         if capturing.recorder is not None:
             keep_outside(self)
-        realised = self._expr.program.is_load
-        if realised:
+        realized = self._expr.program.is_load
+        if realized:
             self._give_up_order()
         expr = self._expr
         if expr.program.independent:  # leaves of its own: see `ops.in_place`
             other = _tensor(Expr(expr.program, (*expr.leaves,), expr.made_by))
         else:
             other = _tensor(expression.without_grad(expr))
-        if not realised:
+        if not realized:
             other._expr.noted = noted(expr)  # a write through either is one to both
         if _streams is not None:
             other._stream = self._stream
@@ -509,7 +509,7 @@ class Tensor:
             other._siblings = self._siblings  # reading it computes what reading this would
         other._storage = storage = self._memory()
         storage.add(other)
-        if realised and other._expr.leaves[0] is not expr.leaves[0]:
+        if realized and other._expr.leaves[0] is not expr.leaves[0]:
             storage.add_cell(other._expr.leaves[0])
         return other
 
@@ -593,7 +593,7 @@ class Tensor:
         if not program.is_load and len(program.instructions) == 2 * arrays - 1:
             few = costs_of(program.device).fuses_small or math.prod(program.shape) > SMALL
             if arrays >= (2 if few else SUMMED) and program.root.op == "add":
-                self._realise()
+                self._realize()
         return self + other
 
     def unrecorded(self) -> Tensor:
@@ -1126,7 +1126,7 @@ def _load_of(program: Program, strides: tuple[int, ...] | None, free: bool = Fal
 
 
 def _mark_shared(tensor: Tensor) -> None:
-    """Ops on memory others can write are realised at once."""
+    """Ops on memory others can write are realized at once."""
     expr = tensor._expr
     program = expr.program
     if program.is_load and not program.shared:
@@ -1170,7 +1170,7 @@ def keep_outside(*values: Any) -> bool:
     try:
         for tensor in older:
             if tensor._wrapper is None and not tensor.is_sparse:
-                tensor._realise()
+                tensor._realize()
     finally:
         recorder.go_on()
     return bool(older)
@@ -1194,7 +1194,7 @@ def _compute(tensors: Sequence[Tensor]) -> None:
             members = _with_siblings(tensors)
             break
     values = [member._expr for member in members]
-    arrays = realise(values) if _streams is None else _streams.compute(members, values)
+    arrays = realize(values) if _streams is None else _streams.compute(members, values)
     for member, value, array in zip(members, values, arrays, strict=True):
         scheduler.mark_computed(value)
         member._settle(value, array)
@@ -1321,7 +1321,7 @@ def apply(
         except expression.MustStore as which:
             _store(operands, which.operands)
     if scheduler.at_once(shared):
-        result._realise()
+        result._realize()
     return result
 
 
@@ -1401,7 +1401,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
 
 
 def _remember(a: Expr, key: Any, result: Tensor) -> None:
-    """Let the straight path find a program, unless the op must be realised at once."""
+    """Let the straight path find a program, unless the op must be realized at once."""
     expr = result._expr
     if _Eager.on or a.program.barred or expr.made_by is None:
         return

@@ -16,9 +16,9 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.devices import resolve
-from lucid_gpu.fusion import realise
+from lucid_gpu.fusion import realize
 from lucid_gpu.fusion.program import forget_numbers
-from lucid_gpu.fusion.realise import waiting
+from lucid_gpu.fusion.realize import waiting
 from lucid_gpu.fusion.scheduler import take_written
 from lucid_gpu.launch import compiling
 from lucid_gpu.launch.planning import forget_lines
@@ -283,9 +283,9 @@ def _alike(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True)
 def _layouts_as_declared(request: pytest.FixtureRequest) -> Iterator[None]:
     """No kernel of the test was given an array that lay otherwise than its leaf's program says."""
-    before = realise.misdeclared
+    before = realize.misdeclared
     yield
-    assert request.node.get_closest_marker("misdeclares") or realise.misdeclared == before
+    assert request.node.get_closest_marker("misdeclares") or realize.misdeclared == before
 
 
 @pytest.fixture(autouse=True)

@@ -64,7 +64,7 @@ def test_no_clever_mechanism_comes_back() -> None:
 ASKS = {
     "cuda/kernel.py",  # whether a kernel of the user's can run at all
     "fusion/costs.py",  # what costs less
-    "fusion/realise.py",  # which executor
+    "fusion/realize.py",  # which executor
 }
 
 

@@ -65,7 +65,7 @@ def test_shape_type_and_device_are_known_without_computing(device: str) -> None:
     assert pending(y)
 
 
-def test_two_threads_may_realise_the_same_value(device: str) -> None:
+def test_two_threads_may_realize_the_same_value(device: str) -> None:
     for _ in range(20):
         x = lucid_gpu.ones(1000, device=device)
         y = (x + 1).exp()
@@ -571,7 +571,7 @@ MISUSE: dict[str, tuple[Any, str]] = {
         lambda m: m.ones(1).retain_grad(),
         "can't retain_grad on Tensor that has requires_grad=False",
     ),
-    "unknown argument of to": (lambda m: m.ones(1).to(colour="red"), "colour"),
+    "unknown argument of to": (lambda m: m.ones(1).to(color="red"), "color"),
     "unknown device": (lambda m: m.ones(1).to("tpu9"), ""),
 }
 

@@ -44,7 +44,7 @@ _SHAPES = re.compile(
 )
 _PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
 _ENTRY = re.compile(r"^([*\w]+(?:, [*\w]+)*),?(?: :.*)?$", re.MULTILINE)
-_GUARD = re.compile(r"(require|refuse|check|normalise)_")
+_GUARD = re.compile(r"(require|refuse|check|normalize)_")
 _REFERENCE = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)`(?!`)")
 
 

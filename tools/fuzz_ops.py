@@ -239,7 +239,7 @@ LAST = [""]
 
 
 def moved(tensors: list[Any], by: float) -> list[Any]:
-    """Tensors of floats, away from zero or towards it by about a rounding."""
+    """Tensors of floats, away from zero or toward it by about a rounding."""
     return [
         (t + by * (t + torch.where(t == 0, 1, t.sgn()))).to(t.dtype).requires_grad_(grad)
         if t.is_floating_point() or t.is_complex()

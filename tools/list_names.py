@@ -47,7 +47,7 @@ LEFT_OUT: tuple[tuple[str, str], ...] = (
         r"get_file_path|types|classproperty|cpp|thread_safe_generator|BufferDict|return_types|windows|DType|mtia|torch_version",
     ),
     (
-        "quantised numbers and types of less than a byte",
+        "quantized numbers and types of less than a byte",
         r"q(u?int)\d\w*|quantiz\w+|quantized\w*|dequantize|fake_quant\w+|fused_moving_avg\w+|"
         r"per_(channel|tensor)_\w+|q_\w+|int_repr|fbgemm_\w+|choose_qparams\w+|qscheme|QU?Int\w+|"
         r"bits\w+|bit|u?int[1-7]|float[48]_\w+|is_quantized|ao|qat|quantizable|intrinsic|"

@@ -248,7 +248,7 @@ def softmax(w: Writer, a: str) -> None:
 
 @op(4)
 def norm(w: Writer, a: str) -> None:
-    """A normalisation, and often an activation after it."""
+    """A normalization, and often an activation after it."""
     shape = w.shapes[a]
     if math.prod(shape) // shape[1] < 2:
         return

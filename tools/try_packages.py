@@ -56,7 +56,7 @@ class On:
         return self.torch.from_numpy(self._rng.standard_normal(shape, dtype=np.float32))
 
     def weights(self, module: Any) -> Any:
-        """The module, with weights that do not depend on who initialised them."""
+        """The module, with weights that do not depend on who initialized them."""
         with self.torch.no_grad():
             for p in module.parameters():
                 drawn = 0.3 * self.randn(*p.shape)

@@ -98,7 +98,7 @@ def diff(
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:
-    """What neighbours along an axis differ by, ``n`` times; the axis loses ``n`` elements."""
+    """What neighbors along an axis differ by, ``n`` times; the axis loses ``n`` elements."""
     x, *edges = promoted(x, *[e for e in (prepend, append) if e is not None])
     before = None if prepend is None else edges.pop(0)
     return selection.diff(x, n, axis, before, edges.pop() if edges else None)

@@ -47,7 +47,7 @@ class _Watcher:
             results = run_node(node, cotangents)
             for result in results:
                 if result is not None and not result.is_sparse:
-                    result._realise()
+                    result._realize()
             return results
         finally:
             state.node = outer
@@ -129,7 +129,7 @@ def is_anomaly_check_nan_enabled() -> bool:
 
 
 class _Setting:
-    """Whether the mode is on, what it checks, and whether the user had ops realised at once."""
+    """Whether the mode is on, what it checks, and whether the user had ops realized at once."""
 
     eager = False
 

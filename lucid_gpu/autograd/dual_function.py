@@ -95,7 +95,7 @@ def _run_jvp(
 ) -> Sequence[Any]:
     ctx = called.ctx
     kept = [_differentiable(called, args, t) for t in ctx._for_forward]
-    filled = [_materialised(a, t, ctx) for a, t in zip(args, tangents, strict=True)]
+    filled = [_materialized(a, t, ctx) for a, t in zip(args, tangents, strict=True)]
     before = ctx._saved, ctx._saved_output
     ctx._saved = tuple([None if t is None else (t, t._version) for t in kept])
     ctx._saved_output = False
@@ -146,7 +146,7 @@ class Refusal(Node):
         raise RuntimeError(self.message)
 
 
-def _materialised(argument: Any, tangent: Tensor | None, ctx: FunctionCtx) -> Tensor | None:
+def _materialized(argument: Any, tangent: Tensor | None, ctx: FunctionCtx) -> Tensor | None:
     """None for anything but a tensor; zeros where a tensor has no tangent."""
     if tangent is not None or not isinstance(argument, Tensor) or not ctx._materialize:
         return tangent

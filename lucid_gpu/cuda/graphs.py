@@ -27,7 +27,7 @@ from lucid_gpu.devices import backend, capturing, is_initialized, threads
 from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.devices.stream_capture import StreamCapture
 from lucid_gpu.fusion import pending_reductions, scheduler
-from lucid_gpu.fusion import realise as realising
+from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.launch.planning import steps, user_line
 from lucid_gpu.ops import captured
@@ -79,7 +79,7 @@ class _Noting:
         if self.before is not None:
             arrays: list[Any] = self.before.compute(tensors, values)
             return arrays
-        return realising.realise(values)
+        return realizing.realize(values)
 
     def living(self) -> list[Tensor]:
         """Those that somebody still has, each once."""
@@ -92,7 +92,7 @@ class _Capture:
 
     def __init__(self) -> None:
         store_written()
-        if realising.waiting:
+        if realizing.waiting:
             pending_reductions.flush()
         scheduler.begin_step()
         self.recorder = capturing.Recorder(steps.count, _user_line)
@@ -118,11 +118,11 @@ class _Capture:
         """Record what is left to do and try all of it out; gives the tensors replays write."""
         recorder = self.recorder
         store_written()
-        if realising.waiting:
+        if realizing.waiting:
             pending_reductions.flush()
         made = [t for t in self.noting.living() if t._wrapper is None and not t.is_sparse]
         for tensor in made:
-            tensor._realise()
+            tensor._realize()
         for tensor in made:
             _own_copy(recorder, tensor)
         self._put_values_back()

@@ -25,7 +25,7 @@ from typing import Any
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, capturing, cuda_memory
 from lucid_gpu.fusion import pending_reductions
-from lucid_gpu.fusion import realise as realising
+from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.tape import engine
 from lucid_gpu.tensor import Tensor, follow_streams
@@ -76,14 +76,14 @@ class _Noted(threading.local):
         where = values[0].program.device
         here = self.current.get(where.index, 0)
         if where.type != "cuda" or all(tensor._stream == here for tensor in tensors):
-            return realising.realise(values)
+            return realizing.realize(values)
         cuda = backend(where).xp.cuda
         assert where.index is not None
         streams: dict[tuple[int, int], Any] = {(where.index, 0): cuda.Stream.null}
         streams.update(made)
         streams.update(_streams)
         with cuda.Device(where.index), _in_order(streams):
-            arrays = realising.realise(values)
+            arrays = realizing.realize(values)
         for tensor, array in zip(tensors, arrays, strict=True):
             if tensor._stream != here:
                 cuda_memory.record_stream(array, streams[where.index, tensor._stream])
@@ -111,8 +111,8 @@ def flush() -> None:
         return
     for tensor in _noted.tensors():
         if tensor._wrapper is None:
-            tensor._realise()
-    if realising.waiting:
+            tensor._realize()
+    if realizing.waiting:
         pending_reductions.flush()
 
 

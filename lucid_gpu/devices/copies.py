@@ -81,12 +81,12 @@ def part_of(
     """An array in a row of memory, from a byte on, with strides in bytes."""
     if isinstance(memory, np.ndarray):
         return np.ndarray(shape, kind, memory, offset, strides)
-    found = backend_of_array(memory)
-    assert found is not None
+    owner = backend_of_array(memory)
+    assert owner is not None
     steps = zip(shape, strides, strict=True)
     end = offset if 0 in shape else offset + kind.itemsize + sum([(n - 1) * s for n, s in steps])
     part = memory.view("uint8")[offset:end].view(kind)
-    return found.xp.lib.stride_tricks.as_strided(part, shape, strides)
+    return owner.xp.lib.stride_tricks.as_strided(part, shape, strides)
 
 
 def _copied(array: Any) -> Any:

@@ -157,7 +157,7 @@ def _work(frame: FrameType) -> str:
     if code.co_name.startswith("<"):
         return ""
     arguments = [held.get(name) for name in code.co_varnames[: code.co_argcount]]
-    tensors = [v for v in arguments if hasattr(type(v), "_realise") and hasattr(v, "_expr")]
+    tensors = [v for v in arguments if hasattr(type(v), "_realize") and hasattr(v, "_expr")]
     if not tensors:
         return ""
     node: Any = arguments[0]

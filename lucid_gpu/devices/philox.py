@@ -150,7 +150,7 @@ def words_at(seed: int, offset: int, index: Any, each: int = 1) -> Any:
     seed, offset = seed & _WHOLE, offset & _WHOLE
     half = (offset & 0xFFFFFFFF, offset >> 32)
     flat = index.reshape(-1).astype(np.uint64)
-    if flat.size and (flat[1:] - flat[:-1] == 1).all():  # neighbours share a block
+    if flat.size and (flat[1:] - flat[:-1] == 1).all():  # neighbors share a block
         low, high = int(flat[0]) * each, (int(flat[-1]) + 1) * each
         number = np.arange(low // 4, -(-high // 4), dtype=np.uint64)
         drawn = scramble((number & _LOW, number >> _HALF, *half), seed, number.size).reshape(-1)

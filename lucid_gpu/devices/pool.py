@@ -61,7 +61,7 @@ class Pool:
         return sum([reference.size for reference in list(self.held.values())])
 
     def empty(self, shape: Sequence[int], storage: np.dtype[Any]) -> Any:
-        """An uninitialised row-major array.
+        """An uninitialized row-major array.
 
         Raises
         ------

@@ -20,7 +20,7 @@ class _Scratch(threading.local):
         self.memory: list[Any] = []
 
     def views(self, types: Sequence[dtype], shape: tuple[int, ...]) -> list[Any]:
-        """Uninitialised arrays of one shape; they hold until somebody asks for others."""
+        """Uninitialized arrays of one shape; they hold until somebody asks for others."""
         count = prod(shape)
         result = []
         for i, d in enumerate(types):

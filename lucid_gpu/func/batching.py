@@ -41,7 +41,7 @@ class Batched(Wrapper):
 class BatchedTensor(Tensor):
     """A tensor that has the shape of one example and no memory of its own."""
 
-    def _realise(self) -> NoReturn:
+    def _realize(self) -> NoReturn:
         value_below(self)  # or it has escaped
         raise NeedsArray(
             "vmap: something asked for the memory of a batched tensor: .numpy(), .cupy(), or an op "
@@ -49,13 +49,13 @@ class BatchedTensor(Tensor):
         )
 
     def _cell(self) -> NoReturn:
-        self._realise()
+        self._realize()
 
     def _load(self) -> NoReturn:
-        self._realise()
+        self._realize()
 
     def _own_memory(self) -> None:
-        self._realise()
+        self._realize()
 
     def item(self) -> NoReturn:
         raise RuntimeError(

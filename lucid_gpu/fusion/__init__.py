@@ -12,7 +12,7 @@ __all__ = ["eager"]
 
 
 class Eager:
-    """Whether every op is realised on its own line: LUCID_EAGER=1, or `eager`."""
+    """Whether every op is realized on its own line: LUCID_EAGER=1, or `eager`."""
 
     on = os.environ.get("LUCID_EAGER", "") not in ("", "0")
 
@@ -40,7 +40,7 @@ def eager(mode: bool = True) -> Iterator[None]:
 
 
 def set_eager(on: bool) -> bool:
-    """Realise every op at once from now on, on all threads, or not; what held before."""
+    """Realize every op at once from now on, on all threads, or not; what held before."""
     before, Eager.on = Eager.on, on
     forget()  # what is remembered of ops skips the question
     return before

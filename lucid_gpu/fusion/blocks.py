@@ -44,7 +44,7 @@ def padded(shape: Shape, rank: int) -> Shape:
 
 
 def collapse(shape: Shape, operands: Sequence[tuple[Shape, Any]]) -> tuple[tuple[int, int], ...]:
-    """Join neighbouring dimensions that every operand walks as one.
+    """Join neighboring dimensions that every operand walks as one.
 
     Parameters
     ----------

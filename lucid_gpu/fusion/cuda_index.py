@@ -99,7 +99,7 @@ def needs_long(shape: Shape, walks: Sequence[Shape]) -> bool:
 def vector_width(
     work: Work, types: Sequence[dtype], shape: Shape, walks: Sequence[Shape], inner: int
 ) -> int:
-    """How many neighbours along ``inner`` one access can move, for every operand at once."""
+    """How many neighbors along ``inner`` one access can move, for every operand at once."""
     width = ACCESS // max([d.itemsize for d in types])
     while width > 4 and width * work.operations > BODY:
         width //= 2
@@ -152,7 +152,7 @@ def stored(work: Work, values: Sequence[str], offset: str, width: int, moves: Mo
 def own_number(kind: str, index: str) -> str:
     """An index as the table's rows take it. Of 32 bits none is a sign: the upper half is 0.
 
-    In a pack it is ``(index) | k``, not a sum: so the compiler sees that four neighbours of a draw
+    In a pack it is ``(index) | k``, not a sum: so the compiler sees that four neighbors of a draw
     share the rounds of Philox, and computes them once.
     """
     return f"(long long)(unsigned)({index})" if kind == "int" else f"({index})"

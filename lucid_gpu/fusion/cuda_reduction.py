@@ -1,8 +1,8 @@
 """Reductions over axes, with what feeds them and what is made of their results in the same kernel.
 
 A block of 256 threads is ``lanes`` by ``slots``: the lanes of a slot walk one output's elements,
-then add up what they have in a fixed order. Where the elements of one output are neighbours in
-memory (``rows``) the lanes are neighbouring threads, else (columns) the slots are. Where outputs
+then add up what they have in a fixed order. Where the elements of one output are neighbors in
+memory (``rows``) the lanes are neighboring threads, else (columns) the slots are. Where outputs
 are few, each is cut into chunks, whose states a second kernel adds. No atomics: the same input
 gives the same bits, on every GPU.
 """
@@ -131,7 +131,7 @@ def _part(shape: Shape, dims: list[int], walks: list[Shape]) -> tuple[Shape, tup
 
 
 def _innermost(work: Work, kept: list[int], reduced: list[int]) -> int:
-    """The dimension in which most bytes are neighbours; outputs keep their order."""
+    """The dimension in which most bytes are neighbors; outputs keep their order."""
     candidates = sorted([*reduced, *kept[-1:]])
     best, most = -1, -1
     for i in candidates:

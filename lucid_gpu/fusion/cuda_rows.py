@@ -118,7 +118,7 @@ def along_rows(
         *[f"    {line}" for line in rows(1)],
         "}",
     ]
-    amount = "one element" if width == 1 else f"{width} neighbours"
+    amount = "one element" if width == 1 else f"{width} neighbors"
     comment = f"A thread walks from row to row with {amount}, {repeat} rows under way at a time."
     source = write(work, comment, body, index.sizes, stores, ["pack.cuh", "index.cuh"])
     across = -(-count(cut) // walk.across)

@@ -1,7 +1,7 @@
-"""What realising some tensors would run, without running it.
+"""What realizing some tensors would run, without running it.
 
 A kernel's boundary is where a value has to exist in memory: arrays it was given, results of ops
-that are not elementwise, values already realised. `explain` says which it is for each array.
+that are not elementwise, values already realized. `explain` says which it is for each array.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from lucid_gpu.fusion.expression import Cell
 from lucid_gpu.fusion.pending_reductions import ReducedCell, would_run
 from lucid_gpu.fusion.plan import Load, Plan, Store
-from lucid_gpu.fusion.realise import plan_for, source_of
+from lucid_gpu.fusion.realize import plan_for, source_of
 from lucid_gpu.launch.observers import Launched, Operand
 
 __all__ = ["Explanation", "Kernel", "explain"]
@@ -86,19 +86,19 @@ def _array(array: Load | Store | Operand) -> str:
 
 
 class Explanation:
-    """The kernels that realising some tensors would run.
+    """The kernels that realizing some tensors would run.
 
     Attributes
     ----------
     kernels : list of Kernel
-        In the order in which they would run; none for realised tensors.
-    realised : list of int
+        In the order in which they would run; none for realized tensors.
+    realized : list of int
         Positions of the tensors that need no kernel.
     """
 
-    def __init__(self, kernels: list[Kernel], realised: list[int]) -> None:
+    def __init__(self, kernels: list[Kernel], realized: list[int]) -> None:
         self.kernels = kernels
-        self.realised = realised
+        self.realized = realized
 
     @property
     def bytes_read(self) -> int:
@@ -119,7 +119,7 @@ class Explanation:
             f"{count} kernel{'s' * (count != 1)}, reading {self.bytes_read} bytes and writing "
             f"{self.bytes_written} bytes"
         ]
-        lines += [f"tensor {i} is already realised: no kernel" for i in self.realised]
+        lines += [f"tensor {i} is already realized: no kernel" for i in self.realized]
         lines += [f"kernel {i}: {kernel}" for i, kernel in enumerate(self.kernels, 1)]
         return "\n".join(lines)
 
@@ -134,7 +134,7 @@ def explain(*tensors: Any) -> Explanation:
     Parameters
     ----------
     *tensors : Tensor
-        Pending or realised.
+        Pending or realized.
 
     Returns
     -------
@@ -152,19 +152,19 @@ def explain(*tensors: Any) -> Explanation:
     names = {id(t): f"tensor {i}" for i, t in reversed(list(enumerate(tensors)))}
     kernels: list[Kernel] = []
     done: set[int] = set()
-    realised = []
+    realized = []
     for i, tensor in enumerate(tensors):
         if tensor._expr.program.is_load and type(tensor._expr.leaves[0]) is not ReducedCell:
-            realised.append(i)
+            realized.append(i)
         elif id(tensor) not in done:
-            members = realised_together(tensor)
+            members = realized_together(tensor)
             done.update(id(other) for m in members for other in (m, *_aliases(m)))
             kernels += _kernels(members, names, first=not kernels)
-    return Explanation(kernels, realised)
+    return Explanation(kernels, realized)
 
 
 def _kernels(members: Sequence[Any], names: dict[int, str], first: bool) -> list[Kernel]:
-    """What realising some tensors runs: the first kernel takes along all that wait."""
+    """What realizing some tensors runs: the first kernel takes along all that wait."""
     values = [m._expr for m in members if not m._expr.program.is_load]
     before, beside = would_run(values)
     kernels = [_kernel(plan, leaves, {}) for plan, leaves in before] if first else []
@@ -172,15 +172,15 @@ def _kernels(members: Sequence[Any], names: dict[int, str], first: bool) -> list
         plan, leaves = beside or plan_for(values)
         skipped = 0 if plan.wholes else len(plan.all_stores) - len(members)
         at = {
-            skipped + i: names.get(id(m), "realised together with it")
+            skipped + i: names.get(id(m), "realized together with it")
             for i, m in enumerate(members)
         }
         kernels.append(_kernel(plan, leaves, at))
     return kernels
 
 
-def realised_together(tensor: Any) -> list[Any]:
-    """The pending tensors that one kernel computes when ``tensor`` is realised."""
+def realized_together(tensor: Any) -> list[Any]:
+    """The pending tensors that one kernel computes when ``tensor`` is realized."""
     program = tensor._expr.program
     members = [tensor]
     for reference in getattr(tensor, "_siblings", None) or ():
@@ -224,4 +224,4 @@ def origin(cell: Cell) -> str:
         return "input, or computed before"
     if not node._edges:
         return "input: a leaf that requires grad"
-    return f"already realised: the result of {node.name()}"
+    return f"already realized: the result of {node.name()}"

@@ -1,6 +1,6 @@
 """Pending values: a program together with the arrays it reads.
 
-Every tensor's value is an `Expr`. A realised value is an expression whose program is one load and
+Every tensor's value is an `Expr`. A realized value is an expression whose program is one load and
 whose only leaf is the `Cell` holding the array. Expressions are immutable, so a reader never sees a
 value change: what changes a tensor gives the tensor another expression.
 """
@@ -167,7 +167,7 @@ class Expr:
 
     ``made_by`` is the op and the operands it was applied to. It keeps no arrays alive that
     ``leaves`` does not; it says which tensors lie inside the region, so that a hook on one of them
-    can be honoured. ``node`` is the region's autograd node, made when first asked for. ``stale``,
+    can be honored. ``node`` is the region's autograd node, made when first asked for. ``stale``,
     which most have not, is the `Write` of the tensor that had this value: see `stale_of`; ``also``
     what a composition saves in PyTorch: see `lucid_gpu.fusion.saving`.
     """
@@ -294,7 +294,7 @@ def expand_pattern(pattern: Any, count: int) -> Sequence[int]:
 def of_array(
     array: Any, d: dtype, where: device, needs_grad: bool = False, node: Any = None, output: int = 0
 ) -> Expr:
-    """The expression of a realised array."""
+    """The expression of a realized array."""
     strides = None if array.flags.c_contiguous else array.strides
     program = load_program(d, array.shape, strides, needs_grad, where, made_here(), True)
     return Expr(program, (Cell(array, node, output),), None)
@@ -598,7 +598,7 @@ def _inside(program: Program) -> Program:
 
 
 def dependent(value: Expr) -> Expr:
-    """A realised value as one that would require grad, had it been recorded."""
+    """A realized value as one that would require grad, had it been recorded."""
     program, root = value.program, value.program.root
     if root.dtype.category < 2:
         return value

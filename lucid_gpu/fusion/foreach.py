@@ -16,7 +16,7 @@ from lucid_gpu.fusion import blocks
 from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import Instruction, intern, load_program
-from lucid_gpu.fusion.realise import executor
+from lucid_gpu.fusion.realize import executor
 
 _STAND_IN = (blocks.SINGLE + 1,)  # a shape that is always run in blocks
 

@@ -2,7 +2,7 @@
 
 Reverse accumulation over a program's instructions with the formulas of the op table, done on
 symbols: the result is again programs, so gradients are pending expressions like any other, fuse
-with their neighbours and can be differentiated again.
+with their neighbors and can be differentiated again.
 
 Where an operand was broadcast, its cotangent must be summed before it goes on; such a sum is a
 `Step`, run in order, whose result becomes one more leaf of the programs that follow.
@@ -183,7 +183,7 @@ def gradient_of(
     grad : bool
         Whether the gradient is itself to be differentiated.
     output_leaf : int, optional
-        A leaf that holds the realised value of ``program``: formulas then read it instead of
+        A leaf that holds the realized value of ``program``: formulas then read it instead of
         computing the output again.
     wanted : frozenset of int, optional
         The leaves whose cotangents are asked for (all that need one, by default).

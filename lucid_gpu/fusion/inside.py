@@ -97,7 +97,7 @@ def saved_inside(expr: Expr) -> list[Any] | None:
                     continue
                 held += sys.getrefcount(e) - OF_A_NAME
                 if e.node is not None and (e.node.observed or sys.getrefcount(e.node) > 2):
-                    return None  # somebody looks, or may: a realised tensor leads to the node
+                    return None  # somebody looks, or may: a realized tensor leads to the node
                 also = getattr(e, "also", None)
                 if also is not None:
                     beside += [entry for entry in also if entry is not RESULT]

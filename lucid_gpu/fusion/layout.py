@@ -136,7 +136,7 @@ def walk_of(shape: Shape, own: Shape, strides: Shape | None) -> Shape:
 
 
 def collapse(shape: Sequence[int], walks: Sequence[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
-    """Join neighbouring dimensions that every operand walks as one; drop those of extent 1.
+    """Join neighboring dimensions that every operand walks as one; drop those of extent 1.
 
     Returns
     -------

@@ -32,7 +32,7 @@ SHORTEST = 4096  # elements of a period of rows: each costs a table's pointers a
 CHUNK_ELEMENTS = 256 * 1024  # drawn at once: each turn costs 30 us
 SHARES = 2  # of each thread, at least: another may be slower
 ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
-EXTREMA = ("maximum", "minimum")  # NumPy's loops of them are vectorised over arrays only
+EXTREMA = ("maximum", "minimum")  # NumPy's loops of them are vectorized over arrays only
 
 
 def row_bytes(long: bool) -> int:

@@ -219,7 +219,7 @@ class _Writer:
     ) -> Iterator[tuple[Operand, list[Instruction]]]:
         """Arrays that hold an instruction's value, and what has to be computed of each.
 
-        Of a value that 16 bits hold, the second one has 16 bits: as many neighbours are taken at
+        Of a value that 16 bits hold, the second one has 16 bits: as many neighbors are taken at
         once as where the plan's own kernel reads the like.
         """
         operand, ins = known[index], self.plan.instructions[index]

@@ -16,12 +16,12 @@ from operator import is_
 from threading import get_ident
 from typing import Any
 
-from lucid_gpu.fusion import realise as realising
+from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Cell, Expr, made_here, of_array
 from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
 from lucid_gpu.fusion.program import Program, load_program, when_forgotten
-from lucid_gpu.fusion.realise import waiting
+from lucid_gpu.fusion.realize import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.fusion.scheduler import (
     MOST_REDUCTIONS,
@@ -178,7 +178,7 @@ def summed_to(value: Expr, shape: Shape) -> Any:
         axes = repeated(value.program.shape, shape)
         recipe = recipe_of(value.program, "sum", axes, shape, None)
         plan = value.program.next[key] = plan_of([Pending(value, recipe)])[0]
-    return realising.execute(plan, value.leaves)[0]
+    return realizing.execute(plan, value.leaves)[0]
 
 
 def repeated(shape: Shape, target: Shape) -> tuple[int, ...]:
@@ -223,7 +223,7 @@ def _run_alone(pending: Pending) -> None:
     value, recipe = pending.value, pending.recipe
     if recipe.plan is None:
         recipe.plan, _ = plan_of([pending], ())
-    pending.settle(realising.execute(recipe.plan, value.leaves))
+    pending.settle(realizing.execute(recipe.plan, value.leaves))
 
 
 def flush() -> None:
@@ -272,7 +272,7 @@ def _parts(group: list[Pending]) -> list[list[Pending]]:
     return parts
 
 
-def realise_beside(values: Sequence[Expr]) -> list[Any] | None:
+def realize_beside(values: Sequence[Expr]) -> list[Any] | None:
     """Compute what waits, and ``values`` in the same kernel where they are made of its results, or
     of what it reduces.
 
@@ -334,7 +334,7 @@ def _equal(a: Expr, b: Expr) -> bool:
 
 def _run_before(group: Sequence[Pending], values: Sequence[Expr]) -> list[Any]:
     """Compute values, then the reductions of what was stored."""
-    arrays = realising.execute(*realising.plan_for(values))
+    arrays = realizing.execute(*realizing.plan_for(values))
     for pending in group:
         value = pending.value
         array = next(a for a, v in zip(arrays, values, strict=True) if _equal(value, v))
@@ -350,7 +350,7 @@ def _run_before(group: Sequence[Pending], values: Sequence[Expr]) -> list[Any]:
 
 
 def would_run(values: Sequence[Expr]) -> tuple[list[tuple[Plan, Any]], tuple[Plan, Any] | None]:
-    """What `realise_beside` would run first, and the kernel that ``values`` would be part of."""
+    """What `realize_beside` would run first, and the kernel that ``values`` would be part of."""
     with _lock:
         group, made_of_them = _partners(values) if values else ([], False)
         mine = {id(p) for p in group or _reducing(values)}
@@ -384,7 +384,7 @@ when_forgotten.append(_plans.clear)
 def _run(group: Sequence[Pending], values: Sequence[Expr], made_of_them: bool) -> list[Any]:
     """One kernel for reductions of one space and for values beside them; gives the values."""
     plan, leaves = plan_of(group, values, made_of_them)
-    arrays = realising.execute(plan, leaves)
+    arrays = realizing.execute(plan, leaves)
     at = first = len(plan.wholes)
     for pending in group:
         count = len(pending.cells)
@@ -450,4 +450,4 @@ def _plan(
     )  # fmt: skip
 
 
-realising.askers.append(realise_beside)
+realizing.askers.append(realize_beside)

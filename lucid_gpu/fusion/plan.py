@@ -1,6 +1,6 @@
 """Plans: what one kernel does, as both executors read it.
 
-A plan is made once for a set of programs that are realised together. It is canonical: gradient
+A plan is made once for a set of programs that are realized together. It is canonical: gradient
 marks are gone, equal values are computed once, 16-bit floats are widened when loaded, numbers are
 separate from the structure, so that kernels are shared by all expressions of one shape of work.
 """
@@ -68,7 +68,7 @@ class Reduction(NamedTuple):
 
     ``rows`` names, for each value, its row of `lucid_gpu.fusion.reduction_table`; ``shapes`` what
     its results' shape is: that of the kept dimensions, with or without the reduced ones as 1.
-    ``width`` is how many neighbours a GPU's thread takes at once, at most.
+    ``width`` is how many neighbors a GPU's thread takes at once, at most.
     """
 
     axes: tuple[int, ...]

@@ -135,7 +135,7 @@ class Program:
         self.inference = bool(marks & INFERENCE)
         self.shared = bool(marks & SHARED)
         self.wrapped = bool(marks & WRAPPED)
-        self.is_load = root.op == "load"  # the value of a realised tensor
+        self.is_load = root.op == "load"  # the value of a realized tensor
         self.is_boundary = root.op == "boundary"
         self.dtype = root.dtype
         self.shape = root.shape
@@ -236,7 +236,7 @@ def load_program(
     marks: int = 0,
     free: bool = False,
 ) -> Program:
-    """The program of a realised array: one load of leaf 0."""
+    """The program of a realized array: one load of leaf 0."""
     free = free and strides is not None
     key = (d, shape, strides, needs_grad, where, marks, free)
     program = _loads.get(key)

@@ -1,4 +1,4 @@
-"""The autograd node of a fused region: everything elementwise between two realised values."""
+"""The autograd node of a fused region: everything elementwise between two realized values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RegionNode(Node):
     made_by
         See `Expr`: None once nobody can observe a tensor inside the region any more.
     output : Cell or None
-        The region's realised value, when its gradient formula reads it.
+        The region's realized value, when its gradient formula reads it.
     root : weak reference or None
         The tensor `backward` was called on, if it is still pending: its value and the gradients
         of leaves are then computed by one kernel.
@@ -132,7 +132,7 @@ class RegionNode(Node):
     # --- saving -------------------------------------------------------------------------------
 
     def keep_output(self, expr: Expr, cell: Cell) -> None:
-        """The value is realised: keep only the arrays that the gradient reads, perhaps this one."""
+        """The value is realized: keep only the arrays that the gradient reads, perhaps this one."""
         if self._released:
             return
         if self.program.leaves in saved_by(self.program):
@@ -227,7 +227,7 @@ class RegionNode(Node):
             g = cotangent._expr
         wrap: Wrap = cotangent._of
         if scheduler.cotangent_first(g.program, self.program):
-            cotangent._realise()
+            cotangent._realize()
             g = cotangent._expr
         output_leaf = None
         if self.output is not None:
@@ -357,13 +357,13 @@ class RegionNode(Node):
             for tensor in stored.values():
                 tensor._siblings = together
             for tensor in stored.values():
-                tensor._realise()
+                tensor._realize()
         return stored
 
     def _stored(self, wrap: Wrap, part: Any, leaves: tuple[Cell, ...]) -> Cell:
         """A step's value as a leaf; the programs that read it were derived for a row-major one."""
         tensor = wrap(_on(part, leaves))
-        tensor._realise()
+        tensor._realize()
         cell: Cell = tensor._expr.leaves[0]
         if cell.array.flags.c_contiguous:
             return cell
@@ -460,7 +460,7 @@ class RegionNode(Node):
                 if tensor is not None:
                     tensor._siblings = group
             if at_once:
-                members[0]._realise()
+                members[0]._realize()
 
 
 def _on(part: Any, leaves: tuple[Cell, ...]) -> Expr:
@@ -578,15 +578,15 @@ def _gradient(
     return gradient
 
 
-# Regions that keep all their arrays because somebody was inside when they were realised: in a loop
-# a name of the last turn. Whether he has left is asked when the next region is realised, then two,
-# four, eight, sixteen later: [node, realisations to wait, the wait].
+# Regions that keep all their arrays because somebody was inside when they were realized: in a loop
+# a name of the last turn. Whether he has left is asked when the next region is realized, then two,
+# four, eight, sixteen later: [node, realizations to wait, the wait].
 _held: deque[list[Any]] = deque(maxlen=16)
 _LAST_WAIT = 16
 
 
 def _let_go() -> None:
-    """Let realised regions that nobody looks into any more keep only what they must."""
+    """Let realized regions that nobody looks into any more keep only what they must."""
     for entry in list(_held):
         entry[1] -= 1
         if entry[1]:

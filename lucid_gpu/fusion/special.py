@@ -43,7 +43,7 @@ def sign(x: Any, out: Any) -> None:
 
     Those with a part that is infinite or NaN have no direction.
     """
-    if out.dtype.kind == "f":  # by comparisons, which are vectorised
+    if out.dtype.kind == "f":  # by comparisons, which are vectorized
         above, below = (np.empty(x.shape, np.int8) for _ in range(2))
         np.greater(x, 0, above.view(np.bool_))
         np.less(x, 0, below.view(np.bool_))
@@ -68,7 +68,7 @@ def complex_log1p(z: Any, out: Any) -> None:
 
 
 def integer_power(x: Any, n: Any, out: Any) -> None:
-    """Powers of integers; negative ones are rounded towards zero, as in PyTorch."""
+    """Powers of integers; negative ones are rounded toward zero, as in PyTorch."""
     negative = np.less(n, 0)
     if negative.any():
         inverse = np.where(x == 1, 1, np.where(x == -1, 1 - 2 * (n & 1), 0))

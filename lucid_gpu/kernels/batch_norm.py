@@ -23,7 +23,7 @@ __all__ = ["INSTANCES", "statistics"]
 
 THREADS = 256
 BLOCKS = 1024  # that keep a large GPU busy; not read from the device: it decides rounding
-SMALL = 32  # elements of a channel's row below which columns are neighbours instead
+SMALL = 32  # elements of a channel's row below which columns are neighbors instead
 LEAST = 4096  # elements a block takes at least, before there are more blocks
 CACHED = 1 << 17  # elements NumPy has in cache at a time
 FEW = 1 << 12  # elements up to which a thread is not worth waking

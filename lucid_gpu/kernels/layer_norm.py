@@ -40,7 +40,7 @@ from lucid_gpu.kernels.rows import (
 from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.launchers import launcher_of
 
-__all__ = ["Statistics", "Wanted", "adds_earlier", "gradients", "normalised"]
+__all__ = ["Statistics", "Wanted", "adds_earlier", "gradients", "normalized"]
 
 _FILE = "layer_norm.cu"
 _GIVEN = "const T* x, const T* weight, const T* bias, T* y, R* means, R* rstds, "
@@ -116,8 +116,8 @@ def adds_earlier(where: device) -> bool:
 
 
 @by_device
-def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
-    """Rows, shape (rows, columns), normalised; weight and bias may be None."""
+def normalized(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
+    """Rows, shape (rows, columns), normalized; weight and bias may be None."""
     backend = backend_of_array(x)
     assert backend is not None
     rows, columns = x.shape[0], counted(x.shape[1])
@@ -210,7 +210,7 @@ def _contiguous(xp: Any, *arrays: Any) -> list[Any]:
 
 
 def _width_alike(itemsize: int, *arrays: Any) -> int:
-    """The widest access, where all arrays lie alike towards it."""
+    """The widest access, where all arrays lie alike toward it."""
     alike = len({address(a) % ACCESS for a in arrays}) == 1
     return ACCESS // itemsize if alike else 1
 
@@ -239,13 +239,13 @@ def _busy(array: Any, group: Group, rows: int) -> int:
 # --- NumPy: chunks of rows, and how the calls on them are made ------------------------------------
 
 
-@normalised.on_host
+@normalized.on_host
 def on_host(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
     kind = from_numpy_dtype(x.dtype).compute.numpy
     y = pool.empty(x.shape, x.dtype)
     mean, rstd = (np.empty((len(x), 1), kind) for _ in range(2))
     how = _Forward(eps, rms, weight is not None, bias is not None)
-    _over_rows(_normalise, how, kind, [x], [y, mean, rstd], [weight, bias], 0)
+    _over_rows(_normalize, how, kind, [x], [y, mean, rstd], [weight, bias], 0)
     return y, Statistics(None if rms else mean, rstd)
 
 
@@ -269,7 +269,7 @@ def gradients_on_host(
 
 
 class _Forward(NamedTuple):
-    """What the calls of `_normalise` depend on, beside the length of rows."""
+    """What the calls of `_normalize` depend on, beside the length of rows."""
 
     eps: float
     rms: bool
@@ -378,20 +378,20 @@ def _recorded(
 # --- NumPy: what is computed of some rows ---------------------------------------------------------
 
 
-def _normalise(calls: Any, operands: Sequence[Any], how: _Forward) -> None:
+def _normalize(calls: Any, operands: Sequence[Any], how: _Forward) -> None:
     x, y, mean, rstd, weight, bias = operands
     rows, columns = x.shape
     squares = calls.scratch(rows, columns)
-    centred = x
+    centered = x
     if not how.rms:
-        centred = y
+        centered = y
         _means(calls, x, mean)
-        calls.rows(np.subtract, x, mean, centred)
-    _mean_products(calls, centred, centred, squares, rstd)
+        calls.rows(np.subtract, x, mean, centered)
+    _mean_products(calls, centered, centered, squares, rstd)
     calls(np.add, rstd, calls.constant(how.eps), rstd)
     calls(np.sqrt, rstd, rstd)
     calls(np.divide, calls.constant(1), rstd, rstd)
-    calls.rows(np.multiply, centred, rstd, y)
+    calls.rows(np.multiply, centered, rstd, y)
     if how.weight:
         calls(np.multiply, y, weight, y)
     if how.bias:
@@ -404,25 +404,25 @@ def _differentiate(calls: Any, operands: Sequence[Any], how: _Backward) -> None:
     t = calls.scratch(rows, columns)
     along, middle = calls.scratch(rows, 1), calls.scratch(rows, 1)
     part = calls.scratch(1, columns)
-    centred, h = x, g
+    centered, h = x, g
     if not how.rms:
-        centred = calls.scratch(rows, columns)
-        calls.rows(np.subtract, x, mean, centred)
+        centered = calls.scratch(rows, columns)
+        calls.rows(np.subtract, x, mean, centered)
     if how.wanted.bias:
         calls.matmul(calls.constant(np.ones((1, rows))), g, part)
         calls(np.add, dbias, part, dbias)
     if how.wanted.weight:
-        calls(np.multiply, g, centred, t)
+        calls(np.multiply, g, centered, t)
         calls.matmul(rstd.T, t, part)
         calls(np.add, dweight, part, dweight)
     if how.wanted.x:
         if how.weight:
             h = calls.scratch(rows, columns)
             calls(np.multiply, g, weight, h)
-        _mean_products(calls, h, centred, t, along)
+        _mean_products(calls, h, centered, t, along)
         calls(np.multiply, along, rstd, along)
         calls(np.multiply, along, rstd, along)
-        calls.rows(np.multiply, centred, along, t)
+        calls.rows(np.multiply, centered, along, t)
         if not how.rms:
             _means(calls, h, middle)
             calls.rows(np.add, t, middle, t)

@@ -1,7 +1,7 @@
 """Resampling along an axis: each output is a weighted sum of a few neighbors.
 
 A `Band` is a sparse matrix kept as neighbors and weights of each row, and so is its transpose: the
-gradient gathers too, nothing is scattered. The positions are PyTorch's (half-pixel centres, or
+gradient gathers too, nothing is scattered. The positions are PyTorch's (half-pixel centers, or
 corners aligned); cubic weights are those of Keys, "Cubic Convolution Interpolation" (1981).
 """
 
@@ -26,7 +26,7 @@ class Axis(NamedTuple):
     factor : float or None
         The scale the user gave; None takes that of the sizes.
     aligned : bool
-        Whether the centres of the corners stay where they are.
+        Whether the centers of the corners stay where they are.
     antialias : bool
     wide : bool
         Whether positions are float64, as those of float64 pixels are.
@@ -176,11 +176,11 @@ def _antialiased(axis: Axis, scale: float) -> Band:
     elif axis.mode == "lanczos":
         shape, support = _lanczos, 3.0
     stretch = max(scale, 1.0)
-    centre = scale * (np.arange(axis.out) + 0.5)
-    low = np.maximum((centre - support * stretch + 0.5).astype(np.int64), 0)
-    high = np.minimum((centre + support * stretch + 0.5).astype(np.int64), axis.size)
+    center = scale * (np.arange(axis.out) + 0.5)
+    low = np.maximum((center - support * stretch + 0.5).astype(np.int64), 0)
+    high = np.minimum((center + support * stretch + 0.5).astype(np.int64), axis.size)
     places = low + np.arange(int((high - low).max()))[:, None]
-    weights = shape(np.abs((places - centre + 0.5) / stretch))
+    weights = shape(np.abs((places - center + 0.5) / stretch))
     weights = np.where(places < high, weights, 0)
     return Band(np.minimum(places, axis.size - 1), weights / weights.sum(0), axis.size)
 

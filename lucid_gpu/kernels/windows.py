@@ -241,7 +241,7 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 
 def empty(like: Any, shape: Sequence[int], dtype: Any = None) -> Any:
-    """An uninitialised row-major array on another's device."""
+    """An uninitialized row-major array on another's device."""
     backend = backend_of_array(like)
     assert backend is not None
     return backend.empty(shape, from_numpy_dtype(dtype or like.dtype), backend.device_of(like))

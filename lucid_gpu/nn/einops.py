@@ -47,7 +47,7 @@ class Reduce(ReduceMixin, Module):
 
 
 class EinMix(_EinmixMixin, Module):
-    """A sum of products of the input with learnt weights, and a learnt bias.
+    """A sum of products of the input with learned weights, and a learned bias.
 
     Parameters
     ----------

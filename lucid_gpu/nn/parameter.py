@@ -41,7 +41,7 @@ class Parameter(Tensor):
         return made._mark() if requires_grad else made  # type: ignore[return-value]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        """A copy that has learnt nothing yet: without the gradient, as in PyTorch."""
+        """A copy that has learned nothing yet: without the gradient, as in PyTorch."""
         other: Any = type(self)._like(self, self.detach().clone())
         memo[id(self)] = other
         return other
@@ -51,7 +51,7 @@ class Parameter(Tensor):
 
 
 class Buffer(Tensor):
-    """A tensor that a `Module` registers as state that is not learnt.
+    """A tensor that a `Module` registers as state that is not learned.
 
     Parameters
     ----------

@@ -192,7 +192,7 @@ def partition(
     return sort(a, axis, order=order)
 
 
-# --- of neighbours -------------------------------------------------------------------------------
+# --- of neighbors -------------------------------------------------------------------------------
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:

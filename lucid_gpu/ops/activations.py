@@ -11,7 +11,7 @@ from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import leaky_relu, unrounded
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.ops.record import keeping, keeps
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -51,7 +51,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 @op
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """Elements moved towards zero by ``lambd``, and zero within it.
+    """Elements moved toward zero by ``lambd``, and zero within it.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     require_tensor("glu", "input", 1, input)
     if not input.ndim:
         raise RuntimeError("glu does not support scalars because halving size must be even")
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if input.shape[dim] % 2:
         raise RuntimeError(
             f"Halving dimension must be even, but dimension {dim} is size {input.shape[dim]}"
@@ -174,7 +174,7 @@ def gumbel_softmax(
     Parameters
     ----------
     logits : Tensor
-        Unnormalised log-probabilities.
+        Unnormalized log-probabilities.
     tau : float
         Temperature.
     hard : bool

@@ -47,7 +47,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each channel over the batch, or by running figures when not training.
+    """Normalize each channel over the batch, or by running figures when not training.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def batch_norm(
         if input.numel() and not (open_levels and innermost(tensors) is not None):
             return _trained(input, running_mean, running_var, weight, bias, momentum, eps)
         if not input.numel():  # nothing has no figures, and moves none
-            return _normalised(input, input.new_zeros(()), input.new_ones(()), weight, bias)
+            return _normalized(input, input.new_zeros(()), input.new_ones(()), weight, bias)
         mean, variance = moments(input, _all_but_channels(input))
         _follow((running_mean, running_var), (mean, variance), input, momentum)
     elif running_mean is None or running_var is None:
@@ -106,7 +106,7 @@ def batch_norm(
         raise RuntimeError(f"{which} must be defined in evaluation mode")
     else:
         return _followed(input, running_mean, running_var, weight, bias, eps)
-    return _normalised(input, mean, (variance + eps).rsqrt(), weight, bias)
+    return _normalized(input, mean, (variance + eps).rsqrt(), weight, bias)
 
 
 @batching(batch_norm)
@@ -131,7 +131,7 @@ def _per_channel(t: Tensor, input: Tensor) -> Tensor:
     return t.reshape(1, -1, *[1] * (input.ndim - 2))
 
 
-def _normalised(
+def _normalized(
     x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None
 ) -> Tensor:
     y = (x - mean) * rstd
@@ -190,7 +190,7 @@ def _trained(
     with no_grad():
         mean, variance = [_per_channel(from_array(a, wide, input.device), input) for a in figures]
         rstd = (variance + eps).rsqrt()
-        y = _normalised(input, mean, rstd, weight, bias)
+        y = _normalized(input, mean, rstd, weight, bias)
     rest = [t if a is None else None for t, a in zip(running, written, strict=True)]
     _follow(rest, (mean, variance), input, momentum)
     inputs = [t for t in (input, weight, bias) if t is not None]

@@ -490,7 +490,7 @@ def empty_like(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Uninitialised memory of another tensor's shape, type and device."""
+    """Uninitialized memory of another tensor's shape, type and device."""
     if input.is_sparse:
         return input._full_like(0, dtype, device, requires_grad)
     d = input.dtype if dtype is None else dtype

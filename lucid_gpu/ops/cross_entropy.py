@@ -111,7 +111,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """``logsumexp(input[n]) - input[n, t]``: the cross entropy of unnormalised scores.
+    """``logsumexp(input[n]) - input[n, t]``: the cross entropy of unnormalized scores.
 
     Parameters
     ----------

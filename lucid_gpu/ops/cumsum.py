@@ -10,7 +10,7 @@ from lucid_gpu.kernels import cumsum as kernels
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
@@ -40,7 +40,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
 @op
 def running_sum(input: Tensor, dim: int, to: dtype, reverse: bool) -> Tensor:
     """`cumsum`, or with ``reverse`` the sums from each element on: its adjoint."""
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if max(input.dtype.category, to.category) > 1:  # integers are widened as they are read
         input = input.to(to)
     if not input.ndim:
@@ -66,7 +66,7 @@ def _cumsum_jvp(call: Call) -> Any:
 def _running_sum_batched(level: Batch, f: Any, x: Tensor, dim: int, *rest: Any) -> Any:
     if not x.ndim:
         return NotImplemented
-    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, *rest))
+    return level.wrap(f(level.value(x), normalize_dim(dim, x.ndim) + 1, *rest))
 
 
 METHODS = (public(cumsum),)

@@ -18,7 +18,7 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.in_place import alias_before, written
 from lucid_gpu.ops.record import keeping, record
-from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
+from lucid_gpu.ops.reductions import ValuesAndIndices, normalize_dim
 from lucid_gpu.ops.shape import cat, flip
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -43,7 +43,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     """
     to = input.dtype if input.dtype.category >= 2 else dt.int64
     input = input.to(to if dtype is None else as_dtype(dtype))
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     return _running_product(input, dim) if input.ndim else input.clone()
 
 
@@ -124,7 +124,7 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """
     if input.dtype.category != 2:
         raise NotImplementedError(f'"logcumsumexp" not implemented for {input.dtype.name}')
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if not input.ndim:
         return input.clone()
     array = scans.logcumsumexp(input.array, dim, input.dtype, input.device)
@@ -166,7 +166,7 @@ def cummin(input: Tensor, dim: int) -> Any:
 def _running_extremum(row: str, name: str, input: Tensor, dim: int) -> Any:
     if input.dtype.is_complex:
         raise NotImplementedError(f"{row} is not implemented for complex tensors")
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if not input.ndim:
         return ValuesAndIndices(input.clone(), input.new_zeros((), dtype=dt.int64))
     places = scans.running_extremum(input.detach().array, dim, row, input.dtype, input.device)
@@ -178,7 +178,7 @@ def _running_extremum(row: str, name: str, input: Tensor, dim: int) -> Any:
 def _running_batched(level: Batch, f: Any, x: Tensor, dim: int) -> Any:
     if not x.ndim:
         return NotImplemented
-    return level.wrap_all(f(level.value(x), normalise_dim(dim, x.ndim) + 1))
+    return level.wrap_all(f(level.value(x), normalize_dim(dim, x.ndim) + 1))
 
 
 # --- differences ----------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def diff(
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:
-    """The ``n``-th differences of neighbours along a dimension.
+    """The ``n``-th differences of neighbors along a dimension.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def diff(
     for other in (prepend, append):
         if other is not None and other.ndim != input.ndim:
             raise RuntimeError("diff expects prepend or append to be the same dimension as input")
-        along = normalise_dim(dim, input.ndim)
+        along = normalize_dim(dim, input.ndim)
         if other is not None and any(
             a != b for i, (a, b) in enumerate(zip(other.shape, input.shape)) if i != along
         ):
@@ -229,11 +229,11 @@ def diff(
     parts = [t for t in (prepend, input, append) if t is not None]
     result = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, result.shape[dim])):
-        result = _neighbours(result, dim)
+        result = _neighbors(result, dim)
     return result
 
 
-def _neighbours(input: Tensor, dim: int) -> Tensor:
+def _neighbors(input: Tensor, dim: int) -> Tensor:
     before, after = _halves(input, dim)
     return after.logical_xor(before) if input.dtype is dt.bool else after - before
 
@@ -253,7 +253,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
     y : Tensor
         The integrand.
     x : Tensor, optional
-        Where it was taken: one vector, or one for each; else neighbours are ``dx`` apart.
+        Where it was taken: one vector, or one for each; else neighbors are ``dx`` apart.
 
     Raises
     ------
@@ -287,7 +287,7 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
         raise RuntimeError(
             f"{name}: received a bool input for `y` or `x`, but bool is not supported"
         )
-    dim = normalise_dim(dim, y.ndim)
+    dim = normalize_dim(dim, y.ndim)
     nothing = name == "trapezoid" and not y.shape[dim]  # whose sum is 0 whatever x is
     if x is not None and x.ndim == 1 and len(x) != y.shape[dim] and not nothing:
         raise RuntimeError(
@@ -299,7 +299,7 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
     if x is not None:
         if x.ndim == 1:
             x = x.reshape([-1 if i == dim else 1 for i in range(y.ndim)])
-        dx = _neighbours(x, dim - y.ndim)
+        dx = _neighbors(x, dim - y.ndim)
     before, after = _halves(y, dim)
     return (before + after) * dx / 2
 
@@ -314,7 +314,7 @@ def gradient(
     ----------
     input : Tensor
     spacing : number, Tensor or sequence of them
-        The distance of neighbours, or coordinates; one for all dimensions, or one for each.
+        The distance of neighbors, or coordinates; one for all dimensions, or one for each.
     dim : int or sequence of int, optional
         All, if left out.
     edge_order : int
@@ -338,7 +338,7 @@ def gradient(
     if input.dtype in (dt.bool, dt.uint8):
         raise RuntimeError(f"torch.gradient does not support {input.dtype.name} input.")
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    axes = [normalise_dim(d, input.ndim) for d in dims]
+    axes = [normalize_dim(d, input.ndim) for d in dims]
     if len({*axes}) < len(axes):
         raise RuntimeError(f"a dim appears multiple times in the list of dims {list(dims)}")
     spacing = 1 if spacing is None else spacing
@@ -380,8 +380,8 @@ def _slopes(y: Tensor, dim: int, spacing: Any, order: int) -> Tensor:
         middle = (at(2, extent - 2) - at(0, extent - 2)) / (2 * spacing) if extent > 2 else None
     else:
         coordinates = spacing.reshape([-1 if i == dim else 1 for i in range(y.ndim)])
-        steps = _neighbours(coordinates, dim)
-        rises = _neighbours(y, dim) / steps
+        steps = _neighbors(coordinates, dim)
+        rises = _neighbors(y, dim) / steps
         ends = [rises.narrow(dim, 0, 1), rises.narrow(dim, extent - 2, 1)]
         middle = None
         if extent > 2:

@@ -12,7 +12,7 @@ from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_parsing import Distinct
 from lucid_gpu.ops.index_primitives import with_values, zeros_with_values
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import base_array, movedim, owned, view_of
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -65,7 +65,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 def _plane(name: str, rank: int, dim1: int, dim2: int) -> tuple[int, int]:
     if not rank:  # with what PyTorch says of a number
         raise IndexError(f"Dimension specified as {dim1} but tensor has no dimensions")
-    a, b = normalise_dim(dim1, rank), normalise_dim(dim2, rank)
+    a, b = normalize_dim(dim1, rank), normalize_dim(dim2, rank)
     if a == b:
         raise RuntimeError(f"{name} dimensions cannot be identical {dim1}, {dim2}")
     return a, b

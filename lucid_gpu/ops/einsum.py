@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.ops.arguments import no_tensor, takes_out
 from lucid_gpu.ops.diagonals import diagonal
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import own, permute, reshape, squeeze
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of implicit outputs
 Label = str | int  # a dimension of an ellipsis is a number: -1 is its last
-Labelled = tuple[Tensor, tuple[Label, ...]]
+Labeled = tuple[Tensor, tuple[Label, ...]]
 
 
 class Form(NamedTuple):
@@ -190,7 +190,7 @@ def _labels(term: list[str], rank: int, i: int) -> tuple[Label, ...]:
 # --- operands -------------------------------------------------------------------------------------
 
 
-def _taken(x: Tensor, labels: tuple[Label, ...], i: int) -> Labelled:
+def _taken(x: Tensor, labels: tuple[Label, ...], i: int) -> Labeled:
     """An operand with every label once: the diagonal of those that are repeated."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -206,7 +206,7 @@ def _taken(x: Tensor, labels: tuple[Label, ...], i: int) -> Labelled:
     return x, labels
 
 
-def _path(form: Form, taken: list[Labelled]) -> Sequence[tuple[int, ...]]:
+def _path(form: Form, taken: list[Labeled]) -> Sequence[tuple[int, ...]]:
     """Which operands to take next, as places among those that are left."""
     from lucid_gpu.backends import opt_einsum
 
@@ -219,13 +219,13 @@ def _path(form: Form, taken: list[Labelled]) -> Sequence[tuple[int, ...]]:
     return opt_einsum.path(f"{','.join(terms)}->{output}", tuple([(*x.shape,) for x, _ in taken]))
 
 
-def _rank(operand: Labelled, form: Form) -> list[int]:
+def _rank(operand: Labeled, form: Form) -> list[int]:
     """The places of an operand's labels in the result."""
     places = [form.output.index(k) for k in operand[1] if k in form.output]
     return sorted(places) or [len(form.output)]
 
 
-def _check_extents(taken: list[Labelled]) -> None:
+def _check_extents(taken: list[Labeled]) -> None:
     seen: dict[Label, int] = {}
     for i, (x, labels) in enumerate(taken):
         for label, n in zip(labels, x.shape, strict=True):
@@ -239,7 +239,7 @@ def _check_extents(taken: list[Labelled]) -> None:
             seen[label] = before if n == 1 else n
 
 
-def _without(operand: Labelled, gone: Iterable[Label]) -> Labelled:
+def _without(operand: Labeled, gone: Iterable[Label]) -> Labeled:
     """Summed over some labels."""
     x, labels = operand
     gone = tuple(gone)
@@ -249,7 +249,7 @@ def _without(operand: Labelled, gone: Iterable[Label]) -> Labelled:
     return x.sum([labels.index(label) for label in gone]), kept
 
 
-def _pair(first: Labelled, second: Labelled, needed: set[Label]) -> Labelled:
+def _pair(first: Labeled, second: Labeled, needed: set[Label]) -> Labeled:
     """The product of two operands, summed over what nobody needs."""
     first = _without(first, [k for k in first[1] if k not in second[1] and k not in needed])
     second = _without(second, [k for k in second[1] if k not in first[1] and k not in needed])
@@ -278,7 +278,7 @@ def _pair(first: Labelled, second: Labelled, needed: set[Label]) -> Labelled:
     return total.to(product.dtype), labels
 
 
-def _not_broadcast(operand: Labelled, other: Labelled, needed: set[Label]) -> Labelled:
+def _not_broadcast(operand: Labeled, other: Labeled, needed: set[Label]) -> Labeled:
     """Without summed labels of extent 1 in one of the two: the other one's are summed alone."""
     x, labels = operand
     y, others = other
@@ -359,7 +359,7 @@ def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
     dim_lists = [[d] if isinstance(d, int) else list(d) for d in dims]
     if len(dim_lists[0]) != len(dim_lists[1]):
         raise RuntimeError("both dimension lists should have same length")
-    pairs = [[normalise_dim(d, t.ndim) for d in one] for one, t in zip(dim_lists, (a, b))]
+    pairs = [[normalize_dim(d, t.ndim) for d in one] for one, t in zip(dim_lists, (a, b))]
     for one in pairs:
         for d in one:
             if one.count(d) > 1:

@@ -1,4 +1,4 @@
-"""Rows of a table, looked up by number and summed, averaged or maximised in bags."""
+"""Rows of a table, looked up by number and summed, averaged or maximized in bags."""
 
 from __future__ import annotations
 

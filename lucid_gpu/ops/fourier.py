@@ -18,7 +18,7 @@ from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import cast
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.rolled import roll
 from lucid_gpu.tape.door import Cast, op
 from lucid_gpu.tape.rules import batching, on_value
@@ -144,7 +144,7 @@ def dim_from_end(dim: int, rank: int) -> int:
     """A dimension counted from the end."""
     if not rank:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    return normalise_dim(dim, rank) - rank
+    return normalize_dim(dim, rank) - rank
 
 
 def _points(n: int) -> int:

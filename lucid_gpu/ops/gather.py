@@ -20,7 +20,7 @@ from lucid_gpu.ops.index_parsing import Distinct
 from lucid_gpu.ops.index_primitives import read
 from lucid_gpu.ops.indexing import picked
 from lucid_gpu.ops.record import keeping, watch
-from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
+from lucid_gpu.ops.reductions import ValuesAndIndices, normalize_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -56,7 +56,7 @@ def gather(
 def _gather(input: Tensor, dim: int, index: Tensor, **checks: Any) -> Tensor:
     require_tensor("gather", "index", 2, index)
     require_one_device("gather", input, index)
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if not index.numel():  # of any rank and type, as in PyTorch
         return input.reshape(-1)[:0].reshape(index.shape).clone()  # no view
     if index.dtype.category != 1:
@@ -92,7 +92,7 @@ def gathered(
 
     ``low`` and ``fault`` are those of `kernels.bounds.check`.
     """
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if not input.ndim:
         return input.clone()
     where = index.array
@@ -117,7 +117,7 @@ def _gathered_batched(
 ) -> Any:
     if not x.ndim:
         return NotImplemented
-    axis = normalise_dim(dim, x.ndim) + 1
+    axis = normalize_dim(dim, x.ndim) + 1
     return level.wrap(f(name, level.full(x), axis, level.full(index), *args, **named))
 
 
@@ -149,7 +149,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
             "torch.take_along_dim(): input and indices should have the same number of dimensions, "
             f"but got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
         )
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     shapes = [(*t.shape[:dim], 1, *t.shape[dim + 1 :]) for t in (input, indices)]
     if input.ndim and shapes[0] != shapes[1]:
         wide = broadcast_shapes(shapes, "take_along_dim")
@@ -169,7 +169,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """
     require_tensor("index_select", "index", 2, index)
     require_one_device("index_select", input, index)
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
     if index.dtype.name not in ("int32", "int64"):

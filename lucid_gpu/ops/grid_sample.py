@@ -1,6 +1,6 @@
 """Images read at positions of a grid: pixels picked by number, weighted, added up.
 
-Jaderberg et al., "Spatial Transformer Networks" (2015). An axis says which neighbours of a position
+Jaderberg et al., "Spatial Transformer Networks" (2015). An axis says which neighbors of a position
 are read and with which weights; corners are the product over the axes. Everything is composed of
 ops with gradients, that of the picked pixels being `index_add`.
 """
@@ -55,7 +55,7 @@ def grid_sample(
     padding_mode : {"zeros", "border", "reflection"}
         What stands outside.
     align_corners : bool, optional
-        Whether -1 and 1 are the centres of the outermost pixels, or their outer edges.
+        Whether -1 and 1 are the centers of the outermost pixels, or their outer edges.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def grid_sample(
     _check(input, grid, mode)
     sizes = tuple(input.shape[2:])
     axes = [
-        _neighbours(grid[..., -1 - d], n, mode, padding_mode, bool(align_corners))
+        _neighbors(grid[..., -1 - d], n, mode, padding_mode, bool(align_corners))
         for d, n in enumerate(sizes)
     ]
     return _summed(input, tuple(grid.shape[:-1]), axes)
@@ -122,7 +122,7 @@ def _check(input: Tensor, grid: Tensor, mode: str) -> None:
         )
 
 
-def _neighbours(
+def _neighbors(
     at: Tensor, size: int, mode: str, padding: str, aligned: bool
 ) -> list[tuple[Tensor, Tensor]]:
     """Which numbers along an axis are read, and with which weights."""

@@ -30,7 +30,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each sample's groups of channels, then scale and shift each channel.
+    """Normalize each sample's groups of channels, then scale and shift each channel.
 
     Wu and He, "Group Normalization" (2018).
 
@@ -100,7 +100,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each channel of each sample.
+    """Normalize each channel of each sample.
 
     Ulyanov et al., "Instance Normalization" (2016).
 
@@ -109,7 +109,7 @@ def instance_norm(
     input : Tensor, shape (n, c, *)
     running_mean, running_var : Tensor, shape (c,), optional
         Follow the means over the samples, as in `batch_norm`; without ``use_input_stats`` they
-        normalise.
+        normalize.
     weight, bias : Tensor, shape (c,), optional
     use_input_stats : bool
     momentum, eps : float
@@ -123,7 +123,7 @@ def instance_norm(
     ValueError
         For a single element per channel.
     RuntimeError
-        Without running figures where they are to normalise.
+        Without running figures where they are to normalize.
     """
     require_tensor("instance_norm", "input", 1, input)
     if not use_input_stats:
@@ -153,7 +153,7 @@ def instance_norm(
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """``x / (k + alpha * mean(x^2))^beta``, the mean over ``size`` neighbouring channels.
+    """``x / (k + alpha * mean(x^2))^beta``, the mean over ``size`` neighboring channels.
 
     Krizhevsky et al., "ImageNet Classification with Deep Convolutional Neural Networks" (2012).
 

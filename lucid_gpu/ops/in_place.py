@@ -433,7 +433,7 @@ def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = No
         tensor = reference()
         if tensor is not None:
             if not tensor._expr.program.is_load:
-                tensor._realise()
+                tensor._realize()
             holders.setdefault(id(tensor._expr.leaves[0]), []).append(tensor)
     cells, storage.cells = storage.cells, []
     done = set()
@@ -531,7 +531,7 @@ def _references(tensor: Tensor) -> tuple[int, int]:
 
 
 def _alone(tensor: Tensor, storage: Storage) -> bool:
-    """Whether a realised tensor is all there is on its memory, as parameters are at each step."""
+    """Whether a realized tensor is all there is on its memory, as parameters are at each step."""
     tensors, cells = storage.tensors, storage.cells
     if len(tensors) != 1 or len(cells) != 1 or tensors[0]() is not tensor:
         return False
@@ -545,7 +545,7 @@ def _alone(tensor: Tensor, storage: Storage) -> bool:
 
 
 def _nobody_reads(storage: Storage) -> bool:
-    """Whether only realised tensors lie on this memory: no pending value, nothing saved.
+    """Whether only realized tensors lie on this memory: no pending value, nothing saved.
 
     Then the dead are forgotten too: an optimizer asks at every step.
     """

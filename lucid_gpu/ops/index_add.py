@@ -16,7 +16,7 @@ from lucid_gpu.ops.index_primitives import with_values
 from lucid_gpu.ops.indexing import require_long
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import full_tangents, keeping, record, watch
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.scatter import scatter_batched
 from lucid_gpu.tape.door import op
@@ -92,7 +92,7 @@ def _index_add_batched(
 ) -> Any:
     if level.holds(index) or not x.ndim:
         return NotImplemented
-    axis = normalise_dim(dim, x.ndim) + 1
+    axis = normalize_dim(dim, x.ndim) + 1
     return level.wrap(f(level.full(x), axis, index, level.full(source), **options))
 
 
@@ -203,7 +203,7 @@ def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, 
     require_tensor(name.rstrip("_"), "index", 2, index)
     require_tensor(name.rstrip("_"), "source", 3, source)
     require_one_device(name.rstrip("_"), input, index, source)
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError(
             f"{name}(): Expected dtype int32/int64 for index but got: {index.dtype.name}"
@@ -241,7 +241,7 @@ def _by_elements(
     require_tensor("scatter_add", "index", 2, index)
     require_tensor("scatter_add", "src", 3, src)
     require_one_device("scatter_add", input, index, src)
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
     if src.dtype is not input.dtype:

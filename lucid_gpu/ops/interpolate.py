@@ -52,7 +52,7 @@ def interpolate(
         ``"bilinear"`` and ``"bicubic"`` of images, ``"trilinear"`` of volumes;
         ``"lanczos"`` of images with ``antialias``.
     align_corners : bool, optional
-        Of linear and cubic modes: whether the centres of the corner pixels stay where they are.
+        Of linear and cubic modes: whether the centers of the corner pixels stay where they are.
     recompute_scale_factor : bool, optional
         Take the scale of the sizes, which are whole numbers, and not ``scale_factor``.
     antialias : bool

@@ -37,7 +37,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise over the last dimensions, then scale and shift.
+    """Normalize over the last dimensions, then scale and shift.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def layer_norm(
         For a ``normalized_shape`` that is not a sequence, and for integers.
     """
     shape = _checked("layer_norm", input, normalized_shape, weight, bias)
-    return _normalised(input, shape, weight, bias, eps, False)
+    return _normalized(input, shape, weight, bias, eps, False)
 
 
 @batching(layer_norm)
@@ -113,7 +113,7 @@ def rms_norm(
     shape = _checked("rms_norm", input, normalized_shape, weight, None)
     if eps is None:
         eps = float(ml_dtypes.finfo(input.dtype.compute.numpy).eps)
-    return _normalised(input, shape, weight, None, eps, True)
+    return _normalized(input, shape, weight, None, eps, True)
 
 
 @batching(rms_norm)
@@ -171,7 +171,7 @@ def _checked(
     return shape
 
 
-def _normalised(
+def _normalized(
     input: Tensor,
     shape: tuple[int, ...],
     weight: Tensor | None,
@@ -201,7 +201,7 @@ def _by_rows(
     """All of it as one op."""
     columns = prod(shape)
     w, b = _flat(weight), _flat(bias)
-    y, known = run_quietly(kernels.normalised, _rows(input.array, columns), w, b, eps, rms)
+    y, known = run_quietly(kernels.normalized, _rows(input.array, columns), w, b, eps, rms)
     statistics = [None if a is None else from_array(a, None, input.device) for a in known]
     inputs = [t for t in (input, weight, bias) if t is not None]
 
@@ -257,7 +257,7 @@ def _recorded_gradients(
 ) -> list[Tensor | None]:
     """The gradients written with tensor ops."""
     dims = tuple(range(-len(shape), 0))
-    n, rstd = _standardised(x, dims, eps, rms)
+    n, rstd = _standardized(x, dims, eps, rms)
     h = g if weight is None else g * weight
     dx = h - n * (h * n).mean(dims, keepdim=True)
     if not rms:
@@ -274,7 +274,7 @@ def _recorded_gradients(
     ]
 
 
-def _standardised(x: Tensor, dims: Sequence[int], eps: float, rms: bool) -> tuple[Tensor, Tensor]:
+def _standardized(x: Tensor, dims: Sequence[int], eps: float, rms: bool) -> tuple[Tensor, Tensor]:
     if rms:
         rstd = (x.square().mean(dims, keepdim=True) + eps).rsqrt()
         return x * rstd, rstd
@@ -291,7 +291,7 @@ def _composed(
     eps: float,
     rms: bool,
 ) -> Tensor:
-    y, _ = _standardised(input, range(-len(shape), 0), eps, rms)
+    y, _ = _standardized(input, range(-len(shape), 0), eps, rms)
     if weight is not None:
         y = y * weight
     return y if bias is None else y + bias

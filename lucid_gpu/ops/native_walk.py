@@ -25,7 +25,7 @@ from lucid_gpu.fusion import Eager, blocked, foreach
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.native_loops import Kernel
 from lucid_gpu.fusion.native_steps import Product, panels_of, recorded
-from lucid_gpu.fusion.realise import plan_for
+from lucid_gpu.fusion.realize import plan_for
 from lucid_gpu.launch.observers import debug, observers
 from lucid_gpu.ops.recurrent_cells import Cell, Weights
 from lucid_gpu.ops.recurrent_walk import Walk, split

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tape.rules import Batch, batching
@@ -50,7 +50,7 @@ def moments(input: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 @batching(moments)
 def _moments_batched(level: Batch, f: Any, x: Tensor, dims: Sequence[int]) -> Any:
-    return level.wrap_all(f(level.value(x), [normalise_dim(d, x.ndim) + 1 for d in dims]))
+    return level.wrap_all(f(level.value(x), [normalize_dim(d, x.ndim) + 1 for d in dims]))
 
 
 def _moments(input: Tensor, dims: tuple[int, ...]) -> tuple[Any, Any]:

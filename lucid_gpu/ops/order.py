@@ -15,7 +15,7 @@ from lucid_gpu.ops.reductions import (
     amax,
     amin,
     kept_shape,
-    normalise_dim,
+    normalize_dim,
 )
 from lucid_gpu.ops.sorting import sort
 from lucid_gpu.tape.door import op
@@ -48,7 +48,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     Both have the input's shape without the dimension, or with extent 1 if ``keepdim``.
     """
     _require_order("kthvalue", input.dtype, bools=False)
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     extent = input.shape[dim] if input.ndim else 1
     if not extent:
         raise IndexError(f"kthvalue(): Expected reduction dim {dim} to have non-zero size.")
@@ -78,7 +78,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     IndexError for an empty dimension; NotImplementedError for complex tensors.
     """
     _require_order("mode", input.dtype)
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if not input.ndim:
         return ValuesAndIndices(input.clone(), input.new_zeros((), dtype=dt.int64))
     if not input.shape[dim]:
@@ -103,14 +103,14 @@ def _kthvalue_batched(
 ) -> Any:
     if not x.ndim:
         return NotImplemented
-    return level.wrap_all(f(level.value(x), k, normalise_dim(dim, x.ndim) + 1, keepdim))
+    return level.wrap_all(f(level.value(x), k, normalize_dim(dim, x.ndim) + 1, keepdim))
 
 
 @batching(mode)
 def _mode_batched(level: Batch, f: Any, x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     if not x.ndim:
         return NotImplemented
-    return level.wrap_all(f(level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim))
+    return level.wrap_all(f(level.value(x), normalize_dim(dim, x.ndim) + 1, keepdim))
 
 
 class Extrema(NamedTuple):
@@ -173,7 +173,7 @@ def unique_consecutive(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Tensors:
-    """`unique`, but only neighbours are compared and the order is kept.
+    """`unique`, but only neighbors are compared and the order is kept.
 
     RuntimeError for slices without elements.
     """
@@ -207,7 +207,7 @@ def _distinct(
     xp = xp_of(input)
     array = input.detach().array
     whole = dim is None or not input.ndim
-    axis = 0 if dim is None else normalise_dim(dim, input.ndim)
+    axis = 0 if dim is None else normalize_dim(dim, input.ndim)
     if not whole and not array.size:
         if array.shape[axis] or 0 in array.shape[:axis] + array.shape[axis + 1 :]:
             raise RuntimeError(

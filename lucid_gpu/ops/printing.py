@@ -157,7 +157,7 @@ def number_format(values: Sequence[Any], d: dt.dtype) -> Any:
 
 
 def __repr__(self: Tensor) -> str:
-    """The text of a tensor, which is realised, as PyTorch writes it."""
+    """The text of a tensor, which is realized, as PyTorch writes it."""
     refuse_capture("to print a tensor")
     array = self.detach().cpu().array
     if self.dtype.compute is not self.dtype:

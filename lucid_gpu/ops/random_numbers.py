@@ -68,7 +68,7 @@ def _fused(
 
 def _computed(value: Tensor) -> Tensor:
     """A value as data, which nobody computes again."""
-    value._realise()
+    value._realize()
     return value
 
 

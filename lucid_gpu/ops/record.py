@@ -421,7 +421,7 @@ def _mark_dependent(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None
         return
     for result in results:
         if not result._expr.program.is_load:
-            result._realise()
+            result._realize()
         result._expr = expression.dependent(result._expr)
 
 

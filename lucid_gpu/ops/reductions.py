@@ -34,7 +34,7 @@ from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 Dims = Any
 
 
-def normalise_dim(dim: int, rank: int) -> int:
+def normalize_dim(dim: int, rank: int) -> int:
     """A dimension as a number from 0.
 
     Raises
@@ -64,14 +64,14 @@ def _integer(dim: Any) -> int:
     raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}")
 
 
-def normalise_dims(dims: Dims, rank: int) -> tuple[int, ...]:
+def normalize_dims(dims: Dims, rank: int) -> tuple[int, ...]:
     """A ``dim`` argument (None, a number or several) as sorted numbers from 0."""
     if dims is None:
         return tuple(range(rank))
     if is_number(dims):
-        return (normalise_dim(dims, rank),)
+        return (normalize_dim(dims, rank),)
     wanted = tuple(dims) or range(rank)
-    axes = sorted(normalise_dim(d, rank) for d in wanted)
+    axes = sorted(normalize_dim(d, rank) for d in wanted)
     for a, b in zip(axes, axes[1:], strict=False):
         if a == b:
             raise RuntimeError(f"dim {a} appears multiple times in the list of dims")
@@ -147,7 +147,7 @@ def sum(
     elif input.dtype.category < 2:
         input = input.to(dt.int64)
     shape = tuple(input.shape)
-    dims = normalise_dims(dim, len(shape))
+    dims = normalize_dims(dim, len(shape))
     if not shape or not dims:
         return input.clone() if not shape else input
     name = "SumBackward0" if dim is None else "SumBackward1"
@@ -165,7 +165,7 @@ def reduce(
     """The results of a row of `fusion.reduction_table`, of the given shape, for `record`.
 
     They are pending, and computed with others over the same values or with what consumes them;
-    where ops are realised on their own lines, arrays.
+    where ops are realized on their own lines, arrays.
     """
     program = input._expr.program
     if 0 in program.shape:
@@ -271,7 +271,7 @@ def mean(
             f"complex dtype. Got: {input.dtype.name}; write x.float().mean()"
         )
     shape = tuple(input.shape)
-    dims = normalise_dims(dim, len(shape))
+    dims = normalize_dims(dim, len(shape))
     if not shape or not dims:
         return input.clone() if not shape else input
     name = "MeanBackward0" if dim is None else "MeanBackward1"
@@ -299,7 +299,7 @@ def _sum_batched(
 
 def _inner(level: Batch, x: Tensor, dim: Dims, keepdim: bool) -> tuple[Tensor, Any, bool]:
     """The value with at least one dimension after the batch, and the dimensions of it to reduce."""
-    dims = tuple([d + 1 for d in normalise_dims(dim, x.ndim)]) or (1,)
+    dims = tuple([d + 1 for d in normalize_dims(dim, x.ndim)]) or (1,)
     value = level.value(x)
     return value if x.ndim else value.unsqueeze(1), dims, keepdim and x.ndim > 0
 
@@ -347,7 +347,7 @@ def var(
         parts = [var(part, dim, keepdim=keepdim, correction=correction) for part in _parts(input)]
         return parts[0] + parts[1]
     shape = tuple(input.shape)
-    dims = normalise_dims(dim, len(shape))
+    dims = normalize_dims(dim, len(shape))
     count = math.prod(shape[d] for d in dims) if shape else 1
     divisor = builtins.max(count - correction, 0)  # nothing left: inf, or NaN of equal numbers
     if not divisor:
@@ -357,8 +357,8 @@ def var(
         )
     if shape and divisor > 0 and (_in_one_kernel(input) or _at_once(input)):
         return _var_in_one_kernel(input, dims, keepdim, divisor)
-    centred = input - mean(input, dims or None, keepdim=True) if shape else input - input
-    total = sum(centred * centred, dims, keepdim) if shape else centred
+    centered = input - mean(input, dims or None, keepdim=True) if shape else input - input
+    total = sum(centered * centered, dims, keepdim) if shape else centered
     return total / divisor
 
 
@@ -445,7 +445,7 @@ def prod(
         return prod(input).reshape((1,) * input.ndim)
     if dim is None:
         input, dim, name = input.reshape(-1), 0, "ProdBackward0"
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     (value,) = reduce("prod", input, (dim,), result_shape(input.shape, (dim,), keepdim))
     result: Tensor = record(
         name, value, (input,), _prod_vjp, (input,), input.dtype, dim=dim, keepdim=keepdim
@@ -465,7 +465,7 @@ def _prod_batched(
 ) -> Any:
     if dim is None or not x.ndim:
         return level.wrap(f(level.value(x).reshape((level.size, x.numel())), 1, **options))
-    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim, **options))
+    return level.wrap(f(level.value(x), normalize_dim(dim, x.ndim) + 1, keepdim, **options))
 
 
 @op(autocast={"cuda": "float32"})
@@ -528,7 +528,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 
     The result has the shape that `sum` gives it.
     """
-    dims = normalise_dims(dim, input.ndim)
+    dims = normalize_dims(dim, input.ndim)
     if input.dtype.category < 2:
         input = input.to(dt.get_default_dtype())
     if not input.ndim:
@@ -586,7 +586,7 @@ def _extremum(
     ``nan_takes``: NaNs are ties of a NaN; else the gradient is NaN everywhere.
     """
     shape = tuple(input.shape)
-    dims = normalise_dims(dim, len(shape))
+    dims = normalize_dims(dim, len(shape))
     if 0 in shape:
         _refuse_nothing(name, shape, None if dim is None or dim == () else dims)
     if not shape:
@@ -604,7 +604,7 @@ def _extremum(
 def _extremum_vjp(node: Any, g: Tensor) -> Any:
     x, *best = [t.detach() for t in node.saved_tensors]
     if not x._expr.program.wrapped:
-        x._realise()  # computed twice, in two kernels and unrounded, the best might equal none
+        x._realize()  # computed twice, in two kernels and unrounded, the best might equal none
     shape = kept_shape(tuple(x.shape), node.dims)
     extremum = best[0] if best else _extremum(node.name_of_op, x, node.dims, True)
     same = x == extremum
@@ -695,13 +695,13 @@ def _checked_position(name: str, input: Tensor, dim: int | None, keepdim: bool) 
 
 @op
 def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    axis = None if dim is None else normalise_dim(dim, input.ndim)
+    axis = None if dim is None else normalize_dim(dim, input.ndim)
     if 0 in input.shape:
         axes = None if axis is None else (axis,)
         _refuse_nothing(name, input.shape, axes, IndexError)
     if input.ndim and costs_of(input.device).reduces_states:
         if input.dtype.itemsize == 2 and not open_levels:
-            input._realise()  # the first of equals is so after rounding
+            input._realize()  # the first of equals is so after rounding
         dims = tuple(range(input.ndim)) if axis is None else (axis,)
         (indices,) = reduce(name, input, dims, result_shape(input.shape, dims, keepdim))
         position: Tensor = record(name, indices, (input.detach(),), _nothing)
@@ -724,7 +724,7 @@ def _position_batched(
         positions = f(name, level.value(x).reshape((level.size, x.numel())), 1, False)
         kept = [1] if keepdim and x.ndim else []  # one for all, as in PyTorch
         return level.wrap(positions.reshape((level.size, *kept)))
-    return level.wrap(f(name, level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim))
+    return level.wrap(f(name, level.value(x), normalize_dim(dim, x.ndim) + 1, keepdim))
 
 
 def _nothing(node: Any, *cotangents: Tensor) -> Any:
@@ -757,12 +757,12 @@ def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if input.dtype.is_complex:
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
     if 0 in input.shape:
-        axes = None if dim is None else (normalise_dim(dim, input.ndim),)
+        axes = None if dim is None else (normalize_dim(dim, input.ndim),)
         _refuse_nothing(name, input.shape, axes)
     if dim is None:
         title = f"{name.capitalize()}Backward1"
         return _extremum(f"a{name}", input, (), keepdim, nan_takes=True, title=title)
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if not input.ndim:
         return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
     where = _position(f"arg{name}", input.detach(), dim, True)
@@ -808,7 +808,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
             return input.new_full((), _of_nothing(input.dtype))
         name = "NanmedianBackward0" if ignore_nan else "MedianBackward0"
         return _shared_by_ties(name, flat, _median_of_all(flat.detach(), ignore_nan))
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if not input.ndim:
         return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
     if not input.shape[dim]:
@@ -840,7 +840,7 @@ def _median_batched(
         return level.wrap(nothing.reshape(shape))
     if dim is None or not x.ndim:
         return NotImplemented
-    axis = normalise_dim(dim, x.ndim) + 1
+    axis = normalize_dim(dim, x.ndim) + 1
     return level.wrap_all(f(level.value(x), axis, keepdim, ignore_nan))
 
 
@@ -893,7 +893,7 @@ def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     to = dt.uint8 if input.dtype is dt.uint8 else dt.bool  # as in PyTorch
     if not input.ndim or dim == ():
         return truth.clone().to(to)
-    axes = normalise_dims(dim, input.ndim)
+    axes = normalize_dims(dim, input.ndim)
     (value,) = reduce(name, truth, axes, result_shape(input.shape, axes, keepdim))
     result: Tensor = record(name, value, (input,), _nothing)
     return result.to(to)

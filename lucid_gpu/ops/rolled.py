@@ -12,7 +12,7 @@ from lucid_gpu.devices.copies import duplicate
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.arguments import is_number, public
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import flip, owned, transpose
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.engine import gathering
@@ -28,7 +28,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     ----------
     input : Tensor
     shifts : int or sequence of int
-        How far; negative ones move towards the front.
+        How far; negative ones move toward the front.
     dims : int or sequence of int, optional
         Without it the tensor is rolled as if it were a vector.
 
@@ -53,7 +53,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(over)}")
     if not input.ndim:
         raise IndexError(f"Dimension specified as {over[0]} but tensor has no dimensions")
-    return rolled(input, by, [normalise_dim(dim, input.ndim) for dim in over])
+    return rolled(input, by, [normalize_dim(dim, input.ndim) for dim in over])
 
 
 @op
@@ -160,7 +160,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if input.ndim < 2:
         raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.ndim}")
-    a, b = (normalise_dim(d, input.ndim) for d in dims)
+    a, b = (normalize_dim(d, input.ndim) for d in dims)
     if a == b:
         raise RuntimeError(
             f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"

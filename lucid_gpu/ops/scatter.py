@@ -19,7 +19,7 @@ from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_primitives import with_values
 from lucid_gpu.ops.indexing import as_value
 from lucid_gpu.ops.record import record, watch
-from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
+from lucid_gpu.ops.reductions import expand_lazily, normalize_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -54,14 +54,14 @@ def scatter(
     require_tensor("scatter", "index", 2, index)
     src = value if src is None else src
     if not index.numel():
-        normalise_dim(dim, input.ndim)
+        normalize_dim(dim, input.ndim)
         return _nothing_put(input, src) if isinstance(src, Tensor) else input.clone()
     if not input.ndim and index.ndim < 2:
         if isinstance(src, Tensor):
             src = src.reshape(-1)
         scattered = scatter(input.reshape(1), dim, index.reshape(-1), src, reduce=reduce)
         return scattered.reshape(())
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     where = index.array
     _check_scattered(input, dim, index, src)
     if isinstance(src, Tensor):
@@ -108,7 +108,7 @@ def scatter_batched(
     if not x.ndim or (isinstance(src, Tensor) and src.ndim != x.ndim):
         return NotImplemented
     source = level.full(src) if isinstance(src, Tensor) else src
-    axis = normalise_dim(dim, x.ndim) + 1
+    axis = normalize_dim(dim, x.ndim) + 1
     return level.wrap(f(level.full(x), axis, level.full(index), source, **options))
 
 

@@ -1,7 +1,7 @@
 """Sums, means, products and extrema of elements by position, with the same bits every time.
 
 Sums and means are additions by position. Products and extrema NumPy joins in the order of the
-elements; on a GPU they are put in the order of their positions, and neighbours of one position
+elements; on a GPU they are put in the order of their positions, and neighbors of one position
 joined over distances that double (a segmented scan: Hillis and Steele, Data Parallel Algorithms,
 1986).
 """
@@ -22,7 +22,7 @@ from lucid_gpu.ops.gather import along, gather, keys_of_slices
 from lucid_gpu.ops.in_place import alias_before, written
 from lucid_gpu.ops.index_add import _by_elements, _checked, scatter_add
 from lucid_gpu.ops.record import record, watch
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.scatter import scatter
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -74,7 +74,7 @@ def scatter_reduce(
             input.reshape(1), dim, index, src, reduce, include_self=include_self
         )
         return reduced.reshape(())
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     added = _by_elements(input, dim, index, src)
     if not index.numel():
         return input.clone()

@@ -15,7 +15,7 @@ from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_primitives import index_tensor, selected_shape, slice_view, with_values
 from lucid_gpu.ops.indexing import dynamic_shape, index_put, picked
 from lucid_gpu.ops.record import keeping, watch
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.ops.splitting import narrow
 from lucid_gpu.tape.door import op
@@ -35,7 +35,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 def _position(input: Tensor, dim: int, index: int) -> tuple[Any, ...]:
     if not input.ndim:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    dim, index = normalise_dim(dim, input.ndim), int(index)
+    dim, index = normalize_dim(dim, input.ndim), int(index)
     extent = input.shape[dim]
     if not -extent <= index < extent:
         raise IndexError(
@@ -77,7 +77,7 @@ def slice_scatter(
     """
     if step < 1:
         raise RuntimeError("slice step must be positive")
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     return _with_part(input, src, (*[slice(None)] * dim, slice(start, end, step)))
 
 
@@ -125,7 +125,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
     if index.ndim > 1:
         raise RuntimeError("Index has to be a vector/scalar")
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if isinstance(value, complex) and not input.dtype.is_complex:
         raise RuntimeError(
             "index_fill_(): Converting complex Scalar to non-complex type is not supported"
@@ -285,7 +285,7 @@ def repeat_interleave(
         return _repeated_positions(input, output_size)
     if dim is None:
         input, dim = input.reshape(-1), 0
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if isinstance(repeats, Tensor) and repeats.numel() == 1 and repeats.ndim < 2:
         repeats = int(repeats.item())
     if not isinstance(repeats, Tensor):

@@ -33,8 +33,8 @@ from lucid_gpu.ops.memory_formats import copied as copied_in_format
 from lucid_gpu.ops.memory_formats import in_format, in_order, kept_order, lies_in
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.reductions import (
-    normalise_dim,
-    normalise_dims,
+    normalize_dim,
+    normalize_dims,
     reshape_lazily,
     sum_to_shape,
 )
@@ -373,7 +373,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     RuntimeError where ``end_dim`` comes first; IndexError for a dimension that there is not.
     """
     rank = input.ndim
-    a, b = normalise_dim(start_dim, rank), normalise_dim(end_dim, rank)
+    a, b = normalize_dim(start_dim, rank), normalize_dim(end_dim, rank)
     if not rank:
         return reshape(input, 1)
     if a > b:
@@ -391,7 +391,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     RuntimeError if the sizes' product is not the dimension's size; IndexError for a ``dim`` that
     there is not.
     """
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     shape = tuple(input.shape)
     inner = _infer((shape[dim],), tuple(sizes))
     return reshape(input, (*shape[:dim], *inner, *shape[dim + 1 :]))
@@ -404,7 +404,7 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     IndexError for a dimension that there is not; RuntimeError for one given twice.
     """
     shape = tuple(input.shape)
-    dims = () if dim in ((), []) else normalise_dims(dim, len(shape))
+    dims = () if dim in ((), []) else normalize_dims(dim, len(shape))
     gone = {d for d in dims if shape and shape[d] == 1}
     return reshape(input, tuple([n for i, n in enumerate(shape) if i not in gone]))
 
@@ -416,7 +416,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     IndexError for a ``dim`` that the result does not have.
     """
     shape = tuple(input.shape)
-    dim = normalise_dim(dim, len(shape) + 1)
+    dim = normalize_dim(dim, len(shape) + 1)
     return reshape_strided(input, (*shape[:dim], 1, *shape[dim:]), dim)
 
 
@@ -465,7 +465,7 @@ def _order(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
             f"desired ordering of dimensions i.e. input.dim() = {rank} is not equal to len(dims) = "
             f"{len(dims)}"
         )
-    order = tuple([normalise_dim(d, rank) for d in dims])
+    order = tuple([normalize_dim(d, rank) for d in dims])
     if len(set(order)) != rank:
         raise RuntimeError("permute(): duplicate dims are not allowed.")
     return order
@@ -490,7 +490,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     if input.is_sparse:
         return input.transpose(dim0, dim1)
     rank = len(input._expr.program.shape)
-    a, b = normalise_dim(dim0, rank), normalise_dim(dim1, rank)
+    a, b = normalize_dim(dim0, rank), normalize_dim(dim1, rank)
     array = base_array(input)
     if rank:
         array = array.swapaxes(a, b)
@@ -505,7 +505,7 @@ def _transpose_vjp(node: Any, g: Tensor) -> Any:
 
 @batching(transpose)
 def _transpose_batched(level: Batch, f: Any, x: Tensor, dim0: int, dim1: int) -> Any:
-    a, b = normalise_dim(dim0, x.ndim), normalise_dim(dim1, x.ndim)
+    a, b = normalize_dim(dim0, x.ndim), normalize_dim(dim1, x.ndim)
     return level.wrap(f(level.value(x), a + 1, b + 1)) if x.ndim else level.alias(x)
 
 
@@ -534,8 +534,8 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     rank = input.ndim
     sources = (source,) if is_number(source) else tuple(source)
     targets = (destination,) if is_number(destination) else tuple(destination)
-    sources = tuple([normalise_dim(d, rank) for d in sources])
-    targets = tuple([normalise_dim(d, rank) for d in targets])
+    sources = tuple([normalize_dim(d, rank) for d in sources])
+    targets = tuple([normalize_dim(d, rank) for d in targets])
     if len(sources) != len(targets):
         raise RuntimeError(
             f"movedim: Invalid source or destination dims: source ({list(sources)} dims) should "
@@ -719,7 +719,7 @@ def cat(
     first = next((t for t in tensors if t._expr.program.shape != (0,)), None)
     if first is None:  # any dimension will do, as in PyTorch
         first, dim = tensors[0], 0
-    dim = normalise_dim(dim, first.ndim)
+    dim = normalize_dim(dim, first.ndim)
     a = first._expr.program.shape
     nothing = (*a[:dim], 0, *a[dim + 1 :])  # what an empty vector counts as, beside any shape
     kept = [reshape(t, nothing) if t._expr.program.shape == (0,) else t for t in tensors]
@@ -768,7 +768,7 @@ def _cat_batched(
     if axis is not None or out is not None:
         return NotImplemented
     kept = [t for t in tensors if tuple(t.shape) != (0,)] or list(tensors)[:1]
-    joined_dim = normalise_dim(dim, kept[0].ndim)
+    joined_dim = normalize_dim(dim, kept[0].ndim)
     return level.wrap(f([level.full(t) for t in kept], joined_dim + 1))
 
 
@@ -792,7 +792,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
                 "stack expects each tensor to be equal size, but got "
                 f"{list(tensors[0].shape)} at entry 0 and {list(t.shape)} at entry {i}"
             )
-    dim = normalise_dim(dim, tensors[0].ndim + 1)
+    dim = normalize_dim(dim, tensors[0].ndim + 1)
     alike = all(t.dtype is tensors[0].dtype for t in tensors)
     if open_levels or not alike:
         return cat([unsqueeze(t, dim) for t in tensors], dim)
@@ -852,7 +852,7 @@ def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     if dims is None and not order:
         raise TypeError('flip() missing 1 required positional arguments: "dims"')
     wanted = _sizes(order if dims is None else (dims,))
-    axes = normalise_dims(wanted, input.ndim) if wanted else ()
+    axes = normalize_dims(wanted, input.ndim) if wanted else ()
     axes = axes if input.ndim else ()  # of a 0-d tensor -1 and 0 are named, and nothing moves
     array = xp_of(input).flip(input.array, axes).copy()  # also where no element moves
     result: Tensor = record(
@@ -875,7 +875,7 @@ def _flip_batched(level: Batch, f: Any, x: Tensor, *order: Any, dims: Any = None
     if dims is None and not order:
         return NotImplemented
     wanted = _sizes(order if dims is None else (dims,))
-    axes = normalise_dims(wanted, x.ndim) if wanted and x.ndim else ()
+    axes = normalize_dims(wanted, x.ndim) if wanted and x.ndim else ()
     return level.wrap(f(level.value(x), [d + 1 for d in axes]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tensor import Size, Tensor
 
@@ -22,7 +22,7 @@ class Count(int):
     def __call__(self, dim: int | None = None) -> Any:
         """The shape, or one extent of it."""
         shape = self.shape
-        return shape if dim is None else shape[normalise_dim(dim, len(shape))]
+        return shape if dim is None else shape[normalize_dim(dim, len(shape))]
 
     def __reduce__(self) -> Any:
         return int, (int(self),)

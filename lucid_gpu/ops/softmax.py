@@ -13,7 +13,7 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import softmax as kernels
 from lucid_gpu.ops.arguments import guarded, refusal_of, require_tensor, takes_out
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
@@ -109,7 +109,7 @@ def _by_rows_batched(level: Batch, f: Any, x: Tensor, dim: int, log: bool) -> An
     values = level.value(x)
     if not x.ndim:  # one number an example
         return level.wrap(f(values.unsqueeze(-1), 1, log).squeeze(-1))
-    return level.wrap(f(values, normalise_dim(dim, x.ndim) + 1, log))
+    return level.wrap(f(values, normalize_dim(dim, x.ndim) + 1, log))
 
 
 def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Tensor, int]:
@@ -120,7 +120,7 @@ def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Te
         raise NotImplementedError(
             f'"{name}" not implemented for {input.dtype}; cast the input, or pass dtype='
         )
-    return input, normalise_dim(_old_default(input) if dim is None else dim, input.ndim)
+    return input, normalize_dim(_old_default(input) if dim is None else dim, input.ndim)
 
 
 def _old_default(input: Tensor) -> int:

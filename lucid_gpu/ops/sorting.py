@@ -10,7 +10,7 @@ from lucid_gpu.devices.ordering import leading
 from lucid_gpu.ops.arguments import guarded, takes_out
 from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.index_primitives import index_tensor
-from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
+from lucid_gpu.ops.reductions import ValuesAndIndices, normalize_dim
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
@@ -68,7 +68,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     """
     if input.dtype.is_complex:
         raise RuntimeError("Sort does not support complex dtypes; sort its .abs() or .real")
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     xp, array, in_order = xp_of(input), input.detach().array, backend(input.device).argsort
     if not input.ndim:
         return index_tensor(input, xp.zeros((), "int64"))
@@ -86,7 +86,7 @@ def _argsort_batched(
 ) -> Any:
     if not x.ndim:
         return NotImplemented
-    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, *args, **options))
+    return level.wrap(f(level.value(x), normalize_dim(dim, x.ndim) + 1, *args, **options))
 
 
 @op
@@ -113,7 +113,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     IndexError
         For a ``dim`` that there is not.
     """
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if not hasattr(k, "__index__"):
         raise TypeError(f"topk(): argument 'k' (position 1) must be int, not {type(k).__name__}")
     if not 0 <= k <= (input.shape[dim] if input.ndim else 1):
@@ -143,7 +143,7 @@ def _topk_batched(
 ) -> Any:
     if not x.ndim:
         return NotImplemented
-    return level.wrap_all(f(level.value(x), k, normalise_dim(dim, x.ndim) + 1, largest, sorted))
+    return level.wrap_all(f(level.value(x), k, normalize_dim(dim, x.ndim) + 1, largest, sorted))
 
 
 def _leading(input: Tensor, k: int, dim: int, largest: bool) -> Tensor | None:

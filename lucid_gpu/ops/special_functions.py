@@ -250,7 +250,7 @@ def frexp(input: Tensor) -> Parts:
 
 @op
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
-    """The neighbour of each element, of the type's numbers, towards ``other``; the two broadcast.
+    """The neighbor of each element, of the type's numbers, toward ``other``; the two broadcast.
 
     NotImplementedError for types that are not floating point.
     """

@@ -13,7 +13,7 @@ from lucid_gpu.ops.arguments import guarded, is_number
 from lucid_gpu.ops.index_primitives import slice_view
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import (
     _share,
     apart_in_inference,
@@ -38,7 +38,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """
     if not input.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     if isinstance(start, Tensor) and (start.ndim or start.dtype.category != 1):
         raise RuntimeError("start must be an 0-dim integral Tensor.")
     extent, start = input.shape[dim], operator.index(start)
@@ -82,7 +82,7 @@ def _dimension_to_split(input: Tensor, dim: int, name: str) -> int:
         raise RuntimeError(
             f"{name} {verb} at least a 1-dimensional tensor, but got a tensor with 0 dims"
         )
-    return normalise_dim(dim, input.ndim)
+    return normalize_dim(dim, input.ndim)
 
 
 @op
@@ -148,7 +148,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """
     if not input.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     return _views_of(input, "UnbindBackward0", dim, range(input.shape[dim]))
 
 

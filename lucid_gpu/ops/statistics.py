@@ -16,7 +16,7 @@ from lucid_gpu.ops.gather import gather
 from lucid_gpu.ops.linalg.matrices import conj
 from lucid_gpu.ops.order import searchsorted
 from lucid_gpu.ops.record import keeping, record
-from lucid_gpu.ops.reductions import Dims, normalise_dim
+from lucid_gpu.ops.reductions import Dims, normalize_dim
 from lucid_gpu.ops.shape import owned
 from lucid_gpu.ops.sorting import sort
 from lucid_gpu.tape.door import op
@@ -78,7 +78,7 @@ def _quantile(
     if dim is None:
         axis, values, frame = 0, input.reshape(-1), (1,) * rank
     else:
-        axis = normalise_dim(dim, rank)
+        axis = normalize_dim(dim, rank)
         values = input.movedim(axis, -1) if rank else input.reshape(1)
         frame = reductions.kept_shape(input.shape, (axis,)) if rank else ()
     values = sort(values, -1).values
@@ -275,17 +275,17 @@ def cov(
     if weights is None:
         total: Any = x.shape[1]
         norm: Any = max(total - correction, 0)
-        centred = x - x.mean(1, True)
-        scaled = centred
+        centered = x - x.mean(1, True)
+        scaled = centered
     else:
         total = weights.sum()
         norm = total - correction
         if aweights is not None:
             norm = total - correction * (weights * aweights).sum() / total
         norm = norm.clamp(min=0)
-        centred = x - (x * weights).sum(1, True) / total
-        scaled = centred * weights
-    result: Tensor = (scaled @ conj(centred).mT / norm).squeeze()
+        centered = x - (x * weights).sum(1, True) / total
+        scaled = centered * weights
+    result: Tensor = (scaled @ conj(centered).mT / norm).squeeze()
     return result
 
 
@@ -344,7 +344,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         raise RuntimeError(
             f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions"
         )
-    dim = normalise_dim(dim, input.ndim)
+    dim = normalize_dim(dim, input.ndim)
     others = tuple(d for d in range(input.ndim) if d != dim)
     length = reductions.norm(input, p, others, True)
     factor = where(length > maxnorm, maxnorm / (length + 1e-7), 1.0)

@@ -172,9 +172,9 @@ class UntypedStorage:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         held = self._held
-        found = memo.setdefault(id(self), type(self)._of(held._copied_with_memory(memo)))
-        found.__dict__.update({k: v for k, v in self.__dict__.items() if k != "_held"})
-        return found
+        copied = memo.setdefault(id(self), type(self)._of(held._copied_with_memory(memo)))
+        copied.__dict__.update({k: v for k, v in self.__dict__.items() if k != "_held"})
+        return copied
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self.nbytes()
@@ -292,8 +292,8 @@ class TypedStorage(UntypedStorage):
         return super().__getitem__(index)
 
     def untyped(self) -> UntypedStorage:
-        found: UntypedStorage = UntypedStorage._of(self._held)
-        return found
+        untyped: UntypedStorage = UntypedStorage._of(self._held)
+        return untyped
 
     def _kind(self) -> str:
         return f"dtype={self.dtype}, device={self.device}"
@@ -301,8 +301,8 @@ class TypedStorage(UntypedStorage):
 
 def _converted(d: dtype) -> Any:
     def method(self: UntypedStorage) -> TypedStorage:
-        found: TypedStorage = TypedStorage._of(self._seen.detach().to(d))
-        return found
+        converted: TypedStorage = TypedStorage._of(self._seen.detach().to(d))
+        return converted
 
     method.__doc__ = f"The elements as {d.name}, in memory of their own."
     return method
@@ -412,14 +412,14 @@ def _flat(t: Tensor) -> Tensor:
 
 def untyped_storage(self: Tensor) -> UntypedStorage:
     """The memory that this tensor shares with its views, as bytes."""
-    found: UntypedStorage = UntypedStorage._of(self.detach())
-    return found
+    result: UntypedStorage = UntypedStorage._of(self.detach())
+    return result
 
 
 def storage(self: Tensor) -> TypedStorage:
     """The memory that this tensor shares with its views, as elements of its type."""
-    found: TypedStorage = TypedStorage._of(self.detach())
-    return found
+    result: TypedStorage = TypedStorage._of(self.detach())
+    return result
 
 
 def _copied_with_memory(self: Tensor, memo: dict[int, Any]) -> Tensor:

@@ -16,7 +16,7 @@ from lucid_gpu.ops.index_primitives import getitem_parsed, zeros_with_values
 from lucid_gpu.ops.memory_formats import same_vjp
 from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import _sizes, base_array, cat, movedim, view_of
 from lucid_gpu.storage import channels_last, channels_last_3d, contiguous_format, preserve_format
 from lucid_gpu.tape.door import op
@@ -35,7 +35,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
         self._load()  # where a pending value will stand is decided when it is computed
         self.is_contiguous()  # an order that nobody chose is given up
     strides = _strides(self)
-    return strides if dim is None else strides[normalise_dim(dim, self.ndim)]
+    return strides if dim is None else strides[normalize_dim(dim, self.ndim)]
 
 
 def _strides(t: Tensor) -> tuple[int, ...]:
@@ -234,7 +234,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     IndexError
         For a ``dim`` that there is not.
     """
-    dim = normalise_dim(dimension, self.ndim)
+    dim = normalize_dim(dimension, self.ndim)
     extent = self.shape[dim] if self.ndim else 1
     if size < 0:
         raise RuntimeError(f"size is {size} but must be >= 0")
@@ -269,7 +269,7 @@ def _unfold_vjp(node: Any, g: Tensor) -> Any:
 def _unfold_batched(level: Batch, f: Any, x: Tensor, dimension: int, size: int, step: int) -> Any:
     if not x.ndim:
         return NotImplemented
-    return level.wrap(f(level.value(x), normalise_dim(dimension, x.ndim) + 1, size, step))
+    return level.wrap(f(level.value(x), normalize_dim(dimension, x.ndim) + 1, size, step))
 
 
 # --- other sizes in place -------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import Cell
-from lucid_gpu.fusion.realise import execute, plan_for
+from lucid_gpu.fusion.realize import execute, plan_for
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -43,7 +43,7 @@ class Traced:
             results = self._results(views, d, where)
             known = {id(v) for v in views}
             loads = [r for r in results if r._expr.program.is_load]
-            if any(id(r.array) not in known for r in loads):  # every op is realised at once
+            if any(id(r.array) not in known for r in loads):  # every op is realized at once
                 return [r.array for r in results]
             if len(self._known) >= LAYOUTS:
                 self._known.clear()

@@ -12,7 +12,7 @@ from lucid_gpu.ops.complex_views import view_as_complex, view_as_real
 from lucid_gpu.ops.diagonals import diagonal
 from lucid_gpu.ops.index_primitives import slice_view
 from lucid_gpu.ops.memory_formats import in_order
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.selections import select
 from lucid_gpu.ops.splitting import split, split_with_sizes, unbind
 from lucid_gpu.ops.strides import as_strided, unfold
@@ -47,7 +47,7 @@ def _slice(
     """
     if step <= 0:
         raise RuntimeError("slice step must be positive")
-    index = (slice(None),) * normalise_dim(dim, input.ndim)
+    index = (slice(None),) * normalize_dim(dim, input.ndim)
     return slice_view(input, (*index, slice(start, end, step)), "SliceBackward0")
 
 

@@ -168,7 +168,7 @@ def _past(tensor: Tensor) -> Tensor:
 
 
 def _point(tensor: Tensor, node: Any, output: int) -> None:
-    """Give a realised tensor a new history, its memory staying where it is."""
+    """Give a realized tensor a new history, its memory staying where it is."""
     before = tensor._edge() if "_retains_grad" in tensor.__dict__ else None
     tensor._cut()
     tensor._attach(node, output)

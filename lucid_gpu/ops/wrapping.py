@@ -36,7 +36,7 @@ def wrap(tensor: Tensor, wrapper: Wrapper) -> Tensor:
     """Put a wrapper on a tensor, in place, over those it has."""
     if tensor._wrapper is None:
         if not tensor._expr.program.leaves:  # constants are folded; this one is none any more
-            tensor._realise()
+            tensor._realize()
         tensor._expr = flagged(tensor._expr)
     wrapper.below = tensor._wrapper
     tensor._wrapper = wrapper

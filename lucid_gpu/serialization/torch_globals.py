@@ -65,7 +65,7 @@ _TABLE |= {"torch.Tensor": Tensor, "torch.nn.parameter.Parameter": "parameter"}
 _TABLE |= {f"{module}.ndarray": np.ndarray for module in ("numpy", "numpy.core.multiarray")}
 
 _INSTEAD = {  # what to save in PyTorch, of what is not here
-    "_rebuild_qtensor": "save t.dequantize() of quantised tensors",
+    "_rebuild_qtensor": "save t.dequantize() of quantized tensors",
     "_rebuild_nested_tensor": "save t.unbind() of nested tensors",
     "_rebuild_meta_tensor_no_storage": "give tensors on the meta device their elements first",
     "UninitializedParameter": "run lazy modules once before saving them",

@@ -13,7 +13,7 @@ from lucid_gpu.kernels.index_add import index_add as add_rows
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.index_add import index_add
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import expand_lazily, normalise_dim, normalise_dims
+from lucid_gpu.ops.reductions import expand_lazily, normalize_dim, normalize_dims
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.sparse.gradients import (
@@ -108,7 +108,7 @@ def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
 
     RuntimeError for a dense dimension; IndexError for a dimension that there is not.
     """
-    a, b = normalise_dim(dim0, input.ndim), normalise_dim(dim1, input.ndim)
+    a, b = normalize_dim(dim0, input.ndim), normalize_dim(dim1, input.ndim)
     return _transposed(input, a, b, "TransposeBackward0")
 
 
@@ -403,7 +403,7 @@ def sum(
     """
     if dtype is not None:
         input = to(input, dtype)
-    if dim is None or len(dims := normalise_dims(dim, input.ndim)) == input.ndim:
+    if dim is None or len(dims := normalize_dims(dim, input.ndim)) == input.ndim:
         total = total_of(input, is_listed(input))
         return total.reshape((1,) * input.ndim) if keepdim else total
     kept = values_of(input)

@@ -32,7 +32,7 @@ from lucid_gpu.version import __version__ as _OURS
 
 __all__ = ["STANDS_FOR", "install_as_torch", "main"]
 
-STANDS_FOR = "2.13.0"  # the PyTorch whose names and behaviour this package has
+STANDS_FOR = "2.13.0"  # the PyTorch whose names and behavior this package has
 
 
 class TorchVersion(str):

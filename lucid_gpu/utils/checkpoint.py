@@ -16,7 +16,7 @@ from lucid_gpu.utils.recomputation import (
     CheckpointError,
     Contexts,
     around,
-    realise_results,
+    realize_results,
     replayed,
 )
 
@@ -214,7 +214,7 @@ class CheckpointFunction(Function):
         ctx.others = [Tensor if isinstance(a, Tensor) else a for a in args]
         ctx.save_for_backward(*tensors)
         results = function(*args)
-        realise_results(results, tensors)
+        realize_results(results, tensors)
         return results
 
     @staticmethod

@@ -120,7 +120,7 @@ class Call:
         with saved_tensors_hooks(self._put_away, self._fetch), now:
             results = self.function(*args, **kwargs)
         self.complete = True
-        realise_results(results, [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)])
+        realize_results(results, [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)])
         return results
 
     def _put_away(self, tensor: Tensor) -> Placeholder:
@@ -267,7 +267,7 @@ def replayed(then: Around) -> Iterator[None]:
         yield
 
 
-def realise_results(results: Any, arguments: Sequence[Tensor]) -> None:
+def realize_results(results: Any, arguments: Sequence[Tensor]) -> None:
     """Compute pending results that read more than the arguments: what is between can go."""
     there = {id(cell.array) for tensor in arguments for cell in tensor._expr.leaves}
     for tensor in _tensors_in(results):

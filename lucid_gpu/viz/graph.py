@@ -90,7 +90,7 @@ def graph(
         Names for leaves: ``dict(model.named_parameters())``, or the model itself.
     title : str
     legend : bool
-        What the colours mean, at the bottom.
+        What the colors mean, at the bottom.
 
     Returns
     -------

@@ -46,7 +46,7 @@ def draw(
     edges : sequence of (from, to)
         Numbers of boxes; they must not form a cycle.
     gap : (float, float)
-        Least distance of neighbours in a layer, and of layers.
+        Least distance of neighbors in a layer, and of layers.
     """
     ranks = _ranks(len(sizes), edges)
     widths = [width for width, _ in sizes]
@@ -100,7 +100,7 @@ def _ranks(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _order(layers: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
-    """Sort layers by their neighbours' mean place, down and up; the fewest crossings are kept."""
+    """Sort layers by their neighbors' mean place, down and up; the fewest crossings are kept."""
     best, fewest = [list(layer) for layer in layers], _crossings(layers, below)
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
@@ -119,7 +119,7 @@ def _order(layers: list[list[int]], above: list[list[int]], below: list[list[int
 
 
 def _crossings(layers: list[list[int]], below: list[list[int]]) -> int:
-    """How many pairs of edges between neighbouring layers cross."""
+    """How many pairs of edges between neighboring layers cross."""
     total = 0
     for upper, lower in zip(layers, layers[1:]):
         where = {box: i for i, box in enumerate(lower)}
@@ -139,7 +139,7 @@ def _columns(
     below: list[list[int]],
     gap: float,
 ) -> list[float]:
-    """Boxes as near to their neighbours' mean as order and widths allow."""
+    """Boxes as near to their neighbors' mean as order and widths allow."""
     x = [0.0] * len(widths)
     for layer in layers:
         _spread(layer, [0.0] * len(layer), widths, gap, x)
@@ -163,7 +163,7 @@ def _spread(
 ) -> None:
     """The places nearest to the wishes, by squares, that keep order and distances.
 
-    With the distances taken off the wishes it is isotonic regression: neighbours that are out of
+    With the distances taken off the wishes it is isotonic regression: neighbors that are out of
     order share the mean of their wishes.
     """
     offsets, at = [], 0.0

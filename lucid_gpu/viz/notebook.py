@@ -58,7 +58,7 @@ def _unshaped(t: Tensor) -> bool:
 def _repr_html_(self: Tensor) -> str | None:
     """A tensor's header, and a table of its numbers, or of its corners.
 
-    The tensor is realised. Of more than two dimensions the first matrix is shown; what is left out
+    The tensor is realized. Of more than two dimensions the first matrix is shown; what is left out
     is not copied from a GPU.
 
     Returns

@@ -14,7 +14,7 @@ from lucid_gpu.viz.picture import INK, PALE, Picture, element, text, width_of
 __all__ = ["timeline"]
 
 _MARGIN, _LABELS, _ROW, _GAP = 22.0, 92.0, 24.0, 4.0
-_COLOURS = (
+_COLORS = (
     *("#5b8ff9", "#f6a54c", "#5ad8a6", "#e8684a", "#9270ca", "#6dc8ec", "#d8b04c", "#ff9dc6"),
     *("#269a99", "#a0b35b"),
 )
@@ -32,7 +32,7 @@ class _Lane(NamedTuple):
 def timeline(prof: profile, *, title: str = "", width: float = 980.0) -> Picture:
     """Draw when each kernel of a profile ran.
 
-    Kernels are coloured by name; the legend lists those that took longest. A notebook shows a bar's
+    Kernels are colored by name; the legend lists those that took longest. A notebook shows a bar's
     shape, time and bandwidth under the pointer.
 
     Parameters
@@ -59,7 +59,7 @@ def timeline(prof: profile, *, title: str = "", width: float = 980.0) -> Picture
     lanes = _lanes(prof.spans)
     first = min(_start(s) for s in prof.spans)
     seconds = max(_start(s) + s.time for s in prof.spans) - first
-    colours = _coloured(prof.spans)
+    colors = _colored(prof.spans)
     scale = (width - 2 * _MARGIN - _LABELS) / max(seconds, 1e-9)
     left, y = _MARGIN + _LABELS, _MARGIN + (30 if title else 0)
     bars: list[str] = []
@@ -69,12 +69,12 @@ def timeline(prof: profile, *, title: str = "", width: float = 980.0) -> Picture
             bars += [_range(s, left + (s.start - first) * scale, y, scale) for s in row]
             y += _ROW + _GAP
         bars += [
-            _kernel(s, left + (_start(s) - first) * scale, y, scale, colours) for s in lane.kernels
+            _kernel(s, left + (_start(s) - first) * scale, y, scale, colors) for s in lane.kernels
         ]
         y += (_ROW + _GAP) * bool(lane.kernels) + 12
     parts = [text(width / 2, _MARGIN + 8, title, 15, bold=True)] if title else []
     parts += _axis(seconds, scale, left, _MARGIN + (22 if title else -8), y) + bars
-    legend, bottom = _legend(prof.spans, colours, y + 40, width)
+    legend, bottom = _legend(prof.spans, colors, y + 40, width)
     return Picture(width, bottom + _MARGIN, parts + legend, title or "time line")
 
 
@@ -113,9 +113,9 @@ def _totals(spans: Iterable[Span]) -> list[tuple[str, float, int]]:
     return sorted(((n, s, c) for n, (s, c) in sums.items()), key=lambda row: -row[1])
 
 
-def _coloured(spans: Iterable[Span]) -> dict[str, str]:
+def _colored(spans: Iterable[Span]) -> dict[str, str]:
     names = [name for name, _, _ in _totals(spans)]
-    return dict(zip(names, _COLOURS))
+    return dict(zip(names, _COLORS))
 
 
 def _range(span: Span, x: float, y: float, scale: float) -> str:
@@ -126,12 +126,12 @@ def _range(span: Span, x: float, y: float, scale: float) -> str:
     return box + _label(f"{span.name}  {_time(span.seconds)}", span.name, x, y, wide, PALE)
 
 
-def _kernel(span: Span, x: float, y: float, scale: float, colours: dict[str, str]) -> str:
+def _kernel(span: Span, x: float, y: float, scale: float, colors: dict[str, str]) -> str:
     wide = max(span.time * scale, 0.8)
     moved = span.bytes_read + span.bytes_written
     speed = f", {moved / span.time / 1e9:.1f} GB/s" if moved and span.time else ""
     tip = f"{span.name}\nshape {list(span.shape)}, {_time(span.time)}{speed}"
-    colour = colours.get(span.name, _OTHERS)
+    color = colors.get(span.name, _OTHERS)
     box = element(
         "rect",
         f"<title>{escape(tip)}</title>",
@@ -140,10 +140,10 @@ def _kernel(span: Span, x: float, y: float, scale: float, colours: dict[str, str
         width=wide,
         height=_ROW,
         rx=min(3.0, wide / 3),
-        fill=colour,
+        fill=color,
     )
     short = span.name.removeprefix("lucid_")
-    return box + _label(short, short, x, y, wide, "#ffffff" if colour != _OTHERS else INK)
+    return box + _label(short, short, x, y, wide, "#ffffff" if color != _OTHERS else INK)
 
 
 def _label(words: str, shorter: str, x: float, y: float, wide: float, ink: str) -> str:
@@ -176,16 +176,16 @@ def _time(seconds: float) -> str:
 
 
 def _legend(
-    spans: Sequence[Span], colours: dict[str, str], y: float, width: float
+    spans: Sequence[Span], colors: dict[str, str], y: float, width: float
 ) -> tuple[list[str], float]:
     """The kernels that took longest, in two columns; and where it ends."""
     rows = _totals(spans)
     all_of = sum(seconds for _, seconds, _ in rows) or 1.0
-    shown = rows[: len(_COLOURS)]
+    shown = rows[: len(_COLORS)]
     parts, column, half = [], (width - 2 * _MARGIN) / 2, (len(shown) + 1) // 2
     for i, (name, seconds, calls) in enumerate(shown):
         x, at = _MARGIN + column * (i // half), y + 19 * (i % half)
-        parts.append(element("rect", x=x, y=at, width=13, height=13, rx=3, fill=colours[name]))
+        parts.append(element("rect", x=x, y=at, width=13, height=13, rx=3, fill=colors[name]))
         parts.append(text(x + 20, at + 11, _cut(name, column - 210), 11, INK, "start", mono=True))
         numbers = f"{_time(seconds)}  ·  {calls}×  ·  {seconds / all_of:.0%}"
         parts.append(text(x + column - 24, at + 11, numbers, 11, PALE, "end"))

@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 import lucid_gpu.array_api as xp
-from lucid_gpu.fusion.realise import realise
+from lucid_gpu.fusion.realize import realize
 
 strict = pytest.importorskip("array_api_strict", reason="`pip install array-api-strict`")
 
@@ -30,7 +30,7 @@ def wanted(name, points):
 def test_complex_numbers(kind, device):
     points = POINTS.astype(kind)
     x = xp.asarray(points, device=device)
-    found = realise([getattr(xp, name)(x)._expr for name in FUNCTIONS.split()])
+    found = realize([getattr(xp, name)(x)._expr for name in FUNCTIONS.split()])
     for name, result in zip(FUNCTIONS.split(), found, strict=True):
         result = result.get() if hasattr(result, "get") else result
         agree(name, points, result, wanted(name, points))

@@ -80,12 +80,12 @@ def test_an_assigned_gradient_is_added_to_in_place(device: str) -> None:
 # --- stealing -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("realised", [False, True])
-def test_the_first_gradient_is_never_shared_between_leaves(realised: bool, device: str) -> None:
+@pytest.mark.parametrize("realized", [False, True])
+def test_the_first_gradient_is_never_shared_between_leaves(realized: bool, device: str) -> None:
     def scenario(m: Any, device: str) -> Any:
         x, y = leaf(m, device, 1.0, 2.0), leaf(m, device, 3.0, 4.0)
         (x + y).sum().backward()
-        if realised:
+        if realized:
             assert x.grad.tolist() == y.grad.tolist()
         x.grad.zero_()
         y.grad.mul_(5)

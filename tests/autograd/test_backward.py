@@ -107,9 +107,9 @@ def test_a_second_pass_needs_retain_graph(device: str) -> None:
 def test_whatever_saved_something_refuses_a_second_pass(function: Any, device: str) -> None:
     x = lucid_gpu.tensor(X, device=device, requires_grad=True)
     w = lucid_gpu.tensor(X.T.copy(), device=device, requires_grad=True)
-    for realise in (False, True):
+    for realize in (False, True):
         y = function(x, w)
-        if realise:
+        if realize:
             y.item()
         y.backward()
         with pytest.raises(RuntimeError, match="second time"):
@@ -170,9 +170,9 @@ def test_grad_touches_no_dot_grad(device: str) -> None:
 
 def test_grad_by_an_intermediate(device: str) -> None:
     x = leaf(2.0, device=device)
-    for realise in (False, True):
+    for realize in (False, True):
         h = x * x
-        if realise:
+        if realize:
             h.item()
         y = h.exp() + h
         by_h, by_x = grad(y.sum(), (h, x))

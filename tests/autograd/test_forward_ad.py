@@ -711,7 +711,7 @@ def _several(ctx: Any, x: Any) -> Any:
     return x * 2, whole, "text", constant
 
 
-def _unmaterialised(ctx: Any, x: Any, y: Any) -> Any:
+def _unmaterialized(ctx: Any, x: Any, y: Any) -> Any:
     ctx.set_materialize_grads(False)
     return x * y
 
@@ -757,8 +757,8 @@ CUSTOM: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
         {"forward": _several, "jvp": lambda ctx, t: (t * 2, None, None, None)}, ("dual",)),
     "zeros for a tensor without tangent": (
         {"forward": lambda ctx, x, y: x * 1, "jvp": _zeros_for_a_constant}, ("dual", "constant")),
-    "None for it where not materialised": (
-        {"forward": _unmaterialised, "jvp": _none_for_a_constant}, ("dual", "constant")),
+    "None for it where not materialized": (
+        {"forward": _unmaterialized, "jvp": _none_for_a_constant}, ("dual", "constant")),
     "setup_context": (
         {"forward": _separate, "setup_context": _setup, "jvp": _separate_jvp}, ("dual", 4)),
 }  # fmt: skip

@@ -386,7 +386,7 @@ def test_defaults_and_keywords_are_bound_by_forwards_signature(device: str) -> N
     Affine.apply(x, shift=0.0).backward()
     assert x.grad.item() == 2.0
     with pytest.raises(TypeError):
-        Affine.apply(x, colour=1)
+        Affine.apply(x, color=1)
 
 
 def test_methods_need_not_be_static(device: str) -> None:

@@ -19,7 +19,7 @@ BYTES = 4 * SIZE
 
 @pytest.fixture(autouse=True)
 def lazy() -> Any:
-    """Kernels are counted, also where LUCID_EAGER realises every op by itself."""
+    """Kernels are counted, also where LUCID_EAGER realizes every op by itself."""
     with eager(False):
         yield
 

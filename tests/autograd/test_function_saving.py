@@ -372,7 +372,7 @@ def test_an_intermediate_that_is_returned_carries_second_derivatives(device: str
 
 INTERMEDIATES: dict[str, Any] = {
     "pending": lambda x: x.exp(),
-    "realised": lambda x: (lambda e: (e.tolist(), e)[1])(x.exp()),
+    "realized": lambda x: (lambda e: (e.tolist(), e)[1])(x.exp()),
     "a product": lambda x: x.reshape(1, 3) @ x.new_ones(3, 3),
     "of a product": lambda x: (x.reshape(1, 3) @ x.new_ones(3, 3)).exp(),
     "a sum": lambda x: (x * x).sum(),

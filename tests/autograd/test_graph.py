@@ -72,13 +72,13 @@ def test_nodes_know_what_gradients_arrive(device: str) -> None:
 # --- gradient edges -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("realised", [False, True])
-def test_an_edge_stands_for_its_tensor_as_input_of_grad(realised: bool, device: str) -> None:
+@pytest.mark.parametrize("realized", [False, True])
+def test_an_edge_stands_for_its_tensor_as_input_of_grad(realized: bool, device: str) -> None:
     def scenario(m: Any, device: str) -> Any:
         edge_of = m.autograd.graph.get_gradient_edge
         x = leaf(m, device, 1.0, 2.0)
         h = x * 2
-        if realised:
+        if realized:
             h.tolist()
         edges = edge_of(h), edge_of(x)
         assert edges[0].node is h.grad_fn and edges[0].output_nr == 0
@@ -185,7 +185,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda m, h: m.autograd.grad((h * 2).sum(), m.autograd.graph.get_gradient_edge(h + 1)),
         "The differentiated Tensor at index 0 appears to not have been used in the graph.",
     ),
-    "materialised": (
+    "materialized": (
         lambda m, h: m.autograd.grad(
             (h * 2).sum(), m.autograd.graph.get_gradient_edge(h + 1), materialize_grads=True
         ),
@@ -239,13 +239,13 @@ MODIFIED = (
 )
 
 
-@pytest.mark.parametrize("realised", [False, True])
-def test_what_was_saved_before_is_refused_afterwards(realised: bool, device: str) -> None:
+@pytest.mark.parametrize("realized", [False, True])
+def test_what_was_saved_before_is_refused_afterwards(realized: bool, device: str) -> None:
     def scenario(m: Any, device: str) -> Any:
         h = leaf(m, device, 1.0, 2.0) * 1
         h.tolist()
         y = h * h
-        if realised:
+        if realized:
             y.tolist()
         m.autograd.graph.increment_version(h)
         y.sum().backward()

@@ -40,13 +40,13 @@ def note_node(seen: list[Any], name: str, factor: float | None = None) -> Any:
 # --- order ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("realised", [False, True])
-def test_order_tensor_hooks_node_prehooks_node_posthooks(realised: bool, device: str) -> None:
+@pytest.mark.parametrize("realized", [False, True])
+def test_order_tensor_hooks_node_prehooks_node_posthooks(realized: bool, device: str) -> None:
     def scenario(m: Any, device: str) -> Any:
         seen: list[Any] = []
         x = leaf(m, device, 1.0, 2.0)
         y = x.clone()
-        if realised:
+        if realized:
             y.tolist()
         z = y * 3
         y.grad_fn.register_prehook(note_node(seen, "prehook", 10.0))

@@ -13,7 +13,7 @@ from lucid_gpu.tape.engine import observing
 from tests.oracle import torch_module
 
 WHEN = [
-    "before it is used", "after it was used", "after it was realised", "after all was realised",
+    "before it is used", "after it was used", "after it was realized", "after all was realized",
 ]  # fmt: skip
 
 
@@ -24,9 +24,9 @@ def build(m: Any, device: str, when: str, register: Any) -> tuple[Any, Any]:
     if when == "before it is used":
         register(h)
     y = (h.exp() * 0.01 + h) * x
-    if "realised" in when:
+    if "realized" in when:
         h.tolist()
-    if when == "after all was realised":
+    if when == "after all was realized":
         y.tolist()
     if when != "before it is used":
         register(h)
@@ -98,7 +98,7 @@ def test_grad_by_an_intermediate_runs_its_hook(when: str, device: str) -> None:
 
 
 def test_a_hook_is_asked_however_its_value_is_used_later(device: str) -> None:
-    """The value and what was made of it are realised in every order before backward."""
+    """The value and what was made of it are realized in every order before backward."""
     results = []
     for m, where in ((lucid_gpu, device), (torch_module(), "cpu")):
         for order in ("", "h", "y", "hy", "yh"):

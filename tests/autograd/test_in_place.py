@@ -145,7 +145,7 @@ def test_histories_are_as_in_torch(case: Any, device: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
-def test_histories_of_realised_values_are_the_same(case: Any, device: str) -> None:
+def test_histories_of_realized_values_are_the_same(case: Any, device: str) -> None:
     with lucid_gpu.fusion.eager():
         agree(case, X, device=device)
 
@@ -225,10 +225,10 @@ VERSIONS = [
 WORDS = "one of the variables needed for gradient computation has been modified by an inplace"
 
 
-def gradient(m: Any, case: Any, write: bool, realise: bool = False) -> Any:
+def gradient(m: Any, case: Any, write: bool, realize: bool = False) -> Any:
     x = m.tensor([[0.5, 1.5], [1.0, 2.0]], requires_grad=True)
     z, change = case(m, x)
-    if realise:
+    if realize:
         z.tolist()
     if write:
         change()
@@ -241,10 +241,10 @@ def test_a_saved_value_that_was_written_is_refused_or_the_old_one_used(case: Any
     """Torch always refuses. Here the old value may still be at hand, and then nothing is wrong."""
     with pytest.raises(RuntimeError, match=WORDS):
         gradient(torch_module(), case, write=True)
-    for realise in (False, True):
-        expected = gradient(lucid_gpu, case, write=False, realise=realise)
+    for realize in (False, True):
+        expected = gradient(lucid_gpu, case, write=False, realize=realize)
         try:
-            got = gradient(lucid_gpu, case, write=True, realise=realise)
+            got = gradient(lucid_gpu, case, write=True, realize=realize)
         except RuntimeError as error:
             assert WORDS in str(error)
             assert "version" in str(error)
@@ -293,11 +293,11 @@ NOT_SAVED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("realise", [False, True])
+@pytest.mark.parametrize("realize", [False, True])
 @pytest.mark.parametrize("case", NOT_SAVED, ids=lambda c: c.__name__)
-def test_a_value_nobody_saved_may_be_written(case: Any, realise: bool) -> None:
+def test_a_value_nobody_saved_may_be_written(case: Any, realize: bool) -> None:
     got, expected = (
-        np.array(gradient(m, case, write=True, realise=realise))
+        np.array(gradient(m, case, write=True, realize=realize))
         for m in (lucid_gpu, torch_module())
     )
     np.testing.assert_allclose(got, expected, rtol=1e-6)
@@ -393,15 +393,15 @@ REPLACED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", REPLACED)
-@pytest.mark.parametrize("realised", [False, True])
-def test_what_was_replaced_has_a_gradient_of_zero(name: str, realised: bool, device: str) -> None:
+@pytest.mark.parametrize("realized", [False, True])
+def test_what_was_replaced_has_a_gradient_of_zero(name: str, realized: bool, device: str) -> None:
     """Zeros, as in torch 2.13, and not None; what was written has its own."""
 
     def scenario(module: Any, where: str) -> Any:
         old = module.tensor([1.0, 2.0, 3.0], device=where).requires_grad_()
         new = module.tensor([4.0, 5.0, 6.0], device=where).requires_grad_()
         x = old * 2
-        if realised:
+        if realized:
             x.tolist()
         REPLACED[name](module, x, new)
         (x * 3).sum().backward()

@@ -105,7 +105,7 @@ def simple(x: Any) -> Any:
     return (x * x).exp()
 
 
-def realised(x: Any) -> Any:
+def realized(x: Any) -> Any:
     y = (x * x).exp()
     y.tolist()
     return y
@@ -193,7 +193,7 @@ class SavesInput(Function):
         return g * 2 * x
 
 
-CASES = [simple, realised, product, reduced, view, written, written_view, hooked]
+CASES = [simple, realized, product, reduced, view, written, written_view, hooked]
 FUNCTIONS = [SavesOutput, KeepsOutputAsAttribute, SavesViewOfOutput, SavesInput]
 USES = ["dropped", "read", "backward", "backward kept", "second order"]
 
@@ -257,7 +257,7 @@ def test_backward_frees_what_was_saved_though_the_output_lives(device: str) -> N
     assert y.item() > 0
 
 
-def test_a_realised_value_lets_go_of_what_its_gradient_does_not_need(device: str) -> None:
+def test_a_realized_value_lets_go_of_what_its_gradient_does_not_need(device: str) -> None:
     x = lucid_gpu.rand(4, device=device, requires_grad=True)
     h = x * 2
     h.tolist()

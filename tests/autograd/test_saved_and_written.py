@@ -250,7 +250,7 @@ def test_data_that_is_gone_counts_its_own_writes() -> None:
     assert x.grad.tolist() == [3.0] * 4
 
 
-def test_what_is_kept_of_a_realised_region_still_knows() -> None:
+def test_what_is_kept_of_a_realized_region_still_knows() -> None:
     x = lucid_gpu.ones(3, requires_grad=True)
     y = x + 2
     z = (y * y) * 3

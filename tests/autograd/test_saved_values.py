@@ -54,7 +54,7 @@ def saved(node: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("how", ["pending", "realised", "under hooks"])
+@pytest.mark.parametrize("how", ["pending", "realized", "under hooks"])
 @pytest.mark.parametrize("name", OPS)
 def test_nodes_show_what_pytorchs_show(name: str, how: str) -> None:
     def scenario(module: Any) -> Any:
@@ -64,20 +64,20 @@ def test_nodes_show_what_pytorchs_show(name: str, how: str) -> None:
                 y = OPS[name](module, x, z)
         else:
             y = OPS[name](module, x, z)
-        if how == "realised":
+        if how == "realized":
             y.tolist()
         return list(saved(y.grad_fn).items())
 
     on_both(scenario)
 
 
-@pytest.mark.parametrize("realised", [False, True])
-def test_a_saved_input_has_the_same_elements_and_history(realised: bool) -> None:
+@pytest.mark.parametrize("realized", [False, True])
+def test_a_saved_input_has_the_same_elements_and_history(realized: bool) -> None:
     def scenario(module: Any) -> Any:
         x, z = module.tensor(X, requires_grad=True), module.tensor(Z)
         a, b = x * z, x.exp()
         y, u = a * b, a * z
-        if realised:
+        if realized:
             for t in (y, u, a, b):
                 t.tolist()
         node = y.grad_fn
@@ -97,11 +97,11 @@ def test_a_saved_input_has_the_same_elements_and_history(realised: bool) -> None
     on_both(scenario)
 
 
-@pytest.mark.parametrize("realised", [False, True])
+@pytest.mark.parametrize("realized", [False, True])
 @pytest.mark.parametrize("partly", [False, True])
 @pytest.mark.parametrize("which", ["leaf", "constant", "intermediate"])
 def test_a_write_of_what_a_node_shows_leaves_our_tensors_alone(
-    which: str, partly: bool, realised: bool
+    which: str, partly: bool, realized: bool
 ) -> None:
     """Only a leaf that requires grad is shown itself. Backward refuses, or is right."""
     x, z = lucid_gpu.tensor(X, requires_grad=True), lucid_gpu.tensor(Z)
@@ -112,7 +112,7 @@ def test_a_write_of_what_a_node_shows_leaves_our_tensors_alone(
         "intermediate": lambda: (k.sin(), k),
     }[which]()
     old = before.tolist()
-    if realised:
+    if realized:
         y.tolist()
     later = before * 1
     other = which == "constant"
@@ -135,11 +135,11 @@ def test_a_write_of_what_a_node_shows_leaves_our_tensors_alone(
         np.testing.assert_allclose(x.grad.tolist(), wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize("realised", [False, True])
-def test_a_saved_output_is_an_equal_other_one_with_the_same_node(realised: bool) -> None:
+@pytest.mark.parametrize("realized", [False, True])
+def test_a_saved_output_is_an_equal_other_one_with_the_same_node(realized: bool) -> None:
     def scenario(module: Any) -> Any:
         y = module.tensor(X, requires_grad=True).exp()
-        if realised:
+        if realized:
             y.tolist()
         found = y.grad_fn._saved_result
         return found is y, found.grad_fn is y.grad_fn, found.tolist()
@@ -187,15 +187,15 @@ def test_nodes_that_save_nothing_have_no_such_attribute() -> None:
 # --- hooks on one saved tensor --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("realised", [False, True])
+@pytest.mark.parametrize("realized", [False, True])
 @pytest.mark.parametrize("name", ["mul", "exp", "pow", "sin", "of a chain", "matmul"])
-def test_raw_saved_tensors_take_hooks(name: str, realised: bool) -> None:
+def test_raw_saved_tensors_take_hooks(name: str, realized: bool) -> None:
     def scenario(module: Any) -> Any:
         log: list[Any] = []
         x, z = module.tensor(X, requires_grad=True), module.tensor(Z)
         y = OPS[name](module, x, z)
         u = y.exp() * 2 if name != "matmul" else y * 2
-        if realised:
+        if realized:
             u.tolist()
 
         def pack(t: Any) -> Any:
@@ -309,11 +309,11 @@ def test_saved_tensors_of_functions_take_hooks() -> None:
     on_both(scenario)
 
 
-@pytest.mark.parametrize("realised", [False, True])
-def test_a_division_keeps_its_result_instead_of_the_dividend(realised: bool) -> None:
+@pytest.mark.parametrize("realized", [False, True])
+def test_a_division_keeps_its_result_instead_of_the_dividend(realized: bool) -> None:
     x, z = lucid_gpu.tensor(X, requires_grad=True), lucid_gpu.tensor(Z)
     y = z / x
-    if realised:
+    if realized:
         y.tolist()
     assert y.grad_fn._saved_self is None and y.grad_fn._saved_other is x
     y.grad_fn._raw_saved_other.register_hooks(lambda t: t.tolist(), lucid_gpu.tensor)

@@ -583,7 +583,7 @@ def test_a_long_chain_of_views_is_made_and_found_anew_without_recursion(device: 
 # --- where we depart from PyTorch, on purpose ----------------------------------------------------
 
 
-def test_a_realised_value_written_in_place_raises(device: str) -> None:
+def test_a_realized_value_written_in_place_raises(device: str) -> None:
     x = lucid_gpu.tensor([1.0, 2.0], device=device, requires_grad=True)
     y = x.exp()
     y.tolist()

@@ -34,7 +34,7 @@ def test_a_rehearsal_loses_nothing(rehearsed: tuple[Path, list[str]]) -> None:
 def test_a_rehearsal_would_see_what_is_lost(
     rehearsed: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
-    """The same judgement on results that are spoilt by hand."""
+    """The same judgment on results that are spoilt by hand."""
     results = tmp_path / "results"
     results.mkdir()
     for path in rehearsed[0].iterdir():

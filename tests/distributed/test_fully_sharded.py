@@ -220,7 +220,7 @@ def frozen() -> None:
 
 
 def accumulated() -> None:
-    """Without synchronisation whole gradients add up on each rank."""
+    """Without synchronization whole gradients add up on each rank."""
     rank, size = dist.get_rank(), dist.get_world_size()
     data = batches(perceptron, 3, size)
     one, many = made(perceptron), sharded(perceptron)

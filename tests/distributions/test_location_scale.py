@@ -8,7 +8,7 @@ from tests.distributions.tables import asked
 from tests.oracle import agree
 
 
-def test_reparameterised_gradients(device):
+def test_reparameterized_gradients(device):
     loc = lucid_gpu.zeros(3, device=device, requires_grad=True)
     scale = lucid_gpu.ones(3, device=device, requires_grad=True)
     lucid_gpu.manual_seed(0)

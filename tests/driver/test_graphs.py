@@ -143,7 +143,7 @@ def test_memory_for_a_graph_comes_from_what_the_usual_pool_has_free(driver: Any)
     x = torch.ones(1 << 20, device="cuda")
     y = x + 1
     free = y.nbytes
-    y._realise()
+    y._realize()
     del y
     pool = cupy.get_default_memory_pool()
     assert pool.free_bytes() >= free
@@ -153,7 +153,7 @@ def test_memory_for_a_graph_comes_from_what_the_usual_pool_has_free(driver: Any)
         del small  # free in the graph's pool, whose kernels write it
         large = x * 2
         with driver.failing_allocations(0):
-            large._realise()
+            large._realize()
         return large
 
     graph, z = captured(step)

@@ -50,7 +50,7 @@ def agree(scenario: Callable[[Any, Any], Any], *arrays: Any) -> None:
 
 
 def network(m: Any, x: Any, w: Any) -> Any:
-    """Products, normalisation, maxima, sums and elementwise ops."""
+    """Products, normalization, maxima, sums and elementwise ops."""
     hidden = (x @ w).tanh()
     scores = m.nn.functional.softmax(hidden, 1)
     normal = m.nn.functional.layer_norm(x, (4,))

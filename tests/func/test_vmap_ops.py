@@ -192,7 +192,7 @@ def loss(module: Any, one: Case) -> Any:
     return total
 
 
-parametrised = pytest.mark.parametrize("one", CASES, ids=[c.name for c in CASES])
+parametrized = pytest.mark.parametrize("one", CASES, ids=[c.name for c in CASES])
 
 
 @pytest.fixture(autouse=True)
@@ -202,12 +202,12 @@ def _quiet() -> Any:
         yield
 
 
-@parametrised
+@parametrized
 def test_values(one: Case) -> None:
     agree(lambda m: m.vmap(lambda *a: one.function(m, *a))(*inputs(m, one)))
 
 
-@parametrised
+@parametrized
 def test_values_are_those_of_a_loop(one: Case) -> None:
     m = lucid_gpu
     given = inputs(m, one)
@@ -216,7 +216,7 @@ def test_values_are_those_of_a_loop(one: Case) -> None:
     assert m.allclose(batch.double(), m.stack(each).double(), rtol=1e-9)
 
 
-@parametrised
+@parametrized
 def test_one_argument_shared(one: Case) -> None:
     if len(one.shapes) < 2 or "in place" in one.name or "written" in one.name:
         return
@@ -231,7 +231,7 @@ def test_one_argument_shared(one: Case) -> None:
         agree(call)
 
 
-@parametrised
+@parametrized
 def test_batch_in_the_last_dimension(one: Case) -> None:
     if one.name == "a constant":  # PyTorch counts a negative out_dim wrongly here
         return
@@ -248,7 +248,7 @@ def differentiable(one: Case) -> bool:
     return out.is_floating_point() and one.name not in ("a constant",)
 
 
-@parametrised
+@parametrized
 def test_gradients_of_each_example(one: Case) -> None:
     if not differentiable(one):
         return
@@ -256,7 +256,7 @@ def test_gradients_of_each_example(one: Case) -> None:
     agree(lambda m: m.vmap(m.func.grad(loss(m, one), numbers))(*inputs(m, one)), atol=1e-7)
 
 
-@parametrised
+@parametrized
 def test_gradient_of_a_vmap(one: Case) -> None:
     if not differentiable(one):
         return
@@ -273,7 +273,7 @@ def test_gradient_of_a_vmap(one: Case) -> None:
     agree(call, atol=1e-7)
 
 
-@parametrised
+@parametrized
 def test_jacobian_by_batched_cotangents(one: Case) -> None:
     if not differentiable(one):
         return
@@ -286,7 +286,7 @@ def test_jacobian_by_batched_cotangents(one: Case) -> None:
     agree(call)
 
 
-@parametrised
+@parametrized
 def test_second_derivatives(one: Case) -> None:
     if not differentiable(one) or "of batches" in one.name or one.name == "conv2d, weights":
         return

@@ -17,7 +17,7 @@ from lucid_gpu.fusion.expression import Expr, build, of_array, of_constant
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.pending_reductions import Pending, plan_of, recipe_of
 from lucid_gpu.fusion.plan import Plan
-from lucid_gpu.fusion.realise import plan_for
+from lucid_gpu.fusion.realize import plan_for
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("g++")), reason="the host executor compiles with g++, which is missing"

@@ -45,17 +45,17 @@ def test_each_boundary_has_its_reason(device: str) -> None:
     text = str(explain((given + product).exp() * leaf + given.t().t()[:1]))
     assert "float32[3, 2]: input, or computed before" in text
     assert "float32[2] broadcast: input: a leaf that requires grad" in text
-    assert "already realised: the result of MmBackward0" in text
+    assert "already realized: the result of MmBackward0" in text
     assert "float32[1, 2] broadcast" in text
     assert "ops: add, exp, mul, add" in text
     assert "writes 24 bytes" in text
 
 
-def test_realised_tensors_need_no_kernel(device: str) -> None:
+def test_realized_tensors_need_no_kernel(device: str) -> None:
     x = lucid_gpu.rand(3, device=device)
     found = explain(x, x + 1)
     assert len(found.kernels) == 1
-    assert "tensor 0 is already realised" in str(found)
+    assert "tensor 0 is already realized" in str(found)
     assert explain(x).kernels == []
     assert str(explain(x)).startswith("0 kernels")
 

@@ -183,7 +183,7 @@ def test_it_compiles(name, d):
 
 @pytest.mark.parametrize("long_index", [False, True], ids=["32 bits", "64 bits"])
 @pytest.mark.parametrize("d", [dt.float16, dt.float32, dt.float64], ids=str)
-def test_four_neighbours_share_the_rounds(d, long_index):
+def test_four_neighbors_share_the_rounds(d, long_index):
     """Twenty multiplications make four numbers: those of a pack, and of the element left over."""
     x = np.ones((4096,), d.numpy)
     plan = planned([op("mul", leaf(x), mask(x.shape))])[0]

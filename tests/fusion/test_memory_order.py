@@ -87,7 +87,7 @@ def test_gradients_read_outputs_as_they_lie(device):
     values = np.linspace(-1, 1, 120, dtype=np.float32).reshape(5, 4, 3, 2)
     x = lucid_gpu.tensor(values, device=device).requires_grad_()
     y = x.permute(3, 2, 1, 0).tanh()
-    first = y.detach().cpu().numpy()  # realised: from now on the gradient reads it
+    first = y.detach().cpu().numpy()  # realized: from now on the gradient reads it
     (y.permute(3, 2, 1, 0) * lucid_gpu.tensor(values, device=device)).sum().backward()
     np.testing.assert_allclose(first.transpose(3, 2, 1, 0), np.tanh(values), 1e-6)
     np.testing.assert_allclose(

@@ -121,7 +121,7 @@ def test_sums_add_in_the_same_order():
 
 def test_a_sum_waits_where_it_would_add_in_another_order():
     x = random((300, 512), dt.float32)
-    assert check([op("exp", leaf(np.asfortranarray(x)))], (1,)) == 0  # neighbours are elsewhere
+    assert check([op("exp", leaf(np.asfortranarray(x)))], (1,)) == 0  # neighbors are elsewhere
     assert check([op("exp", leaf(x.astype(np.float16)))], (1,)) == 0  # eight at a time, not four
 
 

@@ -12,7 +12,7 @@ import lucid_gpu
 from lucid_gpu import dtypes as dt
 from lucid_gpu import explain, profiler
 from lucid_gpu.fusion import eager, pending_reductions, scheduler
-from lucid_gpu.fusion.realise import waiting
+from lucid_gpu.fusion.realize import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
 from tests.fusion.nvrtc import architectures, compiled
 from tests.fusion.plans import needs_compiler, random

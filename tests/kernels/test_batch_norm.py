@@ -136,13 +136,13 @@ INPUTS = [normal((6, 3)), normal((4, 3, 5)), normal((4, 3, 2, 2)), normal((2, 4,
 def test_agrees_with_torch(x, affine, device):
     c = x.shape[1]
 
-    def normalised(m, x, w, b):
+    def normalized(m, x, w, b):
         weight, bias = w if "weight" in affine else None, b if "bias" in affine else None
         y = m.nn.functional.batch_norm(x, None, None, weight, bias, training=True)
         return y.relu() * x + w.sum() + b.sum()
 
     order = 1 if affine == "bias" else 2  # where torch's own second gradient fails
-    agree(normalised, x, normal(c), normal(c), device=device, order=order)
+    agree(normalized, x, normal(c), normal(c), device=device, order=order)
 
 
 @pytest.mark.parametrize("d", ["float16", "bfloat16"])
@@ -208,7 +208,7 @@ def test_batches(device):
 
 
 def test_inside_a_function_and_under_saved_tensor_hooks(device):
-    class Normalise(lucid_gpu.autograd.Function):
+    class Normalize(lucid_gpu.autograd.Function):
         @staticmethod
         def forward(ctx, x):
             ctx.save_for_backward(x)
@@ -229,7 +229,7 @@ def test_inside_a_function_and_under_saved_tensor_hooks(device):
         return lucid_gpu.autograd.grad((function(x) * weights).sum(), x)[0]
 
     plain = gradient(lambda x: F.batch_norm(x, None, None, training=True))
-    lucid_gpu.testing.assert_close(gradient(Normalise.apply), plain)
+    lucid_gpu.testing.assert_close(gradient(Normalize.apply), plain)
     seen = []
     with lucid_gpu.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t):
         hooked = gradient(lambda x: F.batch_norm(x, None, None, training=True))

@@ -213,7 +213,7 @@ class TestOp:
 
     @pytest.mark.each_value
     @pytest.mark.parametrize("kind", KINDS[1:])
-    def test_the_gradient_upstream_is_honoured(self, kind: Any) -> None:
+    def test_the_gradient_upstream_is_honored(self, kind: Any) -> None:
         x, target, _ = problem((6, 5), kind)
         leaf = lucid_gpu.tensor(x, requires_grad=True)
         loss = F.cross_entropy(leaf, lucid_gpu.tensor(target))

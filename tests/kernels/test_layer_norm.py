@@ -1,4 +1,4 @@
-"""Layer and root mean square normalisation: CUDA C on the host, and NumPy, against float64."""
+"""Layer and root mean square normalization: CUDA C on the host, and NumPy, against float64."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def as_long_rows(*problem: Any) -> list[Any]:
 
 
 def by_cuda_c(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
-    y, known = layer_norm.normalised.cuda_c(x, w, b, EPS, rms)
+    y, known = layer_norm.normalized.cuda_c(x, w, b, EPS, rms)
     return [y, *layer_norm.gradients.cuda_c(x, g, w, known, ALL)]
 
 
@@ -146,7 +146,7 @@ def test_a_large_mean_does_not_cancel(columns: int, family: Any) -> None:
 
 def test_only_what_is_wanted() -> None:
     x, g, w, b = problem((150, 64), np.float32)
-    _, known = layer_norm.normalised.cuda_c(x, w, b, EPS, False)
+    _, known = layer_norm.normalized.cuda_c(x, w, b, EPS, False)
     for family in (layer_norm.gradients.cuda_c, layer_norm.gradients_on_host):
         all_of_them = family(x, g, w, known, ALL)
         for number in range(8):
@@ -162,7 +162,7 @@ def test_kernels_and_bytes(columns: int) -> None:
     """Forward reads x once; backward x and g once, and little more than dx is written."""
     x, g, w, b = problem((8, columns), np.float32)
     with profiler.record() as log:
-        _, known = layer_norm.normalised.cuda_c(x, w, b, EPS, False)
+        _, known = layer_norm.normalized.cuda_c(x, w, b, EPS, False)
     (only,) = log.kernels
     assert "held" in only.name
     assert (only.bytes_read, only.bytes_written) == (x.nbytes + 2 * w.nbytes, x.nbytes + 2 * 8 * 4)

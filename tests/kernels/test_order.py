@@ -80,7 +80,7 @@ def cross_entropy_and_its_gradient(shape: Any) -> list[Any]:
 @case(((70, 128), False), ((40, 64), True), ((5, 1025), False), ((3, 8192), True))
 def norms_of_rows(shape: Any, rms: bool) -> list[Any]:
     x, g, w, b = (normal(*s, seed=i) for i, s in enumerate((shape, shape, shape[1:], shape[1:])))
-    y, known = layer_norm.normalised.cuda_c(x, w, b, 1e-5, rms)
+    y, known = layer_norm.normalized.cuda_c(x, w, b, 1e-5, rms)
     return [y, *layer_norm.gradients.cuda_c(x, g, w, known, layer_norm.Wanted(True, True, True))]
 
 

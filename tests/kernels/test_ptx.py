@@ -23,7 +23,7 @@ from lucid_gpu.fusion.expression import drawn
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.plan import Load, Plan, Reduction, Store
 from lucid_gpu.fusion.program import Instruction
-from lucid_gpu.fusion.realise import plan_for
+from lucid_gpu.fusion.realize import plan_for
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
 from lucid_gpu.launch.nvrtc import GENERATED
 from lucid_gpu.tensor import apply

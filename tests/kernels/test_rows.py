@@ -21,7 +21,7 @@ CASES: dict[str, Callable[[int], Any]] = {
     "softmax": lambda n: softmax.forward.cuda_c(wide(n), 1, False),
     "softmax of columns": lambda n: softmax.forward.cuda_c(np.broadcast_to(ZERO, (n, 2)), 0, True),
     "gradient": lambda n: softmax.backward.cuda_c(wide(n), wide(n), 1, False),
-    "layer norm": lambda n: layer_norm.normalised.cuda_c(wide(n), None, None, 1e-5, False),
+    "layer norm": lambda n: layer_norm.normalized.cuda_c(wide(n), None, None, 1e-5, False),
     "cross entropy": lambda n: cross_entropy.lines_of((1, n)),
 }
 

@@ -1,4 +1,4 @@
-"""Initialisers: the spread they promise."""
+"""Initializers: the spread they promise."""
 
 import math
 

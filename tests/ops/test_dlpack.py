@@ -198,7 +198,7 @@ def test_other_gpus_than_the_current_one(device: str) -> None:
     stream = lucid_gpu.cuda.Stream(there)
     with lucid_gpu.cuda.stream(stream):
         x = lucid_gpu.arange(3, device=there) * 2
-        x._realise()
+        x._realize()
         with lucid_gpu.cuda.device(0):
             y = lucid_gpu.from_dlpack(Producer(x))
             told = x.__cuda_array_interface__

@@ -1,4 +1,4 @@
-"""Normalisation within a sample, as functions: the layers are in tests/nn/test_layers.py."""
+"""Normalization within a sample, as functions: the layers are in tests/nn/test_layers.py."""
 
 import numpy as np
 import pytest

@@ -379,8 +379,10 @@ def test_low_rank_parts(device: str) -> None:
         np.testing.assert_allclose(S.numpy(force=True), wanted.numpy(force=True), atol=1e-9)
     assert lucid_gpu.svd_lowrank(x, 9).S.shape == (2, 5)
     U, S, V = lucid_gpu.pca_lowrank(x, 3)
-    centred = (x - x.mean(-2, True)).numpy(force=True)
-    np.testing.assert_allclose(((U * S.unsqueeze(-2)) @ V.mT).numpy(force=True), centred, atol=1e-9)
+    mean_free = (x - x.mean(-2, True)).numpy(force=True)
+    np.testing.assert_allclose(
+        ((U * S.unsqueeze(-2)) @ V.mT).numpy(force=True), mean_free, atol=1e-9
+    )
     U, S, V = lucid_gpu.svd_lowrank(x, 3, M=x.detach() * 0.5)
     (g,) = lucid_gpu.autograd.grad(S.sum(), x)
     (h,) = lucid_gpu.autograd.grad(lucid_gpu.linalg.svdvals(x * 1.0)[..., :3].sum(), x)

@@ -1,4 +1,4 @@
-"""Normalisation against PyTorch."""
+"""Normalization against PyTorch."""
 
 import numpy as np
 import pytest
@@ -34,14 +34,14 @@ def test_layer_norm_agrees_with_torch(x, shape, affine, device):
 def test_batch_norm_agrees_with_torch(x, training, device):
     c = x.shape[1]
 
-    def normalised(m, x, weight, bias, mean, variance):
+    def normalized(m, x, weight, bias, mean, variance):
         mean, variance = mean.detach().clone(), variance.detach().clone()
         y = m.nn.functional.batch_norm(
             x, mean, variance, weight, bias, training=training, momentum=0.2
         )
         return y, mean, variance
 
-    agree(normalised, x, normal(c), normal(c), normal(c), normal(c) ** 2 + 0.1, device=device)
+    agree(normalized, x, normal(c), normal(c), normal(c), normal(c) ** 2 + 0.1, device=device)
 
 
 @pytest.mark.parametrize("eps", [None, 1e-3])

@@ -148,7 +148,7 @@ REFUSED: dict[str, Any] = {
             m.ones(1, 1)
         )
     ),
-    "gradient of neighbours": (
+    "gradient of neighbors": (
         lambda m: m.ones(3, requires_grad=True).unique_consecutive().sum().backward()
     ),
     "mode of nothing": lambda m: m.ones(2, 0).mode(),

@@ -184,7 +184,7 @@ def test_the_default_type_is_not_printed() -> None:
         lucid_gpu.set_default_dtype(lucid_gpu.float32)
 
 
-def test_printing_a_pending_value_realises_it() -> None:
+def test_printing_a_pending_value_realizes_it() -> None:
     x = lucid_gpu.ones(2, requires_grad=True)
     y = x * 2
     assert repr(y) == "tensor([2., 2.], grad_fn=<MulBackward0>)"

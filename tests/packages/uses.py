@@ -307,7 +307,7 @@ def _vector_quantize(on: Any) -> None:
 
 @package("rotary_embedding_torch", "einops")
 def _rotary(on: Any) -> None:
-    """rotated queries and keys with learnt frequencies"""
+    """rotated queries and keys with learned frequencies"""
     from rotary_embedding_torch import RotaryEmbedding
 
     rotary = RotaryEmbedding(dim=8, learned_freq=True)
@@ -498,7 +498,7 @@ def _pyro(on: Any) -> None:
 
 @package("entmax")
 def _entmax(on: Any) -> None:
-    """entmax15, sparsemax, entmax_bisect with a learnt exponent, and a loss"""
+    """entmax15, sparsemax, entmax_bisect with a learned exponent, and a loss"""
     import entmax
     import torch
     from torch import nn

@@ -1,4 +1,4 @@
-"""Graph attention: softmax over neighbours, by a product with gradients of its own."""
+"""Graph attention: softmax over neighbors, by a product with gradients of its own."""
 
 import argparse
 

@@ -58,7 +58,7 @@ class GINConv(nn.Module):
 
 
 class PNAConv(nn.Module):
-    """Mean, largest, smallest and spread of the neighbours, scaled by their number."""
+    """Mean, largest, smallest and spread of the neighbors, scaled by their number."""
 
     def __init__(self, dim):
         super().__init__()

@@ -44,7 +44,7 @@ def main(argv=None):
     model = build_model().to(args.device)
     if args.init:
         model.load_state_dict(torch.load(args.init))
-    rates = nn.ParameterDict(  # learnt rates of the inner steps, one a parameter
+    rates = nn.ParameterDict(  # learned rates of the inner steps, one a parameter
         {n.replace(".", "_"): torch.full_like(p, 0.05) for n, p in model.named_parameters()}
     )
     optimizer = torch.optim.Adam([*model.parameters(), *rates.parameters()], lr=2e-3)

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation with generalised advantages, over a pole that wants to fall."""
+"""Proximal policy optimization with generalized advantages, over a pole that wants to fall."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""A radiance field: positions as waves, colours along rays, more samples where it counts."""
+"""A radiance field: positions as waves, colors along rays, more samples where it counts."""
 
 import argparse
 
@@ -38,8 +38,8 @@ class Field(nn.Module):
             h = F.relu(layer(h))
             if k in self.skips:
                 h = torch.cat([position, h], -1)
-        colour = self.view(torch.cat([self.feature(h), view], -1))
-        return torch.cat([colour, self.density(h)], dim=-1)
+        color = self.view(torch.cat([self.feature(h), view], -1))
+        return torch.cat([color, self.density(h)], dim=-1)
 
 
 def build_model():
@@ -60,8 +60,8 @@ def rendered(raw, depth, direction):
     alpha = 1.0 - torch.exp(-F.relu(raw[..., 3]) * step)
     clear = torch.cat([torch.ones_like(alpha[:, :1]), 1.0 - alpha + 1e-10], -1)
     weight = alpha * torch.cumprod(clear, -1)[:, :-1]
-    colour = torch.sum(weight[..., None] * torch.sigmoid(raw[..., :3]), -2)
-    return colour + (1.0 - weight.sum(-1, keepdim=True)), weight
+    color = torch.sum(weight[..., None] * torch.sigmoid(raw[..., :3]), -2)
+    return color + (1.0 - weight.sum(-1, keepdim=True)), weight
 
 
 def where_it_counts(edges, weight, n):

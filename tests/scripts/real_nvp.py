@@ -1,4 +1,4 @@
-"""A normalising flow of two moons: masked couplings, a LU 1x1 convolution, act norm."""
+"""A normalizing flow of two moons: masked couplings, a LU 1x1 convolution, act norm."""
 
 import argparse
 

@@ -123,9 +123,9 @@ def main(argv=None):
         targets = []
         for i in range(3):
             n = int(rng.integers(1, 4))
-            centre, size = rng.uniform(0.3, 0.7, (n, 2)), rng.uniform(0.2, 0.5, (n, 2))
+            center, size = rng.uniform(0.3, 0.7, (n, 2)), rng.uniform(0.2, 0.5, (n, 2))
             labels = torch.from_numpy(rng.integers(0, 3, n))
-            boxes = torch.as_tensor(np.hstack([centre, size]), dtype=torch.float32)
+            boxes = torch.as_tensor(np.hstack([center, size]), dtype=torch.float32)
             for box, label in zip((box_cxcywh_to_xyxy(boxes) * 16).long().tolist(), labels):
                 images[i, :, box[1] : box[3], box[0] : box[2]] = label + 1.0
             targets.append({"labels": labels.to(device), "boxes": boxes.to(device)})

@@ -1,4 +1,4 @@
-"""Vector quantisation with straight-through gradients and codes that follow moving averages."""
+"""Vector quantization with straight-through gradients and codes that follow moving averages."""
 
 import argparse
 

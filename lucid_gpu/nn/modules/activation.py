@@ -148,7 +148,7 @@ class RReLU(Module):
 
 
 class PReLU(Module):
-    """``x`` where positive, else ``weight * x`` with a learnt slope; elementwise.
+    """``x`` where positive, else ``weight * x`` with a learned slope; elementwise.
 
     Parameters
     ----------

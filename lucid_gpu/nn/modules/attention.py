@@ -27,7 +27,7 @@ class MultiheadAttention(Module):
     bias : bool
         Whether the projections have one.
     add_bias_kv, add_zero_attn : bool
-        One more key and value that are learnt; one of zeros.
+        One more key and value that are learned; one of zeros.
     kdim, vdim : int, optional
         Features of key and value, by default ``embed_dim``.
     batch_first : bool

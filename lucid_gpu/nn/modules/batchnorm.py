@@ -16,7 +16,7 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
 
 class _NormBase(Module):
-    """Weight, bias, running figures and settings of a normalisation of channels."""
+    """Weight, bias, running figures and settings of a normalization of channels."""
 
     _version = 2  # the first had no num_batches_tracked
 

@@ -185,7 +185,7 @@ class ModuleList(_Numbered):
         return ModuleList([*self, *other])
 
     def _child_lines(self) -> list[str]:
-        """Equal neighbours share one line: ``(0-2): 3 x Linear(...)``."""
+        """Equal neighbors share one line: ``(0-2): 3 x Linear(...)``."""
         lines = []
         numbered = [(repr(child), i) for i, child in enumerate(self)]
         for text, group in itertools.groupby(numbered, key=operator.itemgetter(0)):

@@ -171,7 +171,7 @@ class _Conv(_ConvNd):
         return self._conv_forward(input, self.weight, self.bias)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The convolution by another weight: what subclasses that standardise theirs call."""
+        """The convolution by another weight: what subclasses that standardize theirs call."""
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self._rank - 1]
         padding: Any = self.padding
         if self.padding_mode != "zeros" and padding != "valid":

@@ -176,7 +176,7 @@ class GroupNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    r"""``y = x / (k + alpha * mean(x^2))^beta``, the mean over neighbouring channels.
+    r"""``y = x / (k + alpha * mean(x^2))^beta``, the mean over neighboring channels.
 
     The input and the result have shape (n, c, *).
 

@@ -74,7 +74,7 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2D input (got {rank}D input)")
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input, each channel normalised.
+        """The input, each channel normalized.
 
         Raises
         ------

@@ -112,7 +112,7 @@ def _put_away(tensor: Tensor) -> Any:
             shape, strides = tuple(tensor.shape), tuple(tensor.stride())
             return _Note(group, index, version, shape, strides, tensor.storage_offset())
     if not tensor._expr.program.is_load and _reads_gathered(set(tensor._expr.leaves)):
-        tensor._realise()  # else it would keep what it reads
+        tensor._realize()  # else it would keep what it reads
     return tensor
 
 

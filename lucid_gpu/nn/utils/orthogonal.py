@@ -44,7 +44,7 @@ def _of_skew(exponential: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tens
 
 
 def _householder(X: Tensor) -> Tensor:
-    """A product of reflections; the diagonal holds signs, which are not learnt."""
+    """A product of reflections; the diagonal holds signs, which are not learned."""
     from lucid_gpu.ops.linalg.householder import householder_product
 
     vectors = X.tril(-1)

@@ -12,7 +12,7 @@ from lucid_gpu.ops.arguments import no_tensor, require_one_dtype, several, takes
 from lucid_gpu.ops.linalg.inverse import inverse_of
 from lucid_gpu.ops.linalg.matrices import conj, identity_like, require_inexact, require_square
 from lucid_gpu.ops.record import keeping
-from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
@@ -213,7 +213,7 @@ def crossed(input: Tensor, other: Tensor, dim: int) -> Tensor:
     if input.dtype is dt.bool:
         raise NotImplementedError('"cross" not implemented for bool')
     require_one_dtype("cross: expected input and other to have the same dtype", input, other)
-    axis = normalise_dim(dim, input.ndim)
+    axis = normalize_dim(dim, input.ndim)
     if input.shape[axis] != 3 or other.shape[axis] != 3:
         raise RuntimeError(
             f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[axis]} "

@@ -24,7 +24,7 @@ waiting: list[
 askers: list[Callable[[Sequence[Expr]], list[Any] | None]] = []
 
 
-def realise(values: Sequence[Expr]) -> list[Any]:
+def realize(values: Sequence[Expr]) -> list[Any]:
     """Compute expressions of one shape and device in one kernel.
 
     Returns
@@ -36,7 +36,7 @@ def realise(values: Sequence[Expr]) -> list[Any]:
         if recorder is not None and all(recorder.older(value) for value in values):
             recorder.pause()  # it is there before the graph's first call
             try:
-                return realise(values)
+                return realize(values)
             finally:
                 recorder.go_on()
     if waiting:
