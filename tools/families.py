@@ -36,7 +36,7 @@ FAMILIES: dict[str, str] = {
     ),
     "Shapes and views": (
         "ops.shape ops.axes ops.splitting ops.stacking ops.strides ops.storages ops.rolled "
-        "ops.diagonals ops.shuffles"
+        "ops.diagonals ops.shuffles ops.view_copies"
     ),
     "Linear algebra": (
         "ops.matmul ops.products ops.einsum ops.distances ops.margin_losses ops.linalg"
@@ -50,7 +50,9 @@ FAMILIES: dict[str, str] = {
     ),
     "Gradients": "tape autograd func",
     "Files and other libraries": "serialization ops.dlpack",
-    "Devices, precision, settings": "device devices amp compiler torch_names ops.user_warnings",
+    "Devices, precision, settings": (
+        "device devices cuda amp compiler torch_names _C jit ops.user_warnings"
+    ),
     "Looking inside": "fusion viz",
 }
 _OF = {file: family for family, files in FAMILIES.items() for file in files.split()}
