@@ -48,7 +48,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
     """
     input, dim = _prepared("log_softmax", input, dim, dtype)
     if not input.numel():
-        return input.exp()  # nothing, with derivatives of every order
+        return _nothing(input)
     return _by_rows(input, dim, True)
 
 
@@ -61,8 +61,13 @@ def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """
     input, dim = _prepared("softmax", input, dim, dtype)
     if not input.numel():
-        return input.exp()
+        return _nothing(input)
     return _by_rows(input, dim, False)
+
+
+def _nothing(input: Tensor) -> Tensor:
+    """No elements, of the input's type, with derivatives of every order."""
+    return input.exp() if input.dtype.category > 1 else input.clone()
 
 
 def _as_method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

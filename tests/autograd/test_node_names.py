@@ -140,7 +140,7 @@ LAST_OP = {
     "x.norm()": "WhereBackward0",
     "x.norm(1)": "SumBackward0",
     "x.masked_fill(x>0,0.)": "WhereBackward0",
-    "m.lerp(x,x,0.5)": "SubBackward0",
+    "m.lerp(x,x,0.5)": "AddBackward0",
     "m.addcmul(x,x,x)": "AddBackward0",
     "m.addcdiv(x,x,x)": "AddBackward0",
     "x.tril()": "TrilBackward0",

@@ -75,7 +75,7 @@ def test_tensors_on_one_memory_are_computed_once(device: str) -> None:
 
 
 def test_other_arguments_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"explain\(\) takes tensors; argument 1 is a int"):
+    with pytest.raises(TypeError, match=r"explain\(\) takes tensors; argument 1 is of type int"):
         explain(lucid_gpu.ones(1), 3)
 
 

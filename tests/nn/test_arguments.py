@@ -97,7 +97,7 @@ FAILING: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 def test_what_fails_adds_nothing(name: str) -> None:
     modules, change = FAILING[name]
     before = [*modules.named_children()]
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises((TypeError, ValueError, AssertionError)):  # PyTorch asserts some
         change(modules)
     assert [*modules.named_children()] == before
 
