@@ -936,6 +936,16 @@ class Tensor:
             self._expr = Expr(chosen(expr.program), expr.leaves, None)
         return self
 
+    def _in_free_order(self) -> Tensor:
+        """The same value, of which results do not take the order in memory."""
+        expr = self._load()
+        program, root = expr.program, expr.program.root
+        free = load_program(
+            *(root.dtype, root.shape, root.value[1], root.needs_grad),
+            *(program.device, program.marks, True),
+        )
+        return _tensor(Expr(free, expr.leaves, None))
+
     def _own_memory(self) -> None:
         """Before a view of the buffer is given away: nobody else's value may lie in it."""
         cell = self._cell()
@@ -1193,6 +1203,8 @@ def _compute(tensors: Sequence[Tensor]) -> None:
         if tensor._siblings is not None:
             members = _with_siblings(tensors)
             break
+    if not members:  # another thread has stored them meanwhile
+        return
     values = [member._expr for member in members]
     arrays = realize(values) if _streams is None else _streams.compute(members, values)
     for member, value, array in zip(members, values, arrays, strict=True):

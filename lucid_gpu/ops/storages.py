@@ -374,7 +374,8 @@ def _resize(held: Tensor, size: int) -> None:
     d = held.dtype if size % held.dtype.itemsize == 0 else dt.uint8
     memory = backend(held.device).empty((size // d.itemsize,), d, held.device)
     seen, kept = memory.view("uint8"), min(size, old.size)
-    seen[:kept] = old[:kept]
+    if kept:
+        seen[:kept] = old[:kept]
     _move(held, memory)
 
 
