@@ -8,6 +8,7 @@ from typing import Any
 from lucid_gpu.ops import shape
 from lucid_gpu.ops.arguments import guarded
 from lucid_gpu.ops.in_place import refuse_inference, refuse_recorded
+from lucid_gpu.ops.record import OpNode
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import state
@@ -123,6 +124,9 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
     kept = tensor._edge() if not state.grad and state.grad is not None else (None, 0)
     view = view_of(before)
     tensor._expr = view._expr
+    node = view._edge()[0]
+    if isinstance(node, OpNode) and view.requires_grad:  # it hears of later writes for `before`
+        node.shown = 0
     if kept[0] is not None:  # the history stays what it was
         tensor._cut()._attach(*kept)
         if type(kept[0]) is AccumulateGrad:

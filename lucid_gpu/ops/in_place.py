@@ -17,7 +17,7 @@ from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.inside import OF_A_NAME
-from lucid_gpu.fusion.program import INFERENCE, load_program, marked
+from lucid_gpu.fusion.program import INFERENCE, Program, load_program, marked
 from lucid_gpu.fusion.saving import saves_result
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.registry import attach
@@ -44,6 +44,13 @@ OVERLAP = (
 UNNOTICED = ""  # the name of a write that leaves what was saved valid: readers keep the old value
 _MAY_OVERLAP = ("fill_", "index_put_")  # they write one number, or say where
 _IN_PART = ("masked_fill_", "index_fill_", "fill_diagonal_", "tril_", "triu_")  # the rest is kept
+
+
+def _marked_as(new: Expr, old: Program) -> Expr:
+    """A value with the mark of inference mode that the tensor has which takes it."""
+    if new.program.inference is old.inference:
+        return new
+    return Expr(marked(new.program, new.program.marks ^ INFERENCE), new.leaves, new.made_by)
 
 
 def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
@@ -83,8 +90,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         new = _reading_afresh(new, expr.leaves[0])
     elif new is expr:  # `x.copy_(x)`: what was saved before is stale, not what comes
         new = expression.reread(expr)
-    if new.program.inference is not old.inference:
-        new = Expr(marked(new.program, new.program.marks ^ INFERENCE), new.leaves, new.made_by)
+    new = _marked_as(new, old)
     stays = bool(capturing.fixed) and old.is_load and capturing.is_fixed(expr.leaves[0].array)
     if old.is_load and old.root.value[1] and not old.free and old.order is None:
         stays = True  # what lies with gaps goes on lying so
@@ -95,7 +101,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         return self
     if new.program.order != old.order:  # what is written stays in the order in which it lies
         order = old.order or tuple(range(len(old.shape)))
-        new = _laid_out(_tensor(new), order)._expr
+        new = _marked_as(_laid_out(_tensor(new), order)._expr, old)
     # Of a value that only this tensor and what replaces it hold, no op has saved anything.
     holders = 1 + (new.made_by or ()).count(expr)
     held = sys.getrefcount(expr) > holders + OF_A_NAME

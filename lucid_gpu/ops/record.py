@@ -209,6 +209,7 @@ class OpNode(Node):
     saved: tuple[Saved | None, ...] = ()
     reads_cotangent = True
     also: tuple[Any, ...] = ()  # what it holds or PyTorch's op saves beside: `fusion.saving`
+    takes_none = False  # whether the gradient function takes None for an output without a cotangent
     kept: Any = None  # memory of the op's own, which goes when what it saved goes
     earlier: Tensor | None = None  # the sum that the first gradient is added to
     shown: int | None = None  # the number of the edge whose value lies in the memory of the output
@@ -262,10 +263,10 @@ class OpNode(Node):
             return self.function(self, cotangents[0])
         if all(c is None for c in cotangents):
             return (None,) * len(self._edges)
-        filled = [
-            _zeros(meta) if c is None else c for c, meta in zip(cotangents, self.metas, strict=True)
-        ]
-        return self.function(self, *filled)
+        if not self.takes_none:
+            pairs = zip(cotangents, self.metas, strict=True)
+            cotangents = [_zeros(meta) if c is None else c for c, meta in pairs]
+        return self.function(self, *cotangents)
 
     def read_together(self, cotangent: Tensor, others: Sequence[Tensor]) -> None:
         """Have one kernel compute the cotangents of nodes that will read them one after another."""
@@ -315,6 +316,7 @@ _SAVE_OUTPUTS = frozenset(
     ]
 )
 _classes: dict[str, type[OpNode]] = {}
+CHANNELS_LAST = ((0, 2, 3, 1), (0, 2, 3, 4, 1))  # of other orders PyTorch's ops keep none
 
 
 def record(
@@ -408,9 +410,8 @@ def _wrap(array: Any, where: Any, d: dt.dtype | None, node: Any, output: int, or
         node = None
     strides = None if array.flags.c_contiguous else array.strides
     marks = expression.made_here() if modes.watchers else 0
-    free = (
-        order is None or strides is None or order != dense_order(array.shape, strides, d.itemsize)
-    )
+    kept = strides is not None and order in CHANNELS_LAST
+    free = not (kept and order == dense_order(array.shape, array.strides, d.itemsize))
     program = load_program(d, array.shape, strides, node is not None, where, marks, free)
     return _tensor(Expr(program, (Cell(array, node, output),), None))
 

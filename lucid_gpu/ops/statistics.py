@@ -222,12 +222,14 @@ def _with_mean(
         return both
     arrays = tuple([t.array for t in both])
     joined: tuple[Tensor, Tensor] = record(
-        name, arrays, both, _joined_vjp, dtype=None if both[1].is_complex() else first.dtype
-    )
+        name, arrays, both, _joined_vjp, dtype=None if both[1].is_complex() else first.dtype,
+        takes_none=True,
+    )  # fmt: skip
     return joined
 
 
-def _joined_vjp(node: Any, *cotangents: Tensor) -> Any:
+def _joined_vjp(node: Any, *cotangents: Tensor | None) -> Any:
+    """None for the spread where it is not used: 0 times its gradient is NaN for one element."""
     return cotangents
 
 

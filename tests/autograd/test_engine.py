@@ -6,6 +6,7 @@ import contextlib
 import gc
 import threading
 import traceback
+import warnings
 import weakref
 from typing import Any
 
@@ -547,6 +548,12 @@ def both_figures(m: Any) -> Any:
         (alone,) = m.autograd.grad(getattr(m, name)(x, 1)[1].sum(), x)
         name_and_outputs = mean.grad_fn.name(), spread.output_nr, mean.output_nr
         answers.append((name_and_outputs, shown, slope.tolist(), alone.tolist()))
+        one = m.tensor([[3.0], [4.0]], requires_grad=True)  # the spread's slope is NaN there
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mean = getattr(m, name)(one, 1)[1]
+        (slope,) = m.autograd.grad(mean.sum(), one, create_graph=True)
+        answers.append((slope.tolist(), slope.requires_grad))
     return answers
 
 

@@ -356,3 +356,12 @@ def test_a_view_whose_history_is_invalid_is_printed() -> None:
     y.mul_(2)
     where = "" if x.device.type == "cpu" else f", device='{x.device}'"
     assert repr(first) == f"tensor([4.]{where}, grad_fn=<Invalid>)"
+
+
+def test_a_write_in_inference_mode_leaves_a_permuted_parameter_trainable(device: str) -> None:
+    for make in (lambda t: t.t(), lambda t: t):
+        p = lucid_gpu.nn.Parameter(make(lucid_gpu.ones(3, 2, device=device)))
+        with lucid_gpu.inference_mode():
+            p.zero_()
+        assert not p.is_inference()
+        (p * 3).square().sum().backward()

@@ -568,3 +568,25 @@ def test_memory_is_followed_through_its_history(made: str, read: bool, mode: boo
         for before, through, by in itertools.product(BEFORE, READ_AS, WRITTEN_BY):
             ours, theirs = (refused(m, before, through, by) for m in (lucid_gpu, torch))
             assert ours == theirs, (before, through, by)
+
+
+TURNS: dict[str, tuple[int, ...]] = {
+    "unsqueeze_": (0,), "t_": (), "transpose_": (0, 1), "squeeze_": ()
+}  # fmt: skip
+LATER_WRITES: tuple[Callable[[Any], Any], ...] = (
+    lambda y: y.detach().mul_(0),
+    lambda y: y.view(-1).detach().mul_(0),
+    lambda y: y.mul_(0),
+)
+
+
+@pytest.mark.parametrize("op", ["exp", "sigmoid", "sqrt"])
+@pytest.mark.parametrize("turn", TURNS)
+def test_writes_after_a_change_of_shape_are_counted_for_the_result(op: str, turn: str) -> None:
+    for write in LATER_WRITES:
+        x = lucid_gpu.tensor([[1.0, 2.0]], requires_grad=True)
+        y = getattr(x, op)()
+        getattr(y, turn)(*TURNS[turn])
+        write(y)
+        with pytest.raises(RuntimeError, match=WRITTEN):
+            y.sum().backward()
