@@ -120,7 +120,7 @@ def finished(result: Tensor, bias: Tensor | None, batched: bool) -> Tensor:
         result = result.squeeze(0)
     if bias is None:
         return own(result.contiguous()) if result._is_view() else result
-    if result._is_view():  # PyTorch's is row-major
+    if result._is_view() and result._wrapper is None:  # PyTorch's is row-major
         result = result._in_free_order()
     return result + bias.reshape(-1, *[1] * (result.ndim - 1 - batched))
 
