@@ -34,11 +34,7 @@ def dense_order(shape: Shape, strides: Shape, item: int) -> Shape | None:
         The stride of neighbors: 1 where strides count elements.
     """
     order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
-    for i in reversed(order):
-        if shape[i] != 1 and strides[i] != item:
-            return None
-        item *= shape[i]
-    return order_of(shape, strides)
+    return order_of(shape, strides) if lies_in(shape, strides, order, item) else None
 
 
 def order_of(shape: Shape, strides: Shape) -> Shape | None:
@@ -48,9 +44,9 @@ def order_of(shape: Shape, strides: Shape) -> Shape | None:
     return None if long == sorted(long) or 0 in shape else tuple(order)
 
 
-def _lies(shape: Shape, strides: Shape, order: Sequence[int]) -> bool:
-    """Whether an array is dense with its dimensions in this order."""
-    step = 1
+def lies_in(shape: Shape, strides: Shape, order: Sequence[int], item: int = 1) -> bool:
+    """Whether an array is dense with its dimensions in this order; see `dense_order`."""
+    step = item
     for i in reversed(order):
         if shape[i] != 1:
             if strides[i] != step:
@@ -86,13 +82,13 @@ def result_strides(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -> Sha
     if rank < 2 or 0 in shape:
         return row_major(shape)
     if all(own == shape for own, _ in operands):
-        if all(_lies(shape, strides, range(rank)) for _, strides in operands):
+        if all(lies_in(shape, strides, range(rank)) for _, strides in operands):
             return row_major(shape)
-        if rank == 4 and all(_lies(shape, strides, _CHANNELS_LAST) for _, strides in operands):
+        if rank == 4 and all(lies_in(shape, strides, _CHANNELS_LAST) for _, strides in operands):
             return in_order(shape, _CHANNELS_LAST)
         first = operands[0][1]
         order = sorted(range(rank), key=lambda i: (-first[i], i))
-        if all(strides == first for _, strides in operands) and _lies(shape, first, order):
+        if all(strides == first for _, strides in operands) and lies_in(shape, first, order):
             return first
     walks = [walk_of(shape, own, strides) for own, strides in operands]
     inner = list(range(rank))[::-1]  # from the innermost to the outermost

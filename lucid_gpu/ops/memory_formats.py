@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import write
+from lucid_gpu.fusion import layout
 from lucid_gpu.fusion.layout import order_of, result_strides
 from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
@@ -30,12 +31,8 @@ def lies_in(input: Tensor, wanted: memory_format) -> bool:
         return bool(input.is_contiguous())
     if input.ndim != len(wanted.order):
         return False
-    array, expected = input.array, input.dtype.itemsize
-    for d in reversed(wanted.order):
-        if array.shape[d] != 1 and array.strides[d] != expected:
-            return False
-        expected *= array.shape[d]
-    return True
+    array = input.array
+    return layout.lies_in(array.shape, array.strides, wanted.order, input.dtype.itemsize)
 
 
 def in_format(input: Tensor, wanted: memory_format) -> Tensor:
