@@ -1,4 +1,5 @@
-// Reductions over the threads of a warp or of a block, whose result every thread gets.
+// Reductions over the threads of a warp or of a block, whose result every thread gets, and the sums
+// of what stands before each thread.
 //
 // Blocks are one-dimensional, of 32 to 1024 threads, whole warps. All threads of the warp (or block)
 // take part: no thread has returned, and the call stands in no branch that only some of them take.
@@ -186,6 +187,49 @@ template <typename T>
 LUCID_FN T lucid_block_min(T value)
 {
     return lucid_block_merge(value, lucid_smaller(), value);
+}
+
+// --- running sums ---------------------------------------------------------------------------------
+
+// The sums over the lanes up to this one (Kogge and Stone, 1973).
+template <typename A>
+LUCID_FN A lucid_warp_scan(A value)
+{
+    #pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const A before = __shfl_up_sync(0xffffffffu, value, step);
+        if (threadIdx.x % 32 >= step) value = before + value;
+    }
+    return value;
+}
+
+// The sum over the threads before this one, in a warp or, with WARPS > 1, in a block of that many;
+// `total` becomes the sum over all.
+template <int WARPS, typename A>
+LUCID_FN A lucid_sum_before(A value, A& total)
+{
+    const int lane = threadIdx.x % 32;
+    const A inclusive = lucid_warp_scan(value);
+    A before = __shfl_up_sync(0xffffffffu, inclusive, 1);
+    if (lane == 0) before = 0;
+    if constexpr (WARPS == 1) {
+        total = __shfl_sync(0xffffffffu, inclusive, 31);
+        return before;
+    } else {
+        __shared__ A of_warp[WARPS];
+        const int warp = threadIdx.x / 32;
+        __syncthreads();  // those of the tile before may still be read
+        if (lane == 31) of_warp[warp] = inclusive;
+        __syncthreads();
+        A all = 0, warps_before = 0;
+        #pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            if (w == warp) warps_before = all;
+            all += of_warp[w];
+        }
+        total = all;
+        return warps_before + before;
+    }
 }
 
 #endif

@@ -13,47 +13,6 @@
 #include "block.cuh"
 #include "pack.cuh"
 
-// The sums over the lanes up to this one (Kogge and Stone, 1973).
-template <typename A>
-LUCID_FN A lucid_warp_scan(A value)
-{
-    #pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-        const A before = __shfl_up_sync(0xffffffffu, value, step);
-        if (threadIdx.x % 32 >= step) value = before + value;
-    }
-    return value;
-}
-
-// The sum over the threads before this one, in a warp or, with WARPS > 1, in a block of that many;
-// `total` becomes the sum over all.
-template <int WARPS, typename A>
-LUCID_FN A lucid_sum_before(A value, A& total)
-{
-    const int lane = threadIdx.x % 32;
-    const A inclusive = lucid_warp_scan(value);
-    A before = __shfl_up_sync(0xffffffffu, inclusive, 1);
-    if (lane == 0) before = 0;
-    if constexpr (WARPS == 1) {
-        total = __shfl_sync(0xffffffffu, inclusive, 31);
-        return before;
-    } else {
-        __shared__ A of_warp[WARPS];
-        const int warp = threadIdx.x / 32;
-        __syncthreads();  // those of the tile before may still be read
-        if (lane == 31) of_warp[warp] = inclusive;
-        __syncthreads();
-        A all = 0, warps_before = 0;
-        #pragma unroll
-        for (int w = 0; w < WARPS; ++w) {
-            if (w == warp) warps_before = all;
-            all += of_warp[w];
-        }
-        total = all;
-        return warps_before + before;
-    }
-}
-
 // WIDTH elements of a row from a place on, in the order of summation; 0 beyond `end`.
 template <int WIDTH, bool REVERSE, typename From, typename A>
 LUCID_FN void lucid_take_places(

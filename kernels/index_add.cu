@@ -7,32 +7,11 @@
 // as a million keys are, and the order of additions depends on the keys and shapes only. Sums are
 // kept in float32 for 16-bit floats and rounded once.
 //
-// Values are read once, touched rows of out are written once (with ADD also read). Keys outside
-// [0, rows), and the key `skip`, are left out.
+// `sorted` comes from key_order.cu: `count` keys in order, and behind them where each was. Those that
+// are left out are `rows` there. Values are read once, touched rows of out are written once (with
+// ADD also read).
 #include "pack.cuh"
 #include "fold.cuh"
-
-// Where each key goes in sorted order, by counting the keys that come before it: for few of them a
-// launch of n^2 comparisons is shorter than a radix sort. A key a thread, blocks of 256.
-template <typename K>
-LUCID_FN void index_add_order(const K* keys, K* sorted, long long* order, int count)
-{
-    __shared__ K tile[256];
-    const int me = blockIdx.x * 256 + threadIdx.x;
-    const K mine = me < count ? keys[me] : (K)0;
-    int place = 0;
-    for (int start = 0; start < count; start += 256) {
-        __syncthreads();  // the tile before may still be read
-        if (start + (int)threadIdx.x < count) tile[threadIdx.x] = keys[start + threadIdx.x];
-        __syncthreads();
-        const int length = min(256, count - start);
-        for (int i = 0; i < length; ++i)
-            place += tile[i] < mine || (tile[i] == mine && start + i < me);
-    }
-    if (me >= count) return;
-    sorted[place] = mine;
-    order[place] = me;
-}
 
 template <int WIDTH, bool ADD, typename T, typename A>
 LUCID_FN void lucid_put_row(T* out, const A (&sum)[WIDTH])
@@ -56,9 +35,10 @@ LUCID_FN void lucid_put_row(T* out, const A (&sum)[WIDTH])
 // edges[outer, piece, 1] of a key that begins here and goes on.
 template <typename T, typename A, typename K, int WIDTH, bool ADD>
 LUCID_FN void index_add_pieces(
-    const T* values, const K* sorted, const long long* order, T* out, A* edges, long long count,
-    int length, long long rows, long long columns, long long outer, long long skip)
+    const T* values, const K* sorted, T* out, A* edges, long long count, int length, long long rows,
+    long long columns, long long outer)
 {
+    const K* order = sorted + count;
     const int AHEAD = 4;  // reads under way at the same time
     const long long mine = ((long long)blockIdx.y * blockDim.x + threadIdx.x) * WIDTH;
     const long long across = (long long)blockDim.x * WIDTH;
@@ -78,7 +58,7 @@ LUCID_FN void index_add_pieces(
             #pragma unroll
             for (int k = 0; k < AHEAD; ++k) {
                 const long long at = min(i + k, last - 1);
-                part[k] = lucid_load<WIDTH>(from + order[at] * columns);
+                part[k] = lucid_load<WIDTH>(from + (long long)order[at] * columns);
                 ends[k] = at + 1 == count || sorted[at + 1] != sorted[at];
             }
             #pragma unroll
@@ -91,7 +71,7 @@ LUCID_FN void index_add_pieces(
                 if (began) {
                     #pragma unroll
                     for (int w = 0; w < WIDTH; ++w) edge[w] = sum[w];
-                } else if (key >= 0 && key < rows && key != skip) {
+                } else if (key < rows) {
                     lucid_put_row<WIDTH, ADD>(out + (o * rows + key) * columns + column, sum);
                 }
                 #pragma unroll
@@ -123,13 +103,13 @@ LUCID_FN long long lucid_end_of(const K* sorted, K key, long long low, long long
 template <typename T, typename A, typename K, bool ADD>
 LUCID_FN void index_add_edges(
     const A* edges, const K* sorted, T* out, long long count, int length, long long rows,
-    long long columns, long long outer, long long skip)
+    long long columns, long long outer)
 {
     const long long piece = blockIdx.x, first = piece * length, last = first + length;
     if (last >= count) return;
     const K key = sorted[last - 1];
     if (sorted[last] != key || (first > 0 && sorted[first - 1] == key)) return;
-    if (key < 0 || key >= rows || key == skip) return;
+    if (key >= rows) return;
     const long long pieces = (count + length - 1) / length;
     const long long end = lucid_end_of(sorted, key, last, count), stop = (end - 1) / length;
     const long long across = blockDim.x;

@@ -18,6 +18,7 @@ from lucid_gpu.devices.loops import address, available
 from lucid_gpu.devices.recording import Recording
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels import key_order
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.vector_width import BYTES, vector_width
 from lucid_gpu.launch import Kernel
@@ -25,26 +26,20 @@ from lucid_gpu.launch import Kernel
 __all__ = ["INSTANCES", "add_at", "flat_places", "index_add", "rows_of"]
 
 THREADS = 256
-FEW = 2048  # keys that are put in order by counting
 LARGEST_GRID = 65535  # of y and z
 WIDE = 8  # columns from which on a call a row is cheaper than a place an element
 LEAST = 1024  # elements: with fewer a table is not worth it
 BLOCK = 1 << 16  # elements whose places NumPy has in cache at a time
 
-_order = Kernel(
-    "index_add.cu", "index_add_order",
-    "const K* keys, K* sorted, long long* order, int count", template="K", threads=THREADS,
-)  # fmt: skip
 _SIZES = "long long count, int length, long long rows, long long columns, long long outer"
 _pieces = Kernel(
     "index_add.cu", "index_add_pieces",
-    f"const T* values, const K* sorted, const long long* order, T* out, A* edges, {_SIZES}, "
-    "long long skip",
+    f"const T* values, const K* sorted, T* out, A* edges, {_SIZES}",
     template="T, A, K, WIDTH, ADD", threads=THREADS,
 )  # fmt: skip
 _edges = Kernel(
     "index_add.cu", "index_add_edges",
-    f"const A* edges, const K* sorted, T* out, {_SIZES}, long long skip",
+    f"const A* edges, const K* sorted, T* out, {_SIZES}",
     template="T, A, K, ADD", threads=THREADS,
 )  # fmt: skip
 
@@ -147,27 +142,27 @@ def _launch(
     out: Any, keys: Any, values: Any, d: dtype, where: device, add: bool, skip: int
 ) -> None:
     outer, rows, columns = out.shape
-    sorted_keys, order = _in_order(keys, where)
-    k = dt.from_numpy_dtype(keys.dtype)
+    in_order = key_order.in_order(keys, rows, skip, where)
+    k = dt.from_numpy_dtype(in_order.dtype)
     width = vector_width(columns, where, values, out)
     packs = columns // width
     length = piece_length(keys.size, packs * outer)
     pieces = -(-keys.size // length)
     edges = backend(where).empty((outer, pieces, 2, columns), d.compute, where)
-    sizes = (keys.size, length, rows, columns, outer, skip)
+    sizes = (keys.size, length, rows, columns, outer)
     block = _block(packs, THREADS)
     deep = min(outer, LARGEST_GRID)
     touched = min(keys.size, rows) * outer * columns * d.itemsize
     _pieces(
         (-(-pieces // block[1]), min(-(-packs // block[0]), LARGEST_GRID), deep),
-        (values, sorted_keys, order, out, edges, *sizes),
+        (values, in_order, out, edges, *sizes),
         threads=block, writes=touched, T=d, A=d.compute, K=k, WIDTH=width, ADD=add,
     )  # fmt: skip
     if pieces > 1:
         block = _block(columns, 32)
         _edges(
             (pieces, min(-(-columns // block[0]), LARGEST_GRID), deep),
-            (edges, sorted_keys, out, *sizes),
+            (edges, in_order, out, *sizes),
             threads=block, reads=0, writes=0, T=d, A=d.compute, K=k, ADD=add,
         )  # fmt: skip
 
@@ -181,20 +176,6 @@ def _block(columns: int, most: int) -> tuple[int, int]:
 def piece_length(count: int, packs: int) -> int:
     """How many sorted places one thread adds up: fewer where there are few threads."""
     return 16 if count * packs < 1 << 22 else 64
-
-
-def _in_order(keys: Any, where: device) -> tuple[Any, Any]:
-    """The keys sorted, and where each was; equal keys keep their order."""
-    if keys.size > FEW:
-        order = keys.argsort(kind="stable")
-        return keys[order], order
-    sorted_keys = backend(where).empty(keys.shape, dt.from_numpy_dtype(keys.dtype), where)
-    order = backend(where).empty(keys.shape, dt.int64, where)
-    _order(
-        -(-keys.size // THREADS), (keys, sorted_keys, order, keys.size),
-        K=dt.from_numpy_dtype(keys.dtype),
-    )  # fmt: skip
-    return sorted_keys, order
 
 
 # --- on NumPy -------------------------------------------------------------------------------------
@@ -256,13 +237,11 @@ def _row(columns: int, kind: Any) -> Recording:
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
     """Every kernel with every type, and every way of float32."""
-    instances: list[tuple[Kernel, dict[str, Any]]] = [
-        (_order, {"K": k}) for k in (dt.int32, dt.int64)
-    ]
+    instances: list[tuple[Kernel, dict[str, Any]]] = []
     for d in (dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int64):
         widest = BYTES // d.itemsize
         keys, flags = (
-            ((dt.int32, dt.int64), (False, True)) if d is dt.float32 else ([dt.int64], [True])
+            ((dt.int32, dt.int64), (False, True)) if d is dt.float32 else ([dt.int32], [True])
         )
         for k, add in product(keys, flags):
             way: dict[str, Any] = {"T": d, "A": d.compute, "K": k, "ADD": add}
@@ -273,4 +252,4 @@ def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
 
 INSTANCES = _instances()
 # Nothing spills, but for 16 bytes for sm_70, and 8 that CUDA 13.0 spills for sm_100.
-STACK = {"index_add_order": 0, "index_add_pieces": 16, "index_add_edges": 0}
+STACK = {"index_add_pieces": 16, "index_add_edges": 0}

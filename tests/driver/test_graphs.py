@@ -160,3 +160,22 @@ def test_memory_for_a_graph_comes_from_what_the_usual_pool_has_free(driver: Any)
     assert pool.free_bytes() < free
     graph.replay()
     assert z.cpu().sum().item() == 2 * (1 << 20)
+
+
+def test_an_embedding_gradient_of_many_keys_is_captured_whole(driver: Any) -> None:
+    """Row numbers are put in order without a wait, and again in each replay."""
+    weight = torch.zeros(300, 2, device="cuda", requires_grad=True)
+    index = torch.zeros(3000, dtype=torch.int64, device="cuda")
+
+    def step() -> Any:
+        return torch.autograd.grad(F.embedding(index, weight).sum(), weight)[0]
+
+    assert asked(driver, step).get("synchronize", 0) == 0
+    graph, total = captured(step)
+    for count in (300, 7):
+        index.copy_(torch.arange(3000) % count)
+        graph.replay()
+        wanted = torch.bincount(torch.arange(3000) % count, minlength=300)
+        assert total[:, 1].long().cpu().tolist() == wanted.tolist()
+    found = asked(driver, graph.replay)
+    assert found["launch graph"] == 1 and "launch" not in found, found

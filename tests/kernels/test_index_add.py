@@ -148,11 +148,11 @@ def test_kernels_and_bytes_of_an_embedding_gradient(monkeypatch):
     y, g = F.embedding(index, weight), lucid_gpu.ones(200, 64)
     g.numpy()
     found = launched(lambda: lucid_gpu.autograd.grad(y, weight, g))
-    numbers = 200 * 8  # of keys, of places
+    order = 200 * 2 * 4  # of keys, of where they were
     assert found == {
-        "lucid_index_add_order_int64": (numbers, 2 * numbers),
-        "lucid_index_add_pieces_float32_float32_int64": (200 * 256 + 2 * numbers, 50 * 256),
-        "lucid_index_add_edges_float32_float32_int64": (0, 0),  # sums of keys on a border only
+        "lucid_key_order_few_int64_int32": (200 * 8, order),
+        "lucid_index_add_pieces_float32_float32_int32": (200 * 256 + order, 50 * 256),
+        "lucid_index_add_edges_float32_float32_int32": (0, 0),  # sums of keys on a border only
     }
 
 

@@ -1,0 +1,137 @@
+// Row numbers in order: sorted[0, count) are the keys, sorted[count, 2 count) is where each was; equal
+// keys keep their order. A key outside [0, rows) and the key `skip` count as `rows`: they come last.
+//
+// Many keys are put in order digit by digit of 8 bits, the lowest first, as far as `rows` has bits (a
+// radix sort: D. Knuth, "The Art of Computer Programming", volume 3, 5.2.5). A digit
+// is two launches: `key_order_counts` counts the digits of each block's run of keys, and
+// `key_order_move` puts each key behind all of smaller digits and those of its own digit that stand
+// before it. What a block reads of the others are their counts, which are complete: no block waits
+// for another, and nothing depends on who comes first.
+#include "block.cuh"
+
+enum {
+    LUCID_DIGITS = 256,  // and threads of a block, one for each
+    LUCID_KEYS_A_THREAD = 4,
+};
+
+template <typename S, typename K>
+LUCID_FN S lucid_row_of(K key, long long rows, long long skip)
+{
+    return key >= 0 && key < rows && key != skip ? (S)key : (S)rows;
+}
+
+// A key as it is read: in the FIRST pass from the user's, later from keys already seen.
+template <bool FIRST, typename S, typename K>
+LUCID_FN S lucid_read_key(const K* keys, long long at, long long rows, long long skip)
+{
+    if constexpr (FIRST) return lucid_row_of<S>(keys[at], rows, skip);
+    else return keys[at];
+}
+
+// How often each digit occurs in each block's run: counts[block, digit].
+template <typename K, typename S, bool FIRST>
+LUCID_FN void key_order_counts(
+    const K* keys, int* counts, long long count, long long run, long long rows, long long skip,
+    int shift)
+{
+    __shared__ int seen[LUCID_DIGITS];
+    seen[threadIdx.x] = 0;
+    __syncthreads();
+    const long long first = blockIdx.x * run, last = min(first + run, count);
+    for (long long at = first + threadIdx.x; at < last; at += LUCID_DIGITS) {
+        const S key = lucid_read_key<FIRST, S>(keys, at, rows, skip);
+        atomicAdd(&seen[(int)(key >> shift) & (LUCID_DIGITS - 1)], 1);
+    }
+    __syncthreads();
+    counts[blockIdx.x * LUCID_DIGITS + threadIdx.x] = seen[threadIdx.x];
+}
+
+// Each block moves its run, tile by tile: a warp takes LUCID_KEYS_A_THREAD times 32 neighbors, and
+// lanes of equal digits find each other by `__match_any_sync`.
+template <typename K, typename S, bool FIRST>
+LUCID_FN void key_order_move(
+    const K* keys, const int* counts, S* sorted, long long count, long long run, long long rows,
+    long long skip, int shift)
+{
+    const int WARPS = LUCID_DIGITS / 32, AHEAD = LUCID_KEYS_A_THREAD;
+    __shared__ S next[LUCID_DIGITS];  // where the tile's first key of a digit goes
+    __shared__ int of_warp[WARPS][LUCID_DIGITS];
+    const int mine = threadIdx.x, warp = mine / 32, lane = mine % 32;
+    S before = 0, all = 0, total;
+    #pragma unroll 8
+    for (int block = 0; block < (int)gridDim.x; ++block) {
+        const int seen = counts[block * LUCID_DIGITS + mine];
+        if (block < (int)blockIdx.x) before += seen;
+        all += seen;
+    }
+    next[mine] = before + lucid_sum_before<WARPS>(all, total);
+    const long long first = blockIdx.x * run, last = min(first + run, count);
+    for (long long start = first; start < last; start += AHEAD * LUCID_DIGITS) {
+        #pragma unroll
+        for (int w = 0; w < WARPS; ++w) of_warp[w][mine] = 0;
+        S key[AHEAD], from[AHEAD];
+        int rank[AHEAD];  // among the warp's keys of the same digit
+        const long long begin = start + warp * 32 * AHEAD + lane;
+        #pragma unroll
+        for (int k = 0; k < AHEAD; ++k) {
+            const long long at = min(begin + k * 32, last - 1);
+            key[k] = lucid_read_key<FIRST, S>(keys, at, rows, skip);
+            if constexpr (FIRST) from[k] = at;
+            else from[k] = keys[count + at];
+        }
+        __syncthreads();
+        #pragma unroll
+        for (int k = 0; k < AHEAD; ++k) {
+            const bool inside = begin + k * 32 < last;
+            const int digit = (int)(key[k] >> shift) & (LUCID_DIGITS - 1);
+            const unsigned alike = __match_any_sync(0xffffffffu, inside ? digit : LUCID_DIGITS);
+            const int lower = __popc(alike & ((1u << lane) - 1));
+            rank[k] = of_warp[warp][digit] + lower;
+            __syncwarp();
+            if (inside && lower == 0) of_warp[warp][digit] += __popc(alike);
+            __syncwarp();
+        }
+        __syncthreads();
+        int in_tile = 0;
+        #pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            const int seen = of_warp[w][mine];
+            of_warp[w][mine] = in_tile;
+            in_tile += seen;
+        }
+        __syncthreads();
+        #pragma unroll
+        for (int k = 0; k < AHEAD; ++k) {
+            if (begin + k * 32 >= last) continue;
+            const int digit = (int)(key[k] >> shift) & (LUCID_DIGITS - 1);
+            const S place = next[digit] + of_warp[warp][digit] + rank[k];
+            sorted[place] = key[k];
+            sorted[count + place] = from[k];
+        }
+        __syncthreads();
+        next[mine] += in_tile;
+    }
+}
+
+// A few keys in one launch, each by counting those that come before it: for few of them n^2
+// comparisons are shorter than several launches. A key a thread, blocks of 256.
+template <typename K, typename S>
+LUCID_FN void key_order_few(const K* keys, S* sorted, int count, long long rows, long long skip)
+{
+    __shared__ S tile[256];
+    const int me = blockIdx.x * 256 + threadIdx.x;
+    const S mine = me < count ? lucid_row_of<S>(keys[me], rows, skip) : (S)0;
+    int place = 0;
+    for (int start = 0; start < count; start += 256) {
+        __syncthreads();  // the tile before may still be read
+        if (start + (int)threadIdx.x < count)
+            tile[threadIdx.x] = lucid_row_of<S>(keys[start + threadIdx.x], rows, skip);
+        __syncthreads();
+        const int length = min(256, count - start);
+        for (int i = 0; i < length; ++i)
+            place += tile[i] < mine || (tile[i] == mine && start + i < me);
+    }
+    if (me >= count) return;
+    sorted[place] = mine;
+    sorted[count + place] = me;
+}
