@@ -381,8 +381,8 @@ def _placed(t: Tensor, offset: int, strides: tuple[int, ...], memory: Any) -> An
 
 
 def _flat(t: Tensor) -> Tensor:
-    """All elements of the memory a tensor lies in, as one row that shares it."""
-    held: Any = in_memory(t.detach())
+    """All elements of the memory a tensor lies in, as one row that shares it; see `Tensor.data`."""
+    held: Any = in_memory(t).data
     if isinstance(held._cell().array, Released):
         return from_array(_memory(held)[0], held.dtype, held.device)
     strides = held.stride()
@@ -391,7 +391,7 @@ def _flat(t: Tensor) -> Tensor:
 
 def untyped_storage(self: Tensor) -> UntypedStorage:
     """The memory that this tensor shares with its views, as bytes."""
-    result: UntypedStorage = UntypedStorage._of(self.detach())
+    result: UntypedStorage = UntypedStorage._of(self.data)  # whose writes are not counted
     return result
 
 
@@ -407,7 +407,7 @@ def share_memory_(self: Tensor) -> Tensor:
 
 def storage(self: Tensor) -> TypedStorage:
     """The memory that this tensor shares with its views, as elements of its type."""
-    result: TypedStorage = TypedStorage._of(self.detach())
+    result: TypedStorage = TypedStorage._of(self.data)
     return result
 
 

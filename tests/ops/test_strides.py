@@ -354,3 +354,24 @@ def test_a_tensor_that_took_other_memory_has_left_its_own(leave: str, device: st
         return [*values, before.tolist(), view.tolist(), other.tolist()]
 
     gives([[2.0] * 3, [5.0] * 3, [5.0] * 3, [3.0] * 3, [10.0] * 3, [10.0] * 3], scenario, device)
+
+
+STORAGE_WRITES: dict[str, Any] = {
+    "fill_": lambda m, s: s.fill_(0),
+    "an element": lambda m, s: s.__setitem__(3, 64),
+    "a part": lambda m, s: s[4:8].fill_(0),
+    "copy_": lambda m, s: s.copy_(m.ones(4, device=s.device).untyped_storage()),
+    "anew": lambda m, s: (s.resize_(0), s.resize_(16), s.fill_(0)),
+}
+
+
+@pytest.mark.parametrize("write", STORAGE_WRITES)
+def test_a_write_through_the_storage_is_not_counted(write: str, device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.arange(4.0, device=device).requires_grad_()
+        y = (x.exp() * 1.5).sum()
+        STORAGE_WRITES[write](m, x.untyped_storage())
+        y.backward()
+        return [x._version, x.grad.shape == x.shape]
+
+    gives([0, True], scenario, device)
