@@ -211,13 +211,14 @@ def _set_to(self: Tensor, source: Tensor) -> Tensor:
         refuse_inference()
     if state.grad:
         refuse_recorded(self, False, "set_")
-        if self.requires_grad or source.requires_grad:
-            raise RuntimeError("derivative for set_ is not implemented; do it under no_grad()")
+    underivable = state.grad and (self.requires_grad or source.requires_grad)
     _make_stale(self._expr, "set_", self._memory())
     self._memory().version += 1
     before = self._expr.program
     self.data = source
     self._expr = _marked_as(self._expr, before)
+    if underivable:
+        self._attach(NotDerivable("set_"))
     return self
 
 
@@ -525,6 +526,20 @@ class Overwritten(Node):
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         old = self.program
         return (_tensor(expression.of_constant(0.0, old.dtype, old.shape, old.device)),)
+
+
+class NotDerivable(Node):
+    """The result of an op in place that has no derivative: backward says so."""
+
+    def __init__(self, op: str) -> None:
+        super().__init__()
+        self.op = op
+
+    def name(self) -> str:
+        return "NotImplemented"
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        raise RuntimeError(f"derivative for {self.op} is not implemented; use no_grad()")
 
 
 def _reading_afresh(new: Expr, cell: Cell) -> Expr:

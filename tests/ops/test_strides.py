@@ -375,3 +375,17 @@ def test_a_write_through_the_storage_is_not_counted(write: str, device: str) -> 
         return [x._version, x.grad.shape == x.shape]
 
     gives([0, True], scenario, device)
+
+
+@pytest.mark.parametrize("target", ["result", "plain"])
+def test_set_has_no_derivative_and_backward_says_so(target: str, device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        w = m.ones(2, device=device, requires_grad=True)
+        x = w * 2 if target == "result" else m.zeros(2, device=device)
+        x.set_(w if target == "plain" else m.ones(3, device=device))
+        with pytest.raises(RuntimeError, match="derivative for set_ is not implemented"):
+            (x * x).sum().backward()
+        return [x.grad_fn.name(), x.requires_grad, x.is_leaf, x.tolist(), w.grad]
+
+    ones = [1.0] * (3 if target == "result" else 2)
+    gives(["NotImplemented", True, False, ones, None], scenario, device)
