@@ -385,7 +385,7 @@ def test_set_has_no_derivative_and_backward_says_so(target: str, device: str) ->
         x.set_(w if target == "plain" else m.ones(3, device=device))
         with pytest.raises(RuntimeError, match="derivative for set_ is not implemented"):
             (x * x).sum().backward()
-        return [x.grad_fn.name(), x.requires_grad, x.is_leaf, x.tolist(), w.grad]
+        return ["NotImplemented" in x.grad_fn.name(), x.requires_grad, x.is_leaf, x.tolist(), w.grad]
 
     ones = [1.0] * (3 if target == "result" else 2)
-    gives(["NotImplemented", True, False, ones, None], scenario, device)
+    gives([True, True, False, ones, None], scenario, device)
