@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, gives, modules, same_error
+from tests.oracle import agree, gives, modules, same_error, torch_module
 
 RNG = np.random.default_rng(27)
 CUBE = RNG.standard_normal((3, 4, 2))
@@ -271,3 +271,24 @@ def test_set_refuses_what_a_storage_does_not_hold() -> None:
     with pytest.raises(RuntimeError, match="out of bounds for storage of size 24"):
         lucid_gpu.ones(4).set_(lucid_gpu.arange(6.0), 3, (2, 2))
     same_error(lambda m: m.ones(4, dtype=m.int32).set_(m.arange(6.0)))
+
+
+@pytest.mark.parametrize("offset", [None, 0, 1])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_each_example_of_a_batch_is_looked_at_from_its_own_start(
+    dim: int, offset: int | None, device: str
+) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.arange(24.0, device=device).reshape(4, 6)
+
+        def looked(row: Any) -> Any:
+            return m.as_strided(row, (2, 2), (1, 1), offset)
+
+        if dim:
+            x = x.t().contiguous().t()
+        batch = m.vmap(looked, dim)(x)
+        weights = m.arange(batch.numel(), device=device).reshape(batch.shape) * 1.0
+        return batch, m.func.grad(lambda x: (m.vmap(looked, dim)(x) * weights).sum())(x)
+
+    expected = scenario(torch_module(), "cpu")
+    gives(expected, scenario, device)
