@@ -31,7 +31,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "linalg.determinant": "det slogdet logdet",
     "linalg.householder": "geqrf orgqr ormqr",
     "linalg.inverse": "inverse triangular_solve cholesky_solve cholesky_inverse",
-    "linalg.old_names": "svd qr lu lu_solve",
+    "linalg.old_names": "svd qr lu lu_solve _nuclear_norm",
     "linalg.products": "matrix_power matrix_exp cross",
     "linalg.svd": "pinverse",
     "multinomial": "multinomial",

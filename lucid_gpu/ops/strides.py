@@ -202,6 +202,16 @@ def restrided(
     )  # fmt: skip
 
 
+@batching(as_strided)
+def _as_strided_batched(
+    level: Batch, f: Any, x: Tensor, size: Any, stride: Any, storage_offset: int | None = None
+) -> Any:
+    """An offset is that of the first example: the others look as far from their own start."""
+    batch = level.value(x)
+    strides = (batch.stride(0), *_sizes((stride,)))
+    return level.wrap(f(batch, (level.size, *_sizes((size,))), strides, storage_offset))
+
+
 def _laid_out(input: Tensor, strides: tuple[int, ...]) -> Tensor:
     """A copy with these strides."""
     item = input.dtype.itemsize

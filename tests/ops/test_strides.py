@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, gives, modules, same_error
+from tests.oracle import agree, gives, modules, same_error, torch_module
 
 RNG = np.random.default_rng(27)
 CUBE = RNG.standard_normal((3, 4, 2))
@@ -385,7 +385,34 @@ def test_set_has_no_derivative_and_backward_says_so(target: str, device: str) ->
         x.set_(w if target == "plain" else m.ones(3, device=device))
         with pytest.raises(RuntimeError, match="derivative for set_ is not implemented"):
             (x * x).sum().backward()
-        return ["NotImplemented" in x.grad_fn.name(), x.requires_grad, x.is_leaf, x.tolist(), w.grad]
+        return [
+            "NotImplemented" in x.grad_fn.name(),
+            x.requires_grad,
+            x.is_leaf,
+            x.tolist(),
+            w.grad,
+        ]
 
     ones = [1.0] * (3 if target == "result" else 2)
     gives([True, True, False, ones, None], scenario, device)
+
+
+@pytest.mark.parametrize("offset", [None, 0, 1])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_each_example_of_a_batch_is_looked_at_from_its_own_start(
+    dim: int, offset: int | None, device: str
+) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.arange(24.0, device=device).reshape(4, 6)
+
+        def looked(row: Any) -> Any:
+            return m.as_strided(row, (2, 2), (1, 1), offset)
+
+        if dim:
+            x = x.t().contiguous().t()
+        batch = m.vmap(looked, dim)(x)
+        weights = m.arange(batch.numel(), device=device).reshape(batch.shape) * 1.0
+        return batch, m.func.grad(lambda x: (m.vmap(looked, dim)(x) * weights).sum())(x)
+
+    expected = scenario(torch_module(), "cpu")
+    gives(expected, scenario, device)
