@@ -275,3 +275,11 @@ contiguous_format = memory_format("contiguous_format", None)
 preserve_format = memory_format("preserve_format", None)
 channels_last = memory_format("channels_last", (0, 2, 3, 1))
 channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))
+
+
+def __getattr__(name: str) -> Any:
+    """`TypedStorage` and `UntypedStorage`, which PyTorch has in this module."""
+    from lucid_gpu.compat.module_names import imported
+
+    kinds = dict.fromkeys(("TypedStorage", "UntypedStorage"), "lucid_gpu.ops.storages")
+    return imported(globals(), name, kinds)

@@ -67,6 +67,7 @@ BELOW: dict[str, tuple[str, ...]] = {
 
 # Upward imports allowed inside a function, where they run late: (file, room imported).
 LATE: set[tuple[str, str]] = {
+    ("storage.py", "compat"),  # `torch.storage.UntypedStorage`
     ("nn/modules/module.py", "viz"),
     ("optim/optimizer.py", "viz"),
     ("distributed/optim.py", "optim"),

@@ -86,14 +86,14 @@ _GRAPHS = (
 
 
 def __getattr__(name: str) -> object:
-    """``cuda.FloatTensor`` and other types of tensors, `amp`, graphs, and ``_initialized``."""
+    """``cuda.FloatTensor`` and other types, of storages too, `amp`, graphs, ``_initialized``."""
     if name == "_initialized":
         return is_initialized()
-    from lucid_gpu.ops.tensor_types import TYPES
+    from lucid_gpu.ops import storage_types, tensor_types
 
-    tensor_type = TYPES.get(("cuda", name))
-    if tensor_type is not None:
-        return tensor_type
+    for types in (tensor_types.TYPES, storage_types.TYPES):
+        if ("cuda", name) in types:
+            return types["cuda", name]
     return _imported(globals(), name, dict.fromkeys(_GRAPHS, _graphs), modules=("amp", "graphs"))
 
 

@@ -61,6 +61,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "statistics":
         "quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc histogram "
         "isclose allclose equal",
+    "storage_types": "storage_type",
     "storages":
         "set_ share_memory_ storage untyped_storage _copied_with_memory _take_sizes resize_ "
         "resize_as_",

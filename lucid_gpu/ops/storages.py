@@ -18,7 +18,9 @@ from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.shape import _sizes, base_array
 from lucid_gpu.ops.shared_memory import is_shared, shared_bytes
+from lucid_gpu.ops.sources import frombuffer
 from lucid_gpu.ops.strides import Released, _memory, _span, as_strided_, restrided, storage_offset
+from lucid_gpu.ops.tensor_types import NAMES
 from lucid_gpu.storage import (
     SameMemory,
     channels_last,
@@ -32,20 +34,13 @@ from lucid_gpu.tensor import Tensor, from_array
 __all__ = ["TypedStorage", "UntypedStorage"]
 
 
-class UntypedStorage:
-    """The memory that a tensor shares with its views, as a vector of bytes.
-
-    Parameters
-    ----------
-    source : int or sequence of int, optional
-        How many bytes, which are not initialized, or their values.
-    device : device, optional
-    """
+class _StorageBase:
+    """The memory that a tensor shares with its views: what storages of both kinds do."""
 
     _part = slice(None)  # which of the memory's bytes: of a slice
-
-    def __init__(self, source: Any = 0, *, device: Any = None) -> None:
-        self._held = _new_memory(source, dt.uint8, device)
+    _held: Tensor  # it lies there
+    is_sparse = False
+    filename = None  # no storage maps a file with a name
 
     @classmethod
     def _of(cls, tensor: Tensor) -> Any:
@@ -66,7 +61,7 @@ class UntypedStorage:
 
     def _like(self, elements: Tensor) -> Any:
         """A storage of this kind, of elements in memory of their own."""
-        return type(self)._of(elements)
+        return self.__class__._of(elements)
 
     @property
     def device(self) -> device:
@@ -138,7 +133,7 @@ class UntypedStorage:
             self._held._hand_out(forever=True)
         return self
 
-    def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> Any:
+    def copy_(self, source: _StorageBase, non_blocking: bool | None = None) -> Any:
         """Take the bytes of another storage; RuntimeError where it has more or fewer."""
         if source.nbytes() != self.nbytes():
             raise RuntimeError(
@@ -173,14 +168,25 @@ class UntypedStorage:
 
     def untyped(self) -> UntypedStorage:
         """The same memory as bytes."""
-        return self
+        untyped: UntypedStorage = UntypedStorage._of(self._held)
+        untyped._part = self._part
+        return untyped
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> Any:
+        """This storage, or a copy of it on another device."""
+        there = self._seen.detach().to(device)
+        return self if there.device == self.device else self._like(there)
+
+    def get_device(self) -> int | None:
+        """The number of the GPU, None on a CPU."""
+        return self.device.index
 
     def __copy__(self) -> Any:
         return self.clone()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         held = self._held
-        copied = memo.setdefault(id(self), type(self)._of(held._copied_with_memory(memo)))
+        copied = memo.setdefault(id(self), self.__class__._of(held._copied_with_memory(memo)))
         copied.__dict__.update({k: v for k, v in self.__dict__.items() if k != "_held"})
         return copied
 
@@ -198,20 +204,9 @@ class UntypedStorage:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
-    def __getitem__(self, index: Any) -> Any:
-        """One element, or a storage on some bytes of this memory."""
+    def _element(self, index: Any) -> Any:
         self._check(index)
-        if not isinstance(index, slice):
-            return self._seen[index].item()
-        start, stop, step = index.indices(len(self))
-        if step != 1:
-            raise RuntimeError(
-                f"Trying to slice with a step of {step}, but only a step of 1 is supported"
-            )
-        first = (self._part.start or 0) + start
-        part = type(self)._of(self._held)
-        part._part = slice(first, first + max(stop - start, 0))
-        return part
+        return self._seen[index].item()
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._check(index)
@@ -220,10 +215,12 @@ class UntypedStorage:
 
     def _check(self, index: Any) -> None:
         if not isinstance(index, (int, slice)):
-            raise RuntimeError(f"can't index a {type(self)} with {type(index)}")
+            raise RuntimeError(f"can't index a {self.__class__} with {index.__class__}")
+        if not isinstance(index, slice) and not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._identity() == other._identity()
+        return isinstance(other, self.__class__) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(self._identity())
@@ -233,7 +230,7 @@ class UntypedStorage:
 
     def __repr__(self) -> str:
         lines = "".join([f" {x}\n" for x in self.tolist()])
-        return f"{lines}[lucid_gpu.{type(self).__name__}({self._kind()}) of size {len(self)}]"
+        return f"{lines}[lucid_gpu.{self.__class__.__name__}({self._kind()}) of size {len(self)}]"
 
     def _kind(self) -> str:
         return f"device={self.device}"
@@ -251,7 +248,107 @@ class UntypedStorage:
         return elements
 
 
-class TypedStorage(UntypedStorage):
+class UntypedStorage(_StorageBase):
+    """The memory that a tensor shares with its views, as a vector of bytes.
+
+    Parameters
+    ----------
+    source : int or sequence of int, optional
+        How many bytes, which are not initialized, or their values.
+    device : device, optional
+    """
+
+    def __init__(self, source: Any = 0, *, device: Any = None) -> None:
+        self._held = _new_memory(source, dt.uint8, device)
+
+    @staticmethod
+    def from_buffer(
+        buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, *, dtype: Any
+    ) -> UntypedStorage:
+        """A copy of a buffer's bytes.
+
+        Parameters
+        ----------
+        buffer : bytes-like
+        byte_order : str, optional
+            Of the elements in the buffer, "little", "big" or "native"; for elements of one byte it
+            may be left out.
+        count, offset : int
+            How many elements, all by default, from which byte on.
+        dtype : dtype
+            Of the elements.
+
+        Raises
+        ------
+        ValueError
+            For elements that the buffer does not have.
+        RuntimeError
+            Without a ``byte_order`` that is needed.
+        """
+        d = dt.as_dtype(dtype)
+        content, item = memoryview(buffer).cast("B"), d.itemsize
+        if byte_order is None and item > 1:
+            raise RuntimeError("function missing required argument 'byte_order' (pos 2)")
+        if byte_order not in (None, "big", "little", "native"):
+            raise ValueError(
+                f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')"
+            )
+        if not 0 <= offset <= content.nbytes:
+            raise ValueError(
+                "offset must be non-negative and no greater than buffer length "
+                f"({content.nbytes}), but got {offset}"
+            )
+        left = content.nbytes - offset
+        if count < 0 and left % item:
+            raise ValueError(f"buffer size ({left}) must be a multiple of element size ({item})")
+        size = left if count < 0 else count * item
+        if size > left:
+            raise ValueError(
+                f"buffer has only {left // item} elements after offset {offset}, but specified a "
+                f"size of {count}"
+            )
+        made = UntypedStorage(size)
+        if size:
+            made._held = frombuffer(bytearray(content[offset : offset + size]), dtype=dt.uint8)
+            made._held = made._held.clone()
+        if byte_order in {"big", "little"} - {sys.byteorder}:
+            made.byteswap(d)
+        return made
+
+    @classmethod
+    def _new_shared(cls, size: int) -> Any:
+        return cls(size).share_memory_()
+
+    def type(self) -> str:
+        """The name of the class."""
+        return "lucid_gpu.storage.UntypedStorage"
+
+    def untyped(self) -> UntypedStorage:
+        return self
+
+    def byteswap(self, dtype: Any) -> None:
+        """Turn the bytes of each element around, in place."""
+        d = dt.as_dtype(dtype)
+        part = d.itemsize // 2 if d.is_complex else d.itemsize
+        with no_grad():
+            self._bytes.copy_(self._bytes.reshape(-1, part).flip(-1).reshape(-1))
+
+    def __getitem__(self, index: Any) -> Any:
+        """One element, or a storage on some bytes of this memory."""
+        if not isinstance(index, slice):
+            return self._element(index)
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            raise RuntimeError(
+                f"Trying to slice with a step of {step}, but only a step of 1 is supported"
+            )
+        first = (self._part.start or 0) + start
+        part = self.__class__._of(self._held)
+        part._part = slice(first, first + max(stop - start, 0))
+        return part
+
+
+class TypedStorage(_StorageBase):
     """The same as elements of a type.
 
     Parameters
@@ -297,18 +394,26 @@ class TypedStorage(UntypedStorage):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
-        return super().__getitem__(index)
+        return self._element(index)
 
-    def untyped(self) -> UntypedStorage:
-        untyped: UntypedStorage = UntypedStorage._of(self._held)
-        return untyped
+    def type(self) -> str:
+        """The name of the type, such as ``"lucid_gpu.FloatStorage"``."""
+        return self._held.type().rpartition(".")[0] + "." + self.pickle_storage_type()
+
+    @property
+    def _untyped_storage(self) -> UntypedStorage:
+        return self.untyped()
+
+    def pickle_storage_type(self) -> str:
+        """The same without the package."""
+        return NAMES[self.dtype].replace("Tensor", "Storage")
 
     def _kind(self) -> str:
         return f"dtype={self.dtype}, device={self.device}"
 
 
 def _converted(d: dtype) -> Any:
-    def method(self: UntypedStorage) -> TypedStorage:
+    def method(self: _StorageBase) -> TypedStorage:
         converted: TypedStorage = TypedStorage._of(self._seen.detach().to(d))
         return converted
 
@@ -322,7 +427,7 @@ for _name, _dtype in {
     "float": dt.float32, "double": dt.float64, "complex_float": dt.complex64,
     "complex_double": dt.complex128,
 }.items():  # fmt: skip
-    setattr(UntypedStorage, _name, _converted(_dtype))
+    setattr(_StorageBase, _name, _converted(_dtype))
 
 
 def _new_memory(source: Any, d: dtype, where: Any) -> Tensor:
@@ -429,12 +534,12 @@ def _copied_with_memory(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
 def is_storage(obj: object) -> bool:
     """Whether an object is a tensor's memory."""
-    return isinstance(obj, UntypedStorage)
+    return isinstance(obj, _StorageBase)
 
 
 def set_(
     self: Tensor,
-    source: Tensor | UntypedStorage | None = None,
+    source: Tensor | UntypedStorage | TypedStorage | None = None,
     storage_offset: int = 0,
     size: Sequence[int] | None = None,
     stride: Sequence[int] | None = None,
@@ -458,7 +563,7 @@ def set_(
     """
     if source is None:
         return self._set_to(self.detach().new_empty(0))
-    if isinstance(source, UntypedStorage):
+    if isinstance(source, _StorageBase):
         if isinstance(source, TypedStorage) and source.dtype is not self.dtype:
             raise RuntimeError(
                 f"Expected a Storage of type {self.dtype.name} or an UntypedStorage, but got type "
@@ -471,7 +576,7 @@ def set_(
     else:
         memory = source.untyped_storage()
         storage_offset += source.storage_offset()
-    if isinstance(source, UntypedStorage) or source.dtype is self.dtype:
+    if isinstance(source, _StorageBase) or source.dtype is self.dtype:
         steps = row_major_strides(tuple(size), 1) if stride is None else tuple(stride)
         _check_lies(tuple(size), steps, storage_offset)
         needed = (storage_offset + _span(size, steps)) * self.dtype.itemsize

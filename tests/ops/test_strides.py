@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
@@ -416,3 +417,82 @@ def test_each_example_of_a_batch_is_looked_at_from_its_own_start(
 
     expected = scenario(torch_module(), "cpu")
     gives(expected, scenario, device)
+
+
+KINDS = "Float Double Half BFloat16 Int Long Short Char Byte Bool ComplexFloat ComplexDouble"
+
+
+@pytest.mark.parametrize("kind", KINDS.split())
+def test_storages_have_types_by_the_names_of_first_programs(kind: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        storage_type = getattr(m, f"{kind}Storage")
+        made, other = storage_type([1, 0]), m.LongStorage if kind != "Long" else m.IntStorage
+        x = m.zeros(3, dtype=storage_type.dtype)
+        return [
+            made.tolist(), storage_type().size(), storage_type(3).nbytes() // made.element_size(),
+            isinstance(made, storage_type), isinstance(made, other),
+            isinstance(x.storage(), storage_type), x.storage_type() is storage_type,
+            isinstance(made, m.storage.TypedStorage), isinstance(made, m.UntypedStorage),
+            issubclass(storage_type, m.TypedStorage), made.pickle_storage_type(),
+            made.type().rpartition(".")[2], made.untyped().type().rpartition(".")[2],
+            storage_type(wrap_storage=x.untyped_storage()).data_ptr() == x.data_ptr(),
+            storage_type._new_shared(2).is_shared(),
+            made.to(device="cpu").data_ptr() == made.data_ptr(),
+            str(made.dtype).rpartition(".")[2], m.is_storage(made), made.get_device(),
+        ]  # fmt: skip
+
+    name = f"{kind}Storage"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gives(
+            [
+                [1, 0], 0, 3, True, False, True, True, True, False, True, name, name,
+                "UntypedStorage", True, True, True,
+                getattr(lucid_gpu, name).dtype.name, True, None,
+            ],
+            scenario,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"byte_order": "little", "dtype": "int16"},
+        {"byte_order": "big", "dtype": "int16"},
+        {"byte_order": "big", "dtype": "complex64", "offset": 8},
+        {"dtype": "uint8", "count": 2, "offset": 3},
+        {"byte_order": "native", "dtype": "float32", "offset": 16},
+        {"byte_order": "little", "dtype": "int16", "offset": 1},
+        {"byte_order": "little", "dtype": "int16", "count": 9},
+        {"byte_order": "little", "dtype": "int16", "offset": 17},
+        {"byte_order": "middle", "dtype": "int16"},
+        {"dtype": "int16"},
+    ],
+    ids=str,
+)
+def test_a_storage_of_a_buffer_is_a_copy_of_its_bytes(named: dict[str, Any]) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        arguments = {**named, "dtype": getattr(m, named["dtype"])}
+        buffer = bytearray(range(16))
+        try:
+            made = m.UntypedStorage.from_buffer(buffer, **arguments)
+        except (RuntimeError, ValueError) as error:
+            return type(error).__name__
+        buffer[0] = buffer[3] = 99
+        return [made.tolist(), made.resizable()]
+
+    gives(scenario(torch_module(), "cpu"), scenario)
+
+
+def test_bytes_of_elements_are_turned_around_in_place() -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.tensor([1, 256], dtype=m.int32)
+        x.untyped_storage().byteswap(m.int32)
+        return x
+
+    gives([1 << 24, 1 << 16], scenario)
+
+
+def test_storage_types_refuse_other_arguments() -> None:
+    same_error(lambda m: m.FloatStorage(m.ones(2).untyped_storage()), "FloatStorage")
+    same_error(lambda m: m.UntypedStorage(2)[2], "index 2 out of range for storage of size 2")
