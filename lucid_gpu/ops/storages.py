@@ -501,7 +501,7 @@ def untyped_storage(self: Tensor) -> UntypedStorage:
 
 
 def share_memory_(self: Tensor) -> Tensor:
-    """Move the memory, with all tensors on it, to where other processes see it; a GPU's is there.
+    """Move the memory, with tensors of any shape on it, to where other processes see it.
 
     Processes that are forked afterwards, and those that get it through a queue of
     `lucid_gpu.multiprocessing`, see each other's writes.
