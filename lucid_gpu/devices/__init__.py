@@ -110,5 +110,6 @@ def device_of(array: Any) -> device:
     """The device of a NumPy or CuPy array that a kernel is given."""
     owner = _of_types.get(type(array)) or backend_of_array(array)
     if owner is None:
+        getattr(array, "shape", None)  # of a tensor whose storage was emptied: it says so itself
         raise TypeError(f"a kernel takes NumPy or CuPy arrays; got a {type(array).__name__}")
     return owner.device_of(array)

@@ -332,9 +332,10 @@ def test_views_of_released_memory_are_refused() -> None:
     kept = t[3:]
     t.untyped_storage().resize_(0)
     assert (t.data_ptr(), kept.shape, kept.storage_offset()) == (0, (3, 3), 9)
-    for view in (lambda: t[3:], lambda: t[0], lambda: t.t(), lambda: t.unbind()):
+    views = (lambda: t[3:], lambda: t[0], lambda: t.t(), lambda: t.unbind())
+    for use in (*views, lambda: t.softmax(-1), lambda: t.sort()):
         with pytest.raises(RuntimeError, match="was resized to 0 bytes"):
-            view()
+            use()
 
 
 @pytest.mark.parametrize("leave", ["data", "set_", "parameter"])
