@@ -77,17 +77,19 @@ def interpret(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(chain) == 1:
         return chain[0](op, args, kwargs, op.body)
 
-    def go_on_from(index: int) -> Next:
-        if index == len(chain):
-            body: Next = op.body
-            return body
+    return _going_on(op, chain, 0)(*args, **kwargs)
 
-        def go_on(*args: Any, **kwargs: Any) -> Any:
-            return chain[index](op, args, kwargs, go_on_from(index + 1))
 
-        return go_on
+def _going_on(op: Any, chain: tuple[Any, ...], index: int) -> Next:
+    """What an op gives by all interpreters from one on."""
+    if index == len(chain):
+        body: Next = op.body
+        return body
 
-    return go_on_from(0)(*args, **kwargs)
+    def go_on(*args: Any, **kwargs: Any) -> Any:
+        return chain[index](op, args, kwargs, _going_on(op, chain, index + 1))
+
+    return go_on
 
 
 def body_of(function: F) -> F:

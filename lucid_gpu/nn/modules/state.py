@@ -49,18 +49,18 @@ def load(module: Any, state_dict: Mapping[str, Any], strict: bool, assign: bool)
     problems = Problems()
     visited: list[tuple[Any, str]] = []
 
-    def visit(one: Any, own: Mapping[str, Any], prefix: str) -> None:
+    ahead: list[tuple[Any, Mapping[str, Any], str]] = [(module, state, "")]
+    while ahead:  # a function that calls itself would be a cycle that keeps the module
+        one, own, prefix = ahead.pop()
         local = {} if versions is None else dict(versions.get(prefix[:-1], {}))
         if assign:
             local["assign_to_params_buffers"] = True
         one._load_from_state_dict(own, prefix, local, True, missing, unexpected, problems)
         visited.append((one, prefix))
-        for name, child in one._modules.items():
+        for name, child in reversed(one._modules.items()):
             if child is not None:
                 below = f"{prefix}{name}."
-                visit(child, {k: v for k, v in own.items() if k.startswith(below)}, below)
-
-    visit(module, state, "")
+                ahead.append((child, {k: v for k, v in own.items() if k.startswith(below)}, below))
     forgiving = any(one._load_state_dict_post_hooks for one, _ in visited)
     if strict and not forgiving:
         problems[:0] = key_problems(missing, unexpected)
