@@ -89,6 +89,10 @@ class Storage:
             self.tensors = [r for r in self.tensors if r() is not None]
         self.tensors.append(weakref.ref(tensor))
 
+    def forget(self, tensor: Any) -> None:
+        """A tensor takes other memory: what is written or computed here is not its value."""
+        self.tensors = [r for r in self.tensors if r() is not tensor]
+
     def add_cell(self, cell: Any) -> None:
         if len(self.cells) > 8 and len(self.cells) & (len(self.cells) - 1) == 0:
             self.cells = [r for r in self.cells if r() is not None]

@@ -659,16 +659,23 @@ class Tensor:
             )
         version = 0 if self._storage is None else self._storage.version
         other = value.detach()
+        if self._storage is not None:
+            self._storage.forget(self)
+        self._siblings = other._siblings
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
+        if self._expr.program.is_load:  # a leaf of its own, as `.data` has
+            cell = self._expr.leaves[0].twin()
+            cell.uncounted = True
+            self._expr = Expr(self._expr.program, (cell,), None)
+            self._storage.add_cell(cell)
         self._base, self._steps, self._creation = None, (), None
         if _streams is not None:
             _streams.add(self)
             self._stream = other._stream
-        memory = self._memory()
-        if not any(r() is self for r in memory.tensors):  # `x.data = x.data`
-            memory.add(self)
+        self._storage.add(self)
         if type(node) is AccumulateGrad:
             node.order = dense_order(self._expr.program)
+            node.shape = tuple(self._expr.program.shape)
         if node is not None:
             self._attach(node, output)
 

@@ -244,7 +244,7 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
         raise NotImplementedError(
             f"{name}(): out= takes and gives dense tensors; call .to_dense() first"
         )
-    if result.requires_grad or out.requires_grad:
+    if state.grad and (result.requires_grad or out.requires_grad):
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, "
             "but one of the arguments requires grad."
