@@ -27,6 +27,7 @@ from lucid_gpu.ops.in_place import (
 )
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.shape import replay
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tensor import Tensor, _tensor, from_array
 
@@ -283,17 +284,6 @@ class ViewCell(Cell):
         other = ViewCell(self.array, self.base, self.steps)
         other._known, other.refusal = self._known, self.refusal
         return other
-
-
-def replay(tensor: Tensor, steps: Any) -> Tensor:
-    """The view of a tensor that these steps make."""
-    order = []
-    while steps:
-        steps, step = steps
-        order.append(step)
-    for function, arguments in reversed(order):
-        tensor = function(tensor, *arguments)
-    return tensor
 
 
 def _replayed(base: Tensor, steps: Any) -> Tensor:
