@@ -1119,6 +1119,8 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     copy = from_array(array, tensor.dtype, tensor.device)._keep_order()
     if tensor.requires_grad:
         copy._attach(*tensor._edge())
+    elif not tensor._expr.program.independent:
+        copy._expr = expression.dependent(copy._expr)
     return copy
 
 

@@ -40,6 +40,7 @@ from lucid_gpu.ops.index_primitives import (
     with_values,
     zeros_with_values,
 )
+from lucid_gpu.ops.memory_formats import lying
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.registry import attach
@@ -278,6 +279,7 @@ def _fitting(input: Tensor, index: Any, value: Tensor) -> Tensor:
 
 
 @op(autocast={"cuda": "promote"})
+@lying("input")
 def index_put(
     input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -364,6 +366,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 @op
 @owned
+@lying("input")
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of the input with elements of ``source`` at positions of the flattened tensor.
 

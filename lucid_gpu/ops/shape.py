@@ -17,7 +17,7 @@ from lucid_gpu.devices import capturing, xp_of
 from lucid_gpu.devices.copies import row_major
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.program import INFERENCE, load_program, marked
+from lucid_gpu.fusion.program import INFERENCE, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops import size as size
@@ -29,8 +29,17 @@ from lucid_gpu.ops.arguments import (
     require_one_device,
     several,
 )
+from lucid_gpu.ops.memory_formats import (
+    channels_order,
+    in_format,
+    in_order,
+    kept_order,
+    lay,
+    lies_in,
+    lying,
+    moved,
+)
 from lucid_gpu.ops.memory_formats import copied as copied_in_format
-from lucid_gpu.ops.memory_formats import in_format, in_order, kept_order, lies_in
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.reductions import (
     normalize_dim,
@@ -658,7 +667,9 @@ def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
     program = input._expr.program
     if not program.is_load:
         return program.order is None
-    return program.root.value[1] is None or _in_row_major(input)
+    if program.free and _in_row_major(input):
+        program = input._expr.program
+    return program.root.value[1] is None
 
 
 @batching(is_contiguous)
@@ -699,10 +710,10 @@ def _in_row_major(input: Tensor) -> bool:
         if other._base is root:
             with no_grad():
                 view = replay(alone, other._steps)
-            _move(other, base_array(view), view._expr.program.root.value[1])
+            moved(other, base_array(view), view._expr.program.root.value[1])
         else:
-            _move(other, array, None)
-    _move(root, array, None)
+            moved(other, array, None)
+    moved(root, array, None)
     return True
 
 
@@ -714,19 +725,6 @@ def _follows(other: Tensor, root: Tensor) -> bool:
         return True
     ours, theirs = root._expr.leaves[0].array, other._expr.leaves[0].array
     return other._base is None and ours.strides == theirs.strides and ours.shape == theirs.shape
-
-
-def _move(tensor: Tensor, array: Any, strides: tuple[int, ...] | None) -> None:
-    """Give a realized tensor an array of the same values; who saved the old one hears of writes."""
-    old, program = tensor._cell(), tensor._expr.program
-    laid = load_program(
-        program.dtype, program.shape, strides, program.root.needs_grad, program.device,
-        program.marks,
-    )  # fmt: skip
-    cell = old.moved(array)
-    tensor._expr = Expr(laid, (cell,), None)
-    if tensor._storage is not None:
-        tensor._storage.add_cell(cell)
 
 
 @op
@@ -793,7 +791,15 @@ def cat(
         sizes=[t.shape[dim] for t in kept],
         dim=dim,
     )
-    return result
+    return lay(result, _common_order(kept))
+
+
+def _common_order(tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
+    """Channels last where all tensors lie so."""
+    order = channels_order(tensors[0])
+    if order is not None and any(channels_order(t) is None for t in tensors):
+        return None
+    return order
 
 
 def _cat_vjp(node: Any, g: Tensor) -> Any:
@@ -850,7 +856,11 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
     result: Tensor = record(
         "StackBackward0", array, tensors, _stack_vjp, dtype=tensors[0].dtype, dim=dim
     )
-    return result
+    order = _common_order(tensors)
+    if order is not None:  # each pair of the new dimension and its next is one of `cat`'s
+        wide = [(d, d + 1) if d == dim else (d + (d > dim),) for d in order]
+        order = None if dim == len(order) else tuple([d for pair in wide for d in pair])
+    return lay(result, order)
 
 
 def _stack_vjp(node: Any, g: Tensor) -> Any:
@@ -892,6 +902,7 @@ def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
 
 
 @op
+@lying("input")
 def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in reverse order, as a copy of the same shape.
 
@@ -902,7 +913,7 @@ def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     wanted = _sizes(order if dims is None else (dims,))
     axes = normalize_dims(wanted, input.ndim) if wanted else ()
     axes = axes if input.ndim else ()  # of a 0-d tensor -1 and 0 are named, and nothing moves
-    array = xp_of(input).flip(input.array, axes).copy()  # also where no element moves
+    array = xp_of(input).flip(input.array, axes).copy("K")  # also where no element moves
     result: Tensor = record(
         "FlipBackward0", array, (input,), _flip_vjp, dtype=input.dtype, dims=axes
     )

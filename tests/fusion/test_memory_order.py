@@ -136,6 +136,7 @@ def test_views_of_a_result_follow_it_into_row_major_order():
         y = m.nn.functional.conv2d(m.tensor(x), m.tensor(w))
         views = [y.transpose(1, 2), y[:, 1], y.detach(), y.unsqueeze(0), y.squeeze()]
         views.append(views[0][1:])
+        assert not y.permute(1, 0, 2, 3).is_contiguous()
         flat = y.as_strided((4, 7), (40, 1)).numpy()
         views[1][0, 0, 0] = 7
         return flat, [tuple(v.stride()) for v in views], y.view(-1).numpy()
