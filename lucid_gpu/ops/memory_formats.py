@@ -127,7 +127,7 @@ def signals_order(*inputs: Tensor) -> tuple[int, ...] | None:
     first = inputs[0]
     if first.ndim != 3:
         return channels_order(*inputs)
-    outer, channel, step = _steps(first)
+    outer, channel, step = strides_of(first)
     length = first.shape[2]
     images = (first.shape[0], first.shape[1], 1, length)
     return (0, 2, 1) if channels_lie_last(images, (outer, channel, length * step, step)) else None
@@ -141,7 +141,7 @@ def joint_order(*inputs: Tensor) -> tuple[int, ...] | None:
     """The order of a result that is computed element by element from tensors of any shapes."""
     if all(_is_plain(t._expr.program) for t in inputs):
         return None
-    operands = [(t._expr.program.shape, _steps(t)) for t in inputs]
+    operands = [(t._expr.program.shape, strides_of(t)) for t in inputs]
     shape = broadcast_shapes([own for own, _ in operands])
     return order_of(shape, result_strides(shape, operands))
 
@@ -153,7 +153,7 @@ def _is_plain(program: Any) -> bool:
     return not program.is_load or program.free or program.root.value[1] is None
 
 
-def _steps(input: Tensor) -> tuple[int, ...]:
+def strides_of(input: Tensor) -> tuple[int, ...]:
     """The strides, in elements, that a tensor has or will have."""
     program = in_memory(input)._expr.program
     if not program.is_load or program.free or program.root.value[1] is None:
