@@ -22,7 +22,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, capturing
-from lucid_gpu.devices.copies import duplicate, laid_in, row_major, write
+from lucid_gpu.devices.copies import as_laid, duplicate, laid_in, row_major, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
@@ -1002,8 +1002,10 @@ class Tensor:
         return other
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        array = np.ascontiguousarray(backend(self.device).to_numpy(self.detach().array))
-        data: Any = array.reshape(-1).view(np.uint8)
+        array = backend(self.device).to_numpy(self.detach().array)
+        order = self._load().program.order
+        lying = array if order is None else array.transpose(order)
+        data: Any = np.ascontiguousarray(lying).reshape(-1).view(np.uint8)
         return (
             _rebuild,
             (
@@ -1013,6 +1015,7 @@ class Tensor:
                 tuple(self.shape),
                 str(self.device),
                 self.requires_grad,
+                order,
             ),
             {k: v for k, v in self.__dict__.items() if k[0] != "_"} or None,
         )
@@ -1067,11 +1070,17 @@ class Size(tuple[int, ...]):
 
 
 def _rebuild(
-    kind: type[Tensor], data: Any, d: dtype, shape: Any, where: str, requires_grad: bool
+    kind: type[Tensor],
+    data: Any,
+    d: dtype,
+    shape: Any,
+    where: str,
+    requires_grad: bool,
+    order: tuple[int, ...] | None = None,
 ) -> Tensor:
     memory = data if not memoryview(data).readonly else bytearray(data)
-    array = np.frombuffer(memory, d.numpy).reshape(shape)
-    tensor = _tensor(expression.of_array(array, d, CPU))
+    array = as_laid(np.frombuffer(memory, d.numpy), shape, order)
+    tensor = _tensor(expression.of_array(array, d, CPU))._keep_order()
     if where != "cpu":
         tensor = tensor.to(where)
     return as_kind(kind, tensor)._mark(requires_grad)
@@ -1126,6 +1135,8 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     copy = from_array(array, tensor.dtype, tensor.device)._keep_order()
     if tensor.requires_grad:
         copy._attach(*tensor._edge())
+    elif not tensor._expr.program.independent:
+        copy._expr = expression.dependent(copy._expr)
     return copy
 
 

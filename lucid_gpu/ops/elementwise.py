@@ -25,6 +25,7 @@ from lucid_gpu.ops.arguments import (
     takes_out,
 )
 from lucid_gpu.ops.in_place import alias_before, alias_of, before_write, written
+from lucid_gpu.ops.memory_formats import joint_order, lay, lying
 from lucid_gpu.ops.record import constant, keeping, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
@@ -448,6 +449,7 @@ def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 @op
 @takes_out
 @keeping("weight")
+@lying("input", "end", "weight", rule=joint_order)
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """``input + weight * (end - input)``, broadcast; exactly ``end`` at weight 1.
 
@@ -556,7 +558,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     elif input.dtype is not dt.bool:
         value = number_in(value, input.dtype)
         refuse_beyond(value, input.dtype)
-    return apply(TABLE["where"], mask, value, input).to(input.dtype)
+    filled = apply(TABLE["where"], mask, value, input).to(input.dtype)
+    return filled if filled._expr.program.order is None else lay(filled, None)
 
 
 @op

@@ -10,6 +10,7 @@ from lucid_gpu.devices.ordering import leading
 from lucid_gpu.ops.arguments import guarded, takes_out
 from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.index_primitives import index_tensor
+from lucid_gpu.ops.memory_formats import lying
 from lucid_gpu.ops.reductions import ValuesAndIndices, normalize_dim
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -20,6 +21,7 @@ SORTED = 1 << 11  # elements whose order is found as soon as the first few
 
 @op
 @takes_out
+@lying("input")
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
     """Values in order along a dimension, and where they came from (int64); of the input's shape.
 
@@ -48,6 +50,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 
 
 @op
+@lying("input")
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The positions, int64 and of the input's shape, that put a dimension in order.
 
