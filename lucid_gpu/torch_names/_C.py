@@ -162,6 +162,13 @@ def _assert(condition: object, message: str) -> None:
     assert condition, message
 
 
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`nn.functional.linear`, of shape ``(..., out_features)``."""
+    from lucid_gpu.nn.functional import linear
+
+    return linear(input, weight, bias)
+
+
 def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     """What arguments of `Tensor.to` say: device, dtype, whether it may be late, and the order."""
     from lucid_gpu.nn.modules.module import _read_to
@@ -171,4 +178,4 @@ def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     return None if where is None else device(where), kind, late, order
 
 
-_nn = SimpleNamespace(_parse_to=_parse_to)
+_nn = SimpleNamespace(_parse_to=_parse_to, linear=_linear)
