@@ -99,6 +99,7 @@ _TORCH_NAMES = (
         "_C",
         "__config__",
         "_dynamo",
+        "_functorch",
         "_jit_internal",
         "_six",
         "_tensor",

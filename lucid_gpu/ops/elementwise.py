@@ -14,7 +14,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
-from lucid_gpu.fusion.expression import of_number
+from lucid_gpu.fusion.expression import of_number, reread
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import (
@@ -1045,7 +1045,10 @@ def spread_copy(value: Tensor, like: Tensor) -> Tensor:
     program = value._expr.program
     row_major = not program.is_load or program.root.value[1] is None  # an expanded one is shared
     if value.shape == like.shape and not value.requires_grad and row_major:
-        return value.alias()
+        own = value.alias()
+        if not program.is_load and value._wrapper is None:
+            own._expr = reread(own._expr)
+        return own
     return apply(TABLE["identity"], value, shape=tuple(like.shape))
 
 

@@ -366,3 +366,33 @@ def test_nodes_are_taken_apart_one_level(container: Any) -> None:
     assert node.unflatten_fn(children, context) == container
     spec = tree.TreeSpec(type(container), context, [tree.LeafSpec() for _ in children])
     assert spec == tree.tree_structure(container) and int not in tree.SUPPORTED_NODES
+
+
+def test_nodes_that_tests_of_errors_use() -> None:
+    functions: Any = lucid_gpu._C._functions
+    x = lucid_gpu.ones(2, requires_grad=True)
+    late = functions.DelayedError("too late", 1)(x)
+    with pytest.raises(RuntimeError, match="too late"):
+        (late * 2).sum().backward()
+    functions.UndefinedGrad()(x * 2).sum().backward()
+    assert x.grad is None
+    assert isinstance((x + x).grad_fn.next_functions[0][0], functions.AccumulateGrad)
+
+
+def test_weak_references_expire_with_their_tensors() -> None:
+    x = lucid_gpu.ones(2)
+    reference = lucid_gpu._C._WeakTensorRef(x)
+    assert not reference.expired()
+    del x
+    assert reference.expired()
+
+
+def test_functions_are_where_pytorch_has_them() -> None:
+    inner: Any = lucid_gpu._functorch
+    assert inner.eager_transforms.grad is lucid_gpu.func.grad is inner.apis.grad
+    assert inner.vmap.vmap is lucid_gpu.vmap
+    chosen = inner.eager_transforms._slice_argnums
+    assert chosen((1, 2, 3), (0, -1)) == (1, 3)
+    assert chosen((1, 2, 3), 1, as_tuple=False) == 2
+    with pytest.raises(RuntimeError, match="must be unique"):
+        chosen((1, 2), (0, -2))
