@@ -246,13 +246,12 @@ class Tensor:
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
-        if needs:
-            cell.stands_for(expr)
-            note = getattr(expr, "noted", None)
-        else:
-            note = noted(expr)  # the value itself may be gone before who saved it
+        cell.same = [weakref.ref(expr)]
+        note = getattr(expr, "noted", None)
         if note is not None:
             cell.stands_for(note)
+        elif not needs:
+            expr.stored = weakref.ref(cell)
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)

@@ -174,11 +174,12 @@ class Expr:
 
     __slots__ = (
         *("__weakref__", "also", "leaves", "made_by", "node", "noted", "program", "since"),
-        "stale",
+        *("stale", "stored"),
     )
     also: tuple[Any, ...]  # set on few
     noted: Any  # a `lucid_gpu.fusion.saving.Noted` of this value and of its detached copies
     stale: Write
+    stored: weakref.ref[Cell]  # where a constant is an array, unless it was noted before
 
     def __init__(
         self, program: Program, leaves: tuple[Cell, ...], made_by: tuple[Any, ...] | None
