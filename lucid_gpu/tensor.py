@@ -410,7 +410,12 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         """The gradient that backward passes added up, of this tensor's shape; None before."""
-        node = self._edge()[0]
+        expr = self._expr
+        program = expr.program
+        if program.is_load and program.needs_grad:  # as `_edge` says
+            node = expr.leaves[0].node
+        else:
+            node = self._edge()[0]
         if type(node) is AccumulateGrad:
             gradient: Tensor | None = node.grad
             return gradient
@@ -431,7 +436,12 @@ class Tensor:
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             _check_grad(self, value)
-        node = self._edge()[0]
+        expr = self._expr
+        program = expr.program
+        if program.is_load and program.needs_grad:
+            node = expr.leaves[0].node
+        else:
+            node = self._edge()[0]
         if type(node) is AccumulateGrad:
             node.replace_gradient(value)
         else:
@@ -568,14 +578,19 @@ class Tensor:
         order : tuple of int or None
             The leaf's `dense_order`.
         """
-        program = self._expr.program
+        expr = self._expr
+        program = expr.program
         if program.marks & (SPARSE | WRAPPED):
             return self.unrecorded()
         if not program.is_load:
             if program.order == order:
                 return self.unrecorded()
         elif order is None and not program.root.value[1]:
-            return self.unrecorded()
+            if program.marks or program.needs_grad or expr.leaves[0].node or state.grad:
+                return self.unrecorded()
+            leaf = expr.leaves[0].twin()  # what `unrecorded` comes to for nearly all gradients
+            leaf.borrowed = True
+            return _tensor(Expr(program, (leaf,), None))
         elif dense_order(program) == order is not None:
             return self.unrecorded()._keep_order()
         return _laid_out(self, order or tuple(range(len(program.shape))))

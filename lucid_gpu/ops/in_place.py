@@ -22,7 +22,7 @@ from lucid_gpu.fusion.saving import saves_result
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.storage import Storage
+from lucid_gpu.storage import SameMemory, Storage
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node
@@ -322,15 +322,17 @@ def _writable(self: Tensor, name: str) -> Any:
         self._own_memory()
     del expr  # `_nobody_reads` counts references
     storage = self._storage or self._memory()
-    if storage.read_only:
+    memory = storage.memory if type(storage) is SameMemory else storage
+    if memory.read_only:
         refuse_read_only(self, name)
-    if storage.mirror is not None:
+    if memory.mirror is not None:
         mirrors.refuse_bits(
             self, f"{name}: {{}} are not written element by element; write x.resolve_conj() or "
             "x.resolve_neg(), and x.copy_ of that."
         )  # fmt: skip
-    if _alone(self, storage):
-        _tell(self, storage, name)
+    if _alone(self, memory):
+        if self._expr.leaves[0].same is not None or self._expr.leaves[0].node is not None:
+            _tell(self, storage, name)
     else:
         _protect_readers(self, storage, name)
         if name and state.grad is not None:
@@ -541,12 +543,14 @@ def _alone(tensor: Tensor, storage: Storage) -> bool:
     tensors, cells = storage.tensors, storage.cells
     if len(tensors) != 1 or len(cells) != 1 or tensors[0]() is not tensor:
         return False
-    sharers = tensor._expr.leaves[0].sharers
+    expr = tensor._expr
+    sharers = expr.leaves[0].sharers
     return (
         (sharers is None or len(sharers) == 1)  # each is in its own list of sharers
-        and cells[0]() is tensor._expr.leaves[0]
-        and _references(tensor) == _UNREAD
-        and sys.getrefcount(tensor._expr.leaves[0]) == _UNREAD_LEAF
+        and cells[0]() is expr.leaves[0]
+        and sys.getrefcount(expr) == _UNREAD[0]
+        and sys.getrefcount(expr.leaves) == _UNREAD[1]
+        and sys.getrefcount(expr.leaves[0]) == _UNREAD_LEAF
     )
 
 
