@@ -249,14 +249,15 @@ class CupyBackend:
         return self.to_numpy(array).item()
 
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
-        if not self.is_current(a.data.device_id):
-            with on_gpu(self.xp.cuda, a.data.device_id):
+        index = a.data.device_id
+        if index != self.only and index != self.get_device():
+            with on_gpu(self.xp.cuda, index):
                 return self.matmul(a, b, d, out)
         if d.category < 2:  # cuBLAS has no integers
             return self.xp.matmul(a, b, out=out)  # by name: it is not one of CuPy's ufuncs
         if out is None:
-            out = self.empty(gemm.shape_of(a.shape, b.shape), d, self.device_of(a))
-        gemm.multiply(self.xp, a, b, out)
+            out = self.xp.ndarray(gemm.shape_of(a.shape, b.shape), d.numpy)
+        gemm.multiply(self.xp, a, b, out, d.name)
         return out
 
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> Any:

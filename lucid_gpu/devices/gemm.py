@@ -24,7 +24,6 @@ import numpy as np
 from lucid_gpu.devices import capturing
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.precision import matmul as precision
-from lucid_gpu.dtypes import from_numpy_dtype
 
 _AS_IS, _TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 _ANY_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
@@ -90,7 +89,7 @@ def shape_of(a: Numbers, b: Numbers) -> Numbers:
     return (*lead, a[-2], b[-1])
 
 
-def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
+def multiply(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
     """Fill ``out`` with ``a @ b``.
 
     Parameters
@@ -98,8 +97,10 @@ def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
     xp : module
         What copies an array whose strides cuBLAS cannot take.
     a, b : array, shape (..., m, k) and (..., k, n)
-        Of one type among `TYPES`; leading dimensions broadcast.
+        Leading dimensions broadcast.
     out : array, shape (..., m, n), row-major
+    kind : str
+        The type of all three, among `TYPES`.
 
     Raises
     ------
@@ -117,7 +118,7 @@ def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
         a, b = _taken(xp, a, lead), _taken(xp, b, lead)
         plan = _plan(a.shape, a.strides, b.shape, b.strides, lead, size)
         assert plan is not None
-    _call(plan, a, b, out)
+    _call(plan, a, b, out, kind)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -190,10 +191,9 @@ def _taken(xp: Any, array: Any, lead: Numbers) -> Any:
     return array
 
 
-def _call(plan: Plan, a: Any, b: Any, out: Any) -> None:
+def _call(plan: Plan, a: Any, b: Any, out: Any, name: str) -> None:
     """Run the product: cuBLAS, being column-major, finds (a b)^T = b^T a^T."""
     left, right, m, n, k, batch = plan
-    name = from_numpy_dtype(out.dtype).name  # NumPy's is put together each time
     kind = TYPES[name]
     compute, math_mode, (one, zero) = _arithmetic(name)
     start = (right.mode, left.mode, n, m, k, one, b.data.ptr, kind, right.leading)

@@ -11,7 +11,8 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any, NamedTuple
 
-from lucid_gpu import dtypes as dt
+import numpy as np
+
 from lucid_gpu.devices import capturing
 from lucid_gpu.devices.threads import processors
 from lucid_gpu.fusion.cuda_elementwise import elementwise
@@ -86,8 +87,7 @@ class Executable:
         self.launcher = launcher = launcher_of(plan.device)
         self.shared = shared
         self.processors = launcher.processors
-        self.empty = launcher.backend.empty
-        self.results = [(store.shape, store.dtype, launcher.device) for store in plan.all_stores]
+        self.results = [(store.shape, store.dtype.numpy) for store in plan.all_stores]
         self.work = work_of(plan)
         self.empty_space = count(plan.shape) == 0
         self.copied = [i for i, load in enumerate(plan.all_loads) if ragged(load)]
@@ -152,7 +152,8 @@ class Executable:
         return outs
 
     def _outputs(self) -> list[Any]:
-        return [self.empty(*result) for result in self.results]
+        empty = self.launcher.empty
+        return [empty(shape, kind) for shape, kind in self.results]
 
     def _of_whole_elements(self, arrays: Sequence[Any], places: Sequence[int]) -> list[Any]:
         """Copies of arrays that begin within an element, which NumPy allows and CUDA does not."""
@@ -174,7 +175,7 @@ class Executable:
         """A reduction whose first kernel leaves states, to which the second adds."""
         first, second = launches
         head, kept, launcher = len(self.plan.loads), len(self.plan.wholes), self.launcher
-        parts = [self.empty((size,), dt.uint8, launcher.device) for size in first.kernel.partials]
+        parts = [launcher.empty((size,), np.uint8) for size in first.kernel.partials]
         address = launcher.address
         states = [address(part) for part in parts]
         outputs = [address(out) for out in outs]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend_of_array, device_of, loops
+from lucid_gpu.devices import backend_of_array, loops
 from lucid_gpu.devices.blas import UNSHARED
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
@@ -123,7 +123,7 @@ def normalized(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
     rows, columns = x.shape[0], counted(x.shape[1])
     d = from_numpy_dtype(x.dtype)
     x, weight, bias = _contiguous(backend.xp, x, weight, bias)
-    where = device_of(x)
+    where = backend.device_of(x)
     y = backend.empty(x.shape, d, where)
     rstd = backend.empty((rows, 1), d.compute, where)
     mean = None if rms else backend.empty((rows, 1), d.compute, where)
@@ -158,7 +158,7 @@ def gradients(
     rows, columns = x.shape
     d, xp = from_numpy_dtype(x.dtype), backend.xp
     x, g, weight = _contiguous(xp, x, g, weight)
-    where = device_of(x)
+    where = backend.device_of(x)
     dx = backend.empty(x.shape, d, where) if wanted.x else None
     if not x.size:
         zeros = [xp.zeros(columns, x.dtype) if w else None for w in wanted[1:]]
@@ -169,7 +169,7 @@ def gradients(
     if group is None:
         count = min(rows, CHUNKS)
     else:
-        blocks = _busy(x, group, rows)
+        blocks = _busy(where, group, rows)
         count = blocks * (group.threads // group.lanes if group.lanes else 1)
     parts = [
         backend.empty((count, columns), d.compute, where) if wish else None for wish in wanted[1:]
@@ -230,9 +230,9 @@ def _columns_kept(columns: int, width: int, itemsize: int) -> Group | None:
     return None
 
 
-def _busy(array: Any, group: Group, rows: int) -> int:
+def _busy(where: device, group: Group, rows: int) -> int:
     """Blocks enough for every multiprocessor, and no more than there are rows for."""
-    processors = launcher_of(device_of(array)).processors
+    processors = launcher_of(where).processors
     return min(group.blocks(rows), processors * max(1024 // group.threads, 1))
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import backend
+from lucid_gpu.devices.pool import pool
 from lucid_gpu.launch.arguments import Arguments
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.compiling import Text
@@ -91,6 +92,7 @@ class HostLauncher(Launcher):
     def __init__(self) -> None:
         self.backend = backend(CPU)
         self.address = self.backend.address
+        self.empty = pool.empty
         self.kernels, self.met = _kernels, _met
 
     def is_home(self) -> bool:

@@ -179,9 +179,9 @@ def _normalized(
     eps: float,
     rms: bool,
 ) -> Tensor:
-    d = input.dtype
-    one_type = (weight is None or weight.dtype is d) and (bias is None or bias.dtype is d)
-    if one_type and d.is_floating_point and 0 not in shape:
+    d = input._expr.program.dtype
+    others = [t for t in (weight, bias) if t is not None and t._expr.program.dtype is not d]
+    if not others and d.is_floating_point and 0 not in shape:
         return _by_rows(input, shape, weight, bias, eps, rms)
     if not d.is_floating_point or d.compute is d:
         return _composed(input, shape, weight, bias, eps, rms)
@@ -199,10 +199,11 @@ def _by_rows(
     rms: bool,
 ) -> Tensor:
     """All of it as one op."""
-    columns = prod(shape)
+    columns, program = prod(shape), input._expr.program
+    where, d = program.device, program.dtype
     w, b = _flat(weight), _flat(bias)
     y, known = run_quietly(kernels.normalized, _rows(input.array, columns), w, b, eps, rms)
-    statistics = [None if a is None else from_array(a, None, input.device) for a in known]
+    statistics = [None if a is None else from_array(a, d.compute, where) for a in known]
     inputs = [t for t in (input, weight, bias) if t is not None]
 
     def vjp(node: Any, g: Tensor) -> list[Tensor | None]:
@@ -219,18 +220,18 @@ def _by_rows(
                 arguments = (*arguments, _rows(node.earlier.array, columns))
                 node.earlier = None
             arrays = run_quietly(kernels.gradients, *arguments)
-            sizes = x.shape, shape, shape
+            sizes = program.shape, shape, shape
             gradients = [
-                None if a is None else from_array(_shaped(a, size), x.dtype, x.device)
+                None if a is None else from_array(_shaped(a, size), d, where)
                 for a, size in zip(arrays, sizes, strict=True)
             ]
         return [t for t, present in zip(gradients, (True, w is not None, has_bias)) if present]
 
     has_bias = bias is not None
     saved = (input, weight, *statistics)
-    look_around = adding if input.requires_grad and kernels.adds_earlier(input.device) else None
-    y = _shaped(y, input.shape)
-    return record(_NAMES[rms], y, inputs, vjp, saved, input.dtype, look_around=look_around)
+    look_around = adding if program.needs_grad and kernels.adds_earlier(where) else None
+    y = _shaped(y, program.shape)
+    return record(_NAMES[rms], y, inputs, vjp, saved, d, look_around=look_around)
 
 
 def _rows(array: Any, columns: int) -> Any:

@@ -98,12 +98,13 @@ def _check(a: Tensor, b: Tensor) -> None:
 
 
 def _same_type(a: Tensor, b: Tensor) -> None:
-    if a.dtype is not b.dtype:
+    d = a._expr.program.dtype
+    if d is not b._expr.program.dtype:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != "
             f"{b.dtype.name}; convert one with .to(...)"
         )
-    if a.dtype is bool_type:
+    if d is bool_type:
         raise NotImplementedError('"matmul" not implemented for bool; convert with .to(...)')
 
 
@@ -144,7 +145,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _conj(x: Tensor) -> Tensor:
-    return x.conj_physical() if x.dtype.is_complex else x
+    return x.conj_physical() if x._expr.program.dtype.category == 3 else x
 
 
 def _product_vjp(node: Any, g: Tensor) -> Any:

@@ -79,10 +79,15 @@ def view_of(
             attributes["bits"] = bits
         wrapped: Tensor = level.view(input, name, array, vjp, step, **attributes)
         return wrapped
-    source = apart_in_inference(input)
-    result: Tensor = record(name, array, (source,), vjp, dtype=dtype or input.dtype, **attributes)
+    program = input._expr.program
+    source = apart_in_inference(input) if program.inference else input
+    result: Tensor = record(
+        name, array, (source,), vjp, (), dtype or program.dtype, False, not program.free,
+        **attributes,
+    )  # fmt: skip
     result = _share(input, result, step, bits)
-    note_creation(input, result)
+    if input._creation is not None or not state.grad:
+        note_creation(input, result)
     return result
 
 
@@ -108,9 +113,9 @@ def note_creation(input: Tensor, result: Tensor, several: bool = False) -> None:
         result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
     elif several or input._creation is not None:
         result._creation = "multiple" if several else input._creation
-    if state.grad or state.grad is None or result._base is None or result.dtype.category < 2:
+    if state.grad or state.grad is None or not input._expr.program.needs_grad:
         return  # None: `Function.forward` tells dependence by itself
-    if input._expr.program.needs_grad:
+    if result._base is not None and result.dtype.category >= 2:
         result._mark()
 
 
@@ -122,8 +127,6 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         result = mirrors.show(input, result, mirrors.bits_of(input) if bits is None else bits)
     else:
         result._storage = storage
-        if result._expr.program.free and not input._expr.program.free:
-            result._keep_order()
     base, program = input._base, input._expr.program
     if program.inference is not result._expr.program.inference:
         expr = result._expr
