@@ -11,10 +11,9 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from lucid_gpu.devices import capturing
 from lucid_gpu.devices.threads import processors
+from lucid_gpu.dtypes import uint8
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_foreach import foreach_kernel, rows_of
 from lucid_gpu.fusion.cuda_reduction import reduction
@@ -175,7 +174,7 @@ class Executable:
         """A reduction whose first kernel leaves states, to which the second adds."""
         first, second = launches
         head, kept, launcher = len(self.plan.loads), len(self.plan.wholes), self.launcher
-        parts = [launcher.empty((size,), np.uint8) for size in first.kernel.partials]
+        parts = [launcher.empty((size,), uint8.numpy) for size in first.kernel.partials]
         address = launcher.address
         states = [address(part) for part in parts]
         outputs = [address(out) for out in outs]

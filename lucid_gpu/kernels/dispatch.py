@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from lucid_gpu.devices import capturing, device_of
-from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.devices import backend, backend_of_array, capturing, device_of
+from lucid_gpu.launch import Executor
 
 __all__ = ["by_device"]
 
@@ -47,7 +47,8 @@ class by_device(Generic[P, R]):
         first: Any = args[0]
         if isinstance(first, (list, tuple)):
             first = first[0]
-        if runs_cuda_c(device_of(first)):
+        owner = backend_of_array(first) or backend(device_of(first))
+        if owner.type == "cuda" or Executor.host_cuda:
             return self.cuda_c(*args, **kwargs)
         assert self.host is not None
         if capturing.recorder is not None:

@@ -204,7 +204,12 @@ class Function:
         self.threads = threads
         self.packing = Packing([form_of(name, p, forms) for p in parameters])
         self.takers = [taker(name, p, forms.get(p.name)) for p in parameters]
-        self.plain = all(is_plain(p, forms.get(p.name)) for p in parameters)
+        by_value = [(i, forms.get(p.name)) for i, p in enumerate(parameters) if not p.pointer]
+        self.structures = [
+            (i, struct.Struct("=" + form).unpack) for i, form in reversed(by_value) if form
+        ]
+        structures = [i for i, _ in self.structures]
+        self.plain = all(i in structures or is_plain(p) for i, p in enumerate(parameters))
         self.pointers = [(i, element_type(p)) for i, p in enumerate(parameters) if p.pointer]
         self.floats = [i for i, p in enumerate(parameters) if is_float(p)]
         self.cooperative = is_cooperative(source)
@@ -258,6 +263,8 @@ class Function:
                 for i in self.floats:
                     if type(values[i]) not in _NUMBERS:
                         raise TypeError
+                for i, unpack in self.structures:  # the last first: each becomes several fields
+                    values[i : i + 1] = unpack(values[i])
                 return self.packing.filled(values)
             except (AttributeError, TypeError, OverflowError, struct.error):
                 pass
