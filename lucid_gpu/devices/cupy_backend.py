@@ -150,6 +150,7 @@ class CupyBackend:
             raise RuntimeError(f"no cuda device can be used: {missing}")
         self.xp: Any = import_cupy()
         cuda_memory.install(self.xp)
+        self.new = self.xp.ndarray
         self.devices: dict[int, device] = {}
         runtime = self.xp.cuda.runtime
         self.get_device = runtime.getDevice
@@ -256,7 +257,10 @@ class CupyBackend:
         if d.category < 2:  # cuBLAS has no integers
             return self.xp.matmul(a, b, out=out)  # by name: it is not one of CuPy's ufuncs
         if out is None:
-            out = self.xp.ndarray(gemm.shape_of(a.shape, b.shape), d.numpy)
+            left, right = a.shape, b.shape
+            flat = len(left) == len(right) == 2
+            shape = (left[0], right[1]) if flat else gemm.shape_of(left, right)
+            out = self.xp.ndarray(shape, d.numpy)
         gemm.multiply(self.xp, a, b, out, d.name)
         return out
 

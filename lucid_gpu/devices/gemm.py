@@ -118,7 +118,18 @@ def multiply(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
         a, b = _taken(xp, a, lead), _taken(xp, b, lead)
         plan = _plan(a.shape, a.strides, b.shape, b.strides, lead, size)
         assert plan is not None
-    _call(plan, a, b, out, kind)
+    left, right, m, n, k, batch = plan
+    number = TYPES[kind]
+    compute, math_mode, (one, zero) = _arithmetic(kind)
+    # cuBLAS, being column-major, finds (a b)^T = b^T a^T
+    start = (right.mode, left.mode, n, m, k, one, b.data.ptr, number, right.leading)
+    end = (zero, out.data.ptr, number, n)
+    of_a = (a.data.ptr, number, left.leading)
+    if batch == 1:
+        _run("gemmEx", (*start, *of_a, *end, compute, _ANY_ALGORITHM), math_mode)
+    else:
+        batched = (*start, right.step, *of_a, left.step, *end, m * n, batch)
+        _run("gemmStridedBatchedEx", (*batched, compute, _ANY_ALGORITHM), math_mode)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -191,21 +202,6 @@ def _taken(xp: Any, array: Any, lead: Numbers) -> Any:
     return array
 
 
-def _call(plan: Plan, a: Any, b: Any, out: Any, name: str) -> None:
-    """Run the product: cuBLAS, being column-major, finds (a b)^T = b^T a^T."""
-    left, right, m, n, k, batch = plan
-    kind = TYPES[name]
-    compute, math_mode, (one, zero) = _arithmetic(name)
-    start = (right.mode, left.mode, n, m, k, one, b.data.ptr, kind, right.leading)
-    end = (zero, out.data.ptr, kind, n)
-    of_a = (a.data.ptr, kind, left.leading)
-    if batch == 1:
-        _run("gemmEx", (*start, *of_a, *end, compute, _ANY_ALGORITHM), math_mode)
-    else:
-        batched = (*start, right.step, *of_a, left.step, *end, m * n, batch)
-        _run("gemmStridedBatchedEx", (*batched, compute, _ANY_ALGORITHM), math_mode)
-
-
 def _arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
     """The compute type, the math mode, and the addresses of the factors 1 and 0."""
     if kind in ("float64", "complex128"):
@@ -213,14 +209,12 @@ def _arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
     if kind == "float16" and precision.allow_fp16_accumulation:
         return _IN_FLOAT16, _DEFAULT_MATH, _HALF
     if kind == "float16":
-        return _IN_FLOAT32, _reduction(precision.allow_fp16_reduced_precision_reduction), _SINGLE
+        may_round = precision.allow_fp16_reduced_precision_reduction
+        return _IN_FLOAT32, _DEFAULT_MATH if may_round else _EXACT_REDUCTION, _SINGLE
     if kind == "bfloat16":
-        return _IN_FLOAT32, _reduction(precision.allow_bf16_reduced_precision_reduction), _SINGLE
+        may_round = precision.allow_bf16_reduced_precision_reduction
+        return _IN_FLOAT32, _DEFAULT_MATH if may_round else _EXACT_REDUCTION, _SINGLE
     return _IN_TF32 if precision.allow_tf32 else _IN_FLOAT32, _DEFAULT_MATH, _SINGLE
-
-
-def _reduction(may_round: bool) -> int:
-    return _DEFAULT_MATH if may_round else _EXACT_REDUCTION
 
 
 @functools.cache

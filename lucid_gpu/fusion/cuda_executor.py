@@ -120,7 +120,7 @@ class Executable:
     def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
         launcher = self.launcher
         if self.empty_space:
-            outs = self._outputs()
+            outs = [launcher.empty(shape, kind) for shape, kind in self.results]
             for out in outs:
                 out[...] = 0
             return outs
@@ -142,17 +142,16 @@ class Executable:
                 return self._run_parts(meanwhile, arrays, scalars)
             launches = self._compiled(packed)
         fields = self.fields_of(scalars) if scalars else []
-        outs = self._outputs()
+        empty = launcher.empty
+        outs = [empty(shape, kind) for shape, kind in self.results]
         if len(launches) == 1:
             values += [address(out) for out in outs]
-            self._launch(launches[0], values + fields)
+            launch = launches[0]
+            packed_values = launch.packing.filled(values + fields)
+            launcher.launch(launch.function, packed_values, launch.grid, launch.block)
         else:
             self._run_in_two(launches, values, fields, outs)
         return outs
-
-    def _outputs(self) -> list[Any]:
-        empty = self.launcher.empty
-        return [empty(shape, kind) for shape, kind in self.results]
 
     def _of_whole_elements(self, arrays: Sequence[Any], places: Sequence[int]) -> list[Any]:
         """Copies of arrays that begin within an element, which NumPy allows and CUDA does not."""

@@ -297,7 +297,8 @@ def of_array(
 ) -> Expr:
     """The expression of a realized array."""
     strides = None if array.flags.c_contiguous else array.strides
-    program = load_program(d, array.shape, strides, needs_grad, where, made_here(), True)
+    marks = made_here() if modes.watchers else 0
+    program = load_program(d, array.shape, strides, needs_grad, where, marks, True)
     return Expr(program, (Cell(array, node, output),), None)
 
 

@@ -227,8 +227,11 @@ def _launch(
     where: device,
 ) -> None:
     """Start a kernel; ``walked`` are the arrays of its structure of strides, None where unused."""
-    address_of = backend(where).address
-    aligned = not any(address_of(x) % ACCESS for x in walked if x is not None)
+    address_of, bits = backend(where).address, 0
+    for x in walked:
+        if x is not None:
+            bits |= address_of(x)
+    aligned = bits % ACCESS == 0
     layouts = tuple([None if x is None else (x.shape, x.strides) for x in walked])
     tensor = d is not float32 and has_tensor_cores(where)
     grid, shared, at, template = _plan(kernel, layouts, scale, causal, d, tensor, aligned)

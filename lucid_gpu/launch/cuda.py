@@ -65,7 +65,7 @@ class CudaLauncher(Launcher):
         self.backend = backend(where)
         self.address = self.backend.address
         self.xp = self.backend.xp
-        self.empty = self.xp.ndarray
+        self.empty = self.backend.new
         self.cuda = self.xp.cuda
         self.stream = self.cuda.get_current_stream
         self.launch_kernel = self.cuda.driver.launchKernel

@@ -24,7 +24,6 @@ from typing import Any
 
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.pool import pool
 from lucid_gpu.launch.arguments import Arguments
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.compiling import Text
@@ -92,7 +91,7 @@ class HostLauncher(Launcher):
     def __init__(self) -> None:
         self.backend = backend(CPU)
         self.address = self.backend.address
-        self.empty = pool.empty
+        self.empty = self.backend.new
         self.kernels, self.met = _kernels, _met
 
     def is_home(self) -> bool:

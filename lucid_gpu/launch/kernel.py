@@ -22,6 +22,7 @@ from lucid_gpu.launch.source import c_type, is_cooperative
 from lucid_gpu.launch.taking import element_type, form_of, is_float, is_plain, taker
 
 Form = str | Callable[..., str]
+LONGEST = 65535  # blocks of a grid in its second and third dimension
 _NUMBERS = (float, int)  # which `struct` packs as a float; of other types it takes too many
 
 
@@ -126,8 +127,8 @@ class Kernel:
         if threads is None:
             threads = self.threads
         function(
-            (grid, 1, 1) if isinstance(grid, int) else extent(grid),
-            (threads, 1, 1) if isinstance(threads, int) else extent(threads),
+            (grid, 1, 1) if type(grid) is int else extent(grid),
+            (threads, 1, 1) if type(threads) is int else extent(threads),
             arguments,
             shared,
             reads,
@@ -232,9 +233,12 @@ class Function:
             )
         launcher = self._launcher(arguments)
         packed = self._packed(arguments, launcher)
-        self.check(grid, block)
-        if 0 in grid:
-            return
+        (x, y, z), (width, height, depth) = grid, block
+        sound = 0 < width * height * depth <= self.threads and x > 0
+        if not (sound and 0 < y <= LONGEST and 0 < z <= LONGEST):
+            self.check(grid, block)
+            if 0 in grid:
+                return
         if observers or debug:
             launched = self._launched(launcher, arguments, reads, writes)
             observed(launched, self._start, launcher, packed, grid, block, shared)
@@ -294,16 +298,17 @@ class Function:
             raise ValueError(
                 f"{self.name} takes blocks of 1 to {self.threads} threads; got {block}"
             )
-        if grid[1] > 65535 or grid[2] > 65535 or min(grid) < 0:
+        if grid[1] > LONGEST or grid[2] > LONGEST or min(grid) < 0:
             raise ValueError(
-                f"{self.name}: a grid's sizes are not negative, and y and z at most 65535; got "
+                f"{self.name}: a grid's sizes are not negative, and y and z at most {LONGEST}; got "
                 f"{grid}"
             )
 
     def _launcher(self, arguments: Sequence[Any]) -> Launcher:
-        for argument, parameter in zip(arguments, self.parameters):
-            if parameter.pointer and argument is not None:
-                return launcher_of(device_of(argument))
+        for i, _ in self.pointers:
+            array = arguments[i]
+            if array is not None:
+                return launcher_of(device_of(array))
         raise TypeError(f"{self.name} was given no array, so it does not know where to run")
 
     def _start(

@@ -298,6 +298,9 @@ def _read_by_dead(cell: Cell, name: str, storage: Storage) -> None:
         cell.stale = Write(name, storage.version, storage)
 
 
+_ENDS = (type(None), AccumulateGrad)  # nodes that saved nothing
+
+
 def _tell(tensor: Tensor, storage: Storage, name: str | None) -> None:
     """Nobody reads the memory that is written; but an op may have saved what is there."""
     cell = tensor._expr.leaves[0]
@@ -331,7 +334,8 @@ def _writable(self: Tensor, name: str) -> Any:
             "x.resolve_neg(), and x.copy_ of that."
         )  # fmt: skip
     if _alone(self, memory):
-        if self._expr.leaves[0].same is not None or self._expr.leaves[0].node is not None:
+        node = self._expr.leaves[0].node
+        if self._expr.leaves[0].same is not None or type(node) not in _ENDS:
             _tell(self, storage, name)
     else:
         _protect_readers(self, storage, name)

@@ -208,8 +208,8 @@ def _by_rows(
 
     def vjp(node: Any, g: Tensor) -> list[Tensor | None]:
         x, w, mean, rstd = node.saved_tensors
-        wishes = list(node.needs_input_grad)
-        wanted = Wanted(wishes.pop(0), w is not None and wishes.pop(0), has_bias and wishes.pop(0))
+        needs = node.needs_input_grad
+        wanted = Wanted(needs[0], w is not None and needs[1], has_bias and needs[-1])
         if is_grad_enabled() or open_levels:
             gradients = _recorded_gradients(x, g, w, shape, eps, rms, wanted)
         else:
@@ -219,13 +219,17 @@ def _by_rows(
             if node.earlier is not None:
                 arguments = (*arguments, _rows(node.earlier.array, columns))
                 node.earlier = None
-            arrays = run_quietly(kernels.gradients, *arguments)
-            sizes = program.shape, shape, shape
+            dx, dw, db = run_quietly(kernels.gradients, *arguments)
             gradients = [
-                None if a is None else from_array(_shaped(a, size), d, where)
-                for a, size in zip(arrays, sizes, strict=True)
+                None if dx is None else from_array(_shaped(dx, program.shape), d, where),
+                None if dw is None else from_array(_shaped(dw, shape), d, where),
+                None if db is None else from_array(_shaped(db, shape), d, where),
             ]
-        return [t for t, present in zip(gradients, (True, w is not None, has_bias)) if present]
+        if not has_bias:
+            del gradients[2]
+        if w is None:
+            del gradients[1]
+        return gradients
 
     has_bias = bias is not None
     saved = (input, weight, *statistics)
@@ -244,7 +248,10 @@ def _shaped(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _flat(t: Tensor | None) -> Any:
-    return None if t is None else _shaped(t.array, (prod(t._expr.program.shape),))
+    if t is None:
+        return None
+    array = t.array
+    return array if array.ndim == 1 else array.reshape(-1)
 
 
 def _recorded_gradients(

@@ -225,8 +225,15 @@ class OpNode(Node):
             super().__init__(tuple([edge_of(t._expr) for t in inputs]))
             self.needs_input_grad = tuple([t._expr.program.needs_grad for t in inputs])
         self.function = function
-        if saved:
+        if saved and modes.watchers:
             self.saved = tuple([None if t is None else save(t) for t in saved])
+        elif saved:  # as `save` does
+            self.saved = tuple(
+                [
+                    None if t is None else (t, 0 if t._storage is None else t._storage.version)
+                    for t in saved
+                ]
+            )
 
     @property
     def _input_metadata(self) -> Sequence[Any]:

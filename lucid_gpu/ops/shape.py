@@ -141,8 +141,7 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         result._steps = (input._steps, step)
     if shows:
         return result
-    storage.add(result)
-    storage.add_cell(result._expr.leaves[0])
+    storage.add(result, result._expr.leaves[0])
     if program.shared:
         _mark_shared(result)
     return result

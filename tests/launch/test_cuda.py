@@ -50,9 +50,6 @@ class StandIn:
         )
         self.current = 0
 
-    def ndarray(self, shape, kind):
-        return np.empty(shape, kind).view(Array)
-
     def on(self, index):
         stand_in = self
 
@@ -90,6 +87,7 @@ def cupy(monkeypatch):
     backend = types.SimpleNamespace(
         xp=stand_in,
         current_index=lambda: stand_in.current,
+        new=lambda shape, kind: np.empty(shape, kind).view(Array),
         address=lambda array: array.data.ptr,
         only=None,
         get_device=lambda: stand_in.current,

@@ -73,8 +73,6 @@ class Gpu:
             get_current_stream=lambda index: types.SimpleNamespace(ptr=0),
         )
 
-    ndarray = np.ndarray
-
     def allow(self, shared: int) -> None:
         if shared > 200_000:
             raise DriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
@@ -91,7 +89,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """NumPy's arrays count as a GPU's; nothing is computed."""
     driver = Gpu()
     backend = types.SimpleNamespace(
-        xp=driver, address=lambda array: array.ctypes.data, only=0, get_device=lambda: 0
+        xp=driver,
+        new=np.ndarray,
+        address=lambda array: array.ctypes.data,
+        only=0,
+        get_device=lambda: 0,
     )
     monkeypatch.setattr(cuda, "backend", lambda where: backend)
     monkeypatch.setattr(nvrtc, "load", lambda *_: driver.RawKernel())
