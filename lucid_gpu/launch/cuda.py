@@ -62,16 +62,14 @@ class CudaLauncher(Launcher):
         assert where.index is not None
         self.device = where
         self.index = where.index
-        self.backend = backend(where)
-        self.address = self.backend.address
-        self.xp = self.backend.xp
-        self.empty = self.backend.new
+        there: Any = backend(where)
+        self.backend = there
+        self.address, self.empty, self.xp = there.address, there.new, there.xp
         self.cuda = self.xp.cuda
         self.stream = self.cuda.get_current_stream
         self.launch_kernel = self.cuda.driver.launchKernel
         self.failures = self.cuda.driver.CUDADriverError, self.cuda.runtime.CUDARuntimeError
-        self.only = self.index == self.backend.only
-        self.get_device = self.backend.get_device
+        self.only, self.get_device = self.index == there.only, there.get_device
         figures = self.cuda.Device(self.index).attributes
         self.processors, self.cache = figures["MultiProcessorCount"], figures["L2CacheSize"]
         self.kernels, self.met = {}, {}

@@ -16,7 +16,8 @@ from lucid_gpu.tensor import Tensor, _tensor
 __all__ = ["Rule", "grouped", "update_in_place"]
 
 Rule = Callable[..., tuple[Tensor, ...]]
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 MAX_RULES = 1000
 _traced: dict[Any, foreach.Update] = {}

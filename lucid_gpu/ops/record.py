@@ -181,7 +181,7 @@ def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, 
                 raise modified(tensor, version, reader)
             result.append(tensor)
         else:
-            result.append(None if entry is None else entry.unpack(reader))
+            result.append(None if entry is None else entry.unpack(reader))  # type: ignore[union-attr]
     return tuple(result)
 
 
