@@ -153,6 +153,7 @@ class Tensor:
         _apply_by_op: Callable[..., Tensor | None]  # `ops.per_op_graph`
         _copied_with_memory: Callable[..., Tensor]  # `ops.storages`
         _construct: Callable[..., Tensor]  # `ops.tensor_types`
+        _of: Callable[..., Tensor]  # `_tensor`
         T: Tensor
         mT: Tensor
         is_cuda: bool
@@ -197,11 +198,6 @@ class Tensor:
         if capturing.recorder is not None:
             see(expr.leaves[0])
         return expr.leaves[0]
-
-    @staticmethod
-    def _of(expr: Expr) -> Tensor:
-        """A dense tensor on a value, for files below this one."""
-        return _tensor(expr)
 
     def _on(self, expr: Expr) -> Tensor:
         """A tensor on a value of this one's layout."""
@@ -1266,6 +1262,9 @@ def _tensor(expr: Expr) -> Tensor:
     if _streams is not None:
         _streams.add(tensor)
     return tensor
+
+
+Tensor._of = staticmethod(_tensor)  # for files below this one
 
 
 def follow_streams(order: Any) -> Any:

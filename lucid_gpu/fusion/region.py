@@ -268,13 +268,13 @@ class RegionNode(Node):
                 else:
                     leaf = start(value, "sum", repeated(full, shape), shape)[0].leaves[0]
                 merged = (*merged, leaf)
-        results = []
+        results, count = [], len(merged)
         for _, part in gradient.results:
             if early and part in early:
                 results.append(early[part])
                 continue
             own_leaves = merged
-            if len(part.leaves) != len(merged):
+            if len(part.leaves) != count:
                 own_leaves = tuple([merged[i] for i in part.leaves])
             if part.program.is_load:  # the cotangent itself, say: its memory is somebody's
                 leaf = own_leaves[0].twin(own_leaves[0].node, own_leaves[0].output)

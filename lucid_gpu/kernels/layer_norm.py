@@ -169,7 +169,8 @@ def gradients(
     wide, rms = d.compute.numpy, known.mean is None
     places = [address(a) for a in (x, g, weight, dx) if a is not None]
     width = width_of(columns, places, d.itemsize)
-    blocks, count, threads, kernel = _kept(backend.device_of(x), rows, columns, width, d, rms)
+    where = backend.device_of(x)
+    blocks, count, threads, kernel, add = _kept(where, rows, columns, width, d, rms)
     weights = new((count, columns), wide) if wanted.weight else None
     biases = new((count, columns), wide) if wanted.bias else None
     if kernel is not None:
@@ -182,25 +183,25 @@ def gradients(
     if wanted.weight or wanted.bias:
         summed = (weights, biases, dweight, dbias, count, columns)
         threads = WARP * min(power_of_two(-(-count // 4)), 16)
-        parts_kernel(-(-columns // WARP), summed, threads=threads, T=d, R=d.compute)
+        add((-(-columns // WARP), 1, 1), (threads, 1, 1), summed)
     return dx, dweight, dbias
 
 
 @functools.lru_cache(maxsize=1024)
 def _kept(
     where: device, rows: int, columns: int, width: int, d: dtype, rms: bool
-) -> tuple[int, int, int, Any]:
+) -> tuple[int, int, int, Any, Any]:
     """Blocks, the sums of columns that they leave, the threads of each, and their kernel.
 
-    There are no blocks where rows are too long for registers.
+    There are no blocks where rows are too long for registers. The last is what adds the sums up.
     """
-    group = _columns_kept(columns, width, d.itemsize)
+    group, add = _columns_kept(columns, width, d.itemsize), parts_kernel.instance(T=d, R=d.compute)
     if group is None:
-        return 0, min(rows, CHUNKS), 0, None
+        return 0, min(rows, CHUNKS), 0, None, add
     blocks = _busy(where, group, rows)
     count = blocks * (group.threads // group.lanes if group.lanes else 1)
     kernel = backward_held_kernel.instance(group, T=d, R=d.compute, RMS=rms)
-    return blocks, count, group.threads, kernel
+    return blocks, count, group.threads, kernel, add
 
 
 def _long_gradients(

@@ -205,6 +205,7 @@ class Function:
         self.threads = threads
         self.packing = Packing([form_of(name, p, forms) for p in parameters])
         self.takers = [taker(name, p, forms.get(p.name)) for p in parameters]
+        self.count = len(self.takers)
         by_value = [(i, forms.get(p.name)) for i, p in enumerate(parameters) if not p.pointer]
         self.structures = [
             (i, struct.Struct("=" + form).unpack) for i, form in reversed(by_value) if form
@@ -226,7 +227,7 @@ class Function:
         writes: int | None = None,
     ) -> None:
         """Start it; see `lucid_gpu.launch.Kernel`."""
-        if len(arguments) != len(self.takers):
+        if len(arguments) != self.count:
             names = ", ".join(p.name for p in self.parameters)
             raise TypeError(
                 f"{self.name} takes {len(self.takers)} arguments ({names}); got {len(arguments)}"

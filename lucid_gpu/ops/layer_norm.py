@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 
 from lucid_gpu.devices.threads import run_quietly
+from lucid_gpu.fusion.expression import of_array
 from lucid_gpu.kernels import layer_norm as kernels
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
@@ -22,7 +23,7 @@ from lucid_gpu.tape.engine import adding
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor, _tensor
 
 __all__ = ["layer_norm", "rms_norm"]
 
@@ -203,7 +204,8 @@ def _by_rows(
     where, d = program.device, program.dtype
     w, b = _flat(weight), _flat(bias)
     y, known = run_quietly(kernels.normalized, _rows(input.array, columns), w, b, eps, rms)
-    statistics = [None if a is None else from_array(a, d.compute, where) for a in known]
+    wide = d.compute
+    statistics = [None if a is None else _tensor(of_array(a, wide, where)) for a in known]
     inputs = [t for t in (input, weight, bias) if t is not None]
 
     def vjp(node: Any, g: Tensor) -> list[Tensor | None]:
@@ -221,9 +223,8 @@ def _by_rows(
                 node.earlier = None
             dx, dw, db = run_quietly(kernels.gradients, *arguments)
             gradients = [
-                None if dx is None else from_array(_shaped(dx, program.shape), d, where),
-                None if dw is None else from_array(_shaped(dw, shape), d, where),
-                None if db is None else from_array(_shaped(db, shape), d, where),
+                None if a is None else _tensor(of_array(_shaped(a, size), d, where))
+                for a, size in ((dx, program.shape), (dw, shape), (db, shape))
             ]
         if not has_bias:
             del gradients[2]

@@ -41,9 +41,10 @@ from lucid_gpu.ops.reductions import (
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import contiguous_format
+from lucid_gpu.tape import modes
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_inference_mode_enabled, state
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply
 
@@ -110,7 +111,7 @@ def note_creation(input: Tensor, result: Tensor, several: bool = False) -> None:
     if input._creation == "inference":
         result._creation = "inference"
     elif not state.grad:
-        result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
+        result._creation = "inference" if state.off is modes.INFERENCE else "no_grad"
     elif several or input._creation is not None:
         result._creation = "multiple" if several else input._creation
     if state.grad or state.grad is None or not input._expr.program.needs_grad:
@@ -207,6 +208,11 @@ def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Shape arguments given one by one or as a sequence."""
     if len(shape) == 1 and not is_number(shape[0]):
         shape = tuple(shape[0])
+    for n in shape:
+        if type(n) is not int:
+            break
+    else:
+        return shape
     try:
         return tuple([operator.index(n) for n in shape])
     except TypeError:
