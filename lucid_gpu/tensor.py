@@ -153,6 +153,7 @@ class Tensor:
         _apply_by_op: Callable[..., Tensor | None]  # `ops.per_op_graph`
         _copied_with_memory: Callable[..., Tensor]  # `ops.storages`
         _construct: Callable[..., Tensor]  # `ops.tensor_types`
+        _of: Callable[..., Tensor]  # `_tensor`
         T: Tensor
         mT: Tensor
         is_cuda: bool
@@ -198,11 +199,6 @@ class Tensor:
             see(expr.leaves[0])
         return expr.leaves[0]
 
-    @staticmethod
-    def _of(expr: Expr) -> Tensor:
-        """A dense tensor on a value, for files below this one."""
-        return _tensor(expr)
-
     def _on(self, expr: Expr) -> Tensor:
         """A tensor on a value of this one's layout."""
         return _tensor(expr)
@@ -246,13 +242,12 @@ class Tensor:
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
-        if needs:
-            cell.stands_for(expr)
-            note = getattr(expr, "noted", None)
-        else:
-            note = noted(expr)  # the value itself may be gone before who saved it
+        cell.same = [weakref.ref(expr)]
+        note = getattr(expr, "noted", None)
         if note is not None:
             cell.stands_for(note)
+        elif not needs:
+            expr.stored = weakref.ref(cell)
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
@@ -411,7 +406,12 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         """The gradient that backward passes added up, of this tensor's shape; None before."""
-        node = self._edge()[0]
+        expr = self._expr
+        program = expr.program
+        if program.is_load and program.needs_grad:  # as `_edge` says
+            node = expr.leaves[0].node
+        else:
+            node = self._edge()[0]
         if type(node) is AccumulateGrad:
             gradient: Tensor | None = node.grad
             return gradient
@@ -432,7 +432,12 @@ class Tensor:
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             _check_grad(self, value)
-        node = self._edge()[0]
+        expr = self._expr
+        program = expr.program
+        if program.is_load and program.needs_grad:
+            node = expr.leaves[0].node
+        else:
+            node = self._edge()[0]
         if type(node) is AccumulateGrad:
             node.replace_gradient(value)
         else:
@@ -569,14 +574,19 @@ class Tensor:
         order : tuple of int or None
             The leaf's `dense_order`.
         """
-        program = self._expr.program
+        expr = self._expr
+        program = expr.program
         if program.marks & (SPARSE | WRAPPED):
             return self.unrecorded()
         if not program.is_load:
             if program.order == order:
                 return self.unrecorded()
         elif order is None and not program.root.value[1]:
-            return self.unrecorded()
+            if program.marks or program.needs_grad or expr.leaves[0].node or state.grad:
+                return self.unrecorded()
+            leaf = expr.leaves[0].twin()  # what `unrecorded` comes to for nearly all gradients
+            leaf.borrowed = True
+            return _tensor(Expr(program, (leaf,), None))
         elif dense_order(program) == order is not None:
             return self.unrecorded()._keep_order()
         return _laid_out(self, order or tuple(range(len(program.shape))))
@@ -1270,6 +1280,9 @@ def _tensor(expr: Expr) -> Tensor:
     if _streams is not None:
         _streams.add(tensor)
     return tensor
+
+
+Tensor._of = staticmethod(_tensor)  # for files below this one
 
 
 def follow_streams(order: Any) -> Any:

@@ -129,9 +129,9 @@ def several(op: str, tensors: Any) -> list[Tensor]:
 
 def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
     """Refuse tensors on several devices in PyTorch's words; None is no tensor."""
-    where = first.device
+    where = first._expr.program.device
     for other in others:
-        if other is not None and other.device is not where:
+        if other is not None and other._expr.program.device is not where:
             one_device(op, [t._expr.program for t in (first, *others) if t is not None])
 
 

@@ -50,9 +50,10 @@ from lucid_gpu.ops.reductions import (
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import contiguous_format
+from lucid_gpu.tape import modes
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_inference_mode_enabled, no_grad, state
+from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply, from_array
 
@@ -88,10 +89,15 @@ def view_of(
             attributes["bits"] = bits
         wrapped: Tensor = level.view(input, name, array, vjp, step, **attributes)
         return wrapped
-    source = apart_in_inference(input)
-    result: Tensor = record(name, array, (source,), vjp, dtype=dtype or input.dtype, **attributes)
+    program = input._expr.program
+    source = apart_in_inference(input) if program.inference else input
+    result: Tensor = record(
+        name, array, (source,), vjp, (), dtype or program.dtype, False, not program.free,
+        **attributes,
+    )  # fmt: skip
     result = _share(input, result, step, bits)
-    note_creation(input, result)
+    if input._creation is not None or not state.grad:
+        note_creation(input, result)
     return result
 
 
@@ -114,12 +120,12 @@ def note_creation(input: Tensor, result: Tensor, several: bool = False) -> None:
     if input._creation == "inference":
         result._creation = "inference"
     elif not state.grad:
-        result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
+        result._creation = "inference" if state.off is modes.INFERENCE else "no_grad"
     elif several or input._creation is not None:
         result._creation = "multiple" if several else input._creation
-    if state.grad or state.grad is None or result._base is None or result.dtype.category < 2:
+    if state.grad or state.grad is None or not input._expr.program.needs_grad:
         return  # None: `Function.forward` tells dependence by itself
-    if input._expr.program.needs_grad:
+    if result._base is not None and result.dtype.category >= 2:
         result._mark()
 
 
@@ -131,8 +137,6 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         result = mirrors.show(input, result, mirrors.bits_of(input) if bits is None else bits)
     else:
         result._storage = storage
-        if result._expr.program.free and not input._expr.program.free:
-            result._keep_order()
     base, program = input._base, input._expr.program
     if program.inference is not result._expr.program.inference:
         expr = result._expr
@@ -147,8 +151,7 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         result._steps = (input._steps, step)
     if shows:
         return result
-    storage.add(result)
-    storage.add_cell(result._expr.leaves[0])
+    storage.add(result, result._expr.leaves[0])
     if program.shared:
         _mark_shared(result)
     return result
@@ -225,6 +228,11 @@ def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Shape arguments given one by one or as a sequence."""
     if len(shape) == 1 and not is_number(shape[0]):
         shape = tuple(shape[0])
+    for n in shape:
+        if type(n) is not int:
+            break
+    else:
+        return shape
     try:
         return tuple([operator.index(n) for n in shape])
     except TypeError:
