@@ -107,7 +107,18 @@ _TORCH_NAMES = (
         "cpu",
         "functional",
     ),
-    *("futures", "fx", "hub", "jit", "library", "onnx", "overrides", "quasirandom", "types"),
+    *(
+        "futures",
+        "fx",
+        "hub",
+        "jit",
+        "library",
+        "onnx",
+        "overrides",
+        "quasirandom",
+        "signal",
+        "types",
+    ),
 )
 _MODULES = (
     *("accelerator", "amp", "array_api", "backends", "compiler", "cuda", "fft"),
