@@ -77,6 +77,18 @@ ARGUMENTS: dict[str, Call] = {
     "nonzero of parts into one": lambda m: m.nonzero(
         m.ones(2), as_tuple=True, out=of(m, "int64", 2)
     ),
+    "sort along a place beside stable": lambda m: m.ones(2).sort(0, stable=True),
+    "argsort along a place beside stable": lambda m: m.argsort(m.ones(2), 0, stable=True),
+    "index_put of a longer shape": lambda m: m.zeros(3).index_put(
+        (m.tensor([0, 1, 2]),), m.ones(1, 3)
+    ),
+    "index_put_ of a longer shape, adding": lambda m: m.zeros(3).index_put_(
+        (m.tensor(1),), m.ones(1), accumulate=True
+    ),
+    "nothing of another type at a mask": lambda m: of(m, "int64", 3).__setitem__(
+        m.tensor([True, False, True]), m.tensor([])
+    ),
+    "unflatten to nothing": lambda m: m.ones(2, 3).unflatten(1, []),
     "weights of another type": lambda m: m.histogram(m.ones(2), 2, weight=of(m, "float64", 2)),
 }
 COMPLEX: dict[str, Call] = {
