@@ -16,6 +16,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, backend_of_array, capturing, resolve
+from lucid_gpu.devices.determinism import unwritten
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.scheduler import begin_step
@@ -416,6 +417,9 @@ def empty(
 ) -> Tensor:
     """A tensor of shape ``size`` that holds what the memory held; ``options`` as in `zeros`.
 
+    Under `use_deterministic_algorithms` it is filled with NaN, True or the largest integer, unless
+    ``utils.deterministic.fill_uninitialized_memory`` is False.
+
     TypeError for a ``size`` that is not a sequence of integers; RuntimeError for negative ones.
     """
     where = resolve(device, options.get("out"))
@@ -423,6 +427,9 @@ def empty(
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     shape = _shape(size or _named_size("empty", options))
     array = backend(where).empty(shape, d, where)
+    value = unwritten(d)
+    if value is not None:
+        array[...] = value
     if capturing.is_array(array):
         array = capturing.constant(array)
     return _finish(array, d, where, requires_grad, options)

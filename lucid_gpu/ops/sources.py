@@ -207,6 +207,45 @@ def empty_strided(
 
 
 @op
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> Tensor:
+    """Memory in which the dimensions lie in another order, the outermost first.
+
+    Parameters
+    ----------
+    size : sequence of int
+        The shape.
+    physical_layout : sequence of int
+        The dimensions in the order in which they lie.
+    **options
+        As in `empty_strided`.
+
+    Raises
+    ------
+    RuntimeError
+        If ``physical_layout`` does not name each dimension once.
+    """
+    rank, lie = len(size), list(physical_layout)
+    if len(lie) != rank:
+        raise RuntimeError(
+            "Number of dimensions in size does not match the length of the physical_layout; i.e. "
+            f"len(size) = {rank} is not equal to len(physical_layout) = {len(lie)}"
+        )
+    for d in lie:
+        if not 0 <= d < rank:
+            raise RuntimeError(
+                f"Dimension out of range (expected to be between 0 and {rank - 1}, but got {d}) in "
+                "physical_layout"
+            )
+    if len(set(lie)) < rank:
+        raise RuntimeError(f"Duplicate dim not allowed: physical_layout is {lie}")
+    strides, step = [1] * rank, 1
+    for d in reversed(lie):
+        strides[d], step = step, step * max(size[d], 1)
+    made: Tensor = empty_strided(size, strides, **options)
+    return made
+
+
+@op
 def new_empty_strided(
     self: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any
 ) -> Tensor:
@@ -227,16 +266,22 @@ def map_(self: Tensor, tensor: Tensor, callable: Any, name: str = "map_") -> Ten
     if self.device.type != "cpu" or tensor.device.type != "cpu":
         raise TypeError(f"{name} is only implemented on CPU tensors")
     if self.requires_grad or tensor.requires_grad:
-        raise RuntimeError(
-            f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() "
-            "instead."
-        )
+        _refuse_history(name)
     if tensor.dtype is not self.dtype:
         raise TypeError(f"{name}: expected {self.dtype.name} for 'other' (got {tensor.dtype.name})")
     other = tensor.expand(self.shape).reshape(-1).tolist()
     made = [callable(a, b) for a, b in zip(self.reshape(-1).tolist(), other, strict=True)]
+    for value in made:
+        if not any(hasattr(value, f"__{kind}__") for kind in ("float", "index", "complex")):
+            raise TypeError(f"must be real number, not {type(value).__name__}")
     values = np.array(made).reshape(tuple(self.shape)).astype(self.dtype.numpy)
     return self._write(from_array_shared(values), name)
+
+
+def _refuse_history(name: str) -> None:
+    raise RuntimeError(
+        f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead."
+    )
 
 
 def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
@@ -244,9 +289,11 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
 
     TypeError for tensors on a GPU, and two types; RuntimeError for tensors that require grad.
     """
+    if y.requires_grad:
+        _refuse_history("map2_")
     rest = iter(y.expand(self.shape).reshape(-1).tolist())
     return map_(self, x, lambda own, a: callable(own, a, next(rest)), "map2_")
 
 
 METHODS = (new_empty_strided, apply_, map_, map2_)
-FUNCTIONS = (asarray, frombuffer, logspace, range, empty_strided)
+FUNCTIONS = (asarray, frombuffer, logspace, range, empty_permuted, empty_strided)

@@ -18,7 +18,13 @@ from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import _sizes, base_array, cat, movedim, view_of
-from lucid_gpu.storage import channels_last, channels_last_3d, contiguous_format, preserve_format
+from lucid_gpu.storage import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    memory_format,
+    preserve_format,
+)
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import is_inference_mode_enabled
 from lucid_gpu.tape.rules import Batch, batching
@@ -46,6 +52,42 @@ def _strides(t: Tensor) -> tuple[int, ...]:
         behind = accumulate(extents[:0:-1], lambda a, b: a * b, initial=1)
         return tuple(behind)[::-1] if extents else ()
     return tuple([s // program.dtype.itemsize for s in program.root.value[1]])
+
+
+def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+    """The dimensions in the order in which they lie in memory, that of the largest steps first.
+
+    Parameters
+    ----------
+    ambiguity_check : bool or list of memory_format
+        Refuse a tensor that lies in several orders at once, or not in exactly one of the formats.
+
+    Raises
+    ------
+    RuntimeError
+        For such a tensor.
+    TypeError
+        For anything but a bool or memory formats.
+    """
+    formats = ambiguity_check if isinstance(ambiguity_check, list) else ()
+    if not isinstance(ambiguity_check, (bool, list)) or not all(
+        isinstance(f, memory_format) for f in formats
+    ):
+        raise TypeError(
+            "The ambiguity_check argument must be a bool or a list of memory formats, got "
+            f"{ambiguity_check!r}"
+        )
+    steps, shape = stride(self), self.shape
+    if ambiguity_check is True:
+        ambiguous = 1 in shape or len(set(steps)) < len(steps)
+    else:
+        ambiguous = bool(formats) and sum(self.is_contiguous(memory_format=f) for f in formats) != 1
+    if ambiguous:
+        raise RuntimeError(
+            "The tensor does not have unique dim order, or cannot map to exact one of the given "
+            f"memory formats: its shape is {list(shape)} and its strides are {list(steps)}"
+        )
+    return tuple(sorted(range(self.ndim), key=lambda d: steps[d], reverse=True))
 
 
 def storage_offset(self: Tensor) -> int:
@@ -333,6 +375,6 @@ def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None)
     return resize_(self, tuple(the_template.shape), memory_format=memory_format)
 
 
-METHODS = (stride, storage_offset, data_ptr, is_set_to, as_strided, as_strided_,
+METHODS = (stride, dim_order, storage_offset, data_ptr, is_set_to, as_strided, as_strided_,
            as_strided_scatter, unfold, resize_, resize_as_)  # fmt: skip
 FUNCTIONS = (as_strided, as_strided_, as_strided_scatter, resize_as_)
