@@ -50,13 +50,20 @@ def asarray(
         source = frombuffer(obj, dtype=kind) if len(obj) else None
     if source is None:
         if copy is False:
-            raise ValueError(f"can't alias arbitrary sequence: {type(obj).__name__} is copied")
+            if isinstance(obj, np.generic):
+                raise RuntimeError(
+                    "can't alias NumPy scalars. Either remove copy=False or transform it in a "
+                    "ndarray."
+                )
+            raise ValueError(
+                f"can't alias arbitrary sequence into a tensor: {type(obj).__name__} is copied"
+            )
         return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
     converted = to(source, dtype=dtype, device=device)
     if copy is False and converted is not source:
         raise ValueError(
-            f"can't alias tensor with dtype '{source.dtype.name}' on {source.device} into dtype "
-            f"'{converted.dtype.name}' on {converted.device}."
+            f"can't alias tensor with dtype '{source.dtype.name}' into dtype "
+            f"'{converted.dtype.name}', on {source.device} and {converted.device}."
         )
     if copy and converted is source:
         converted = converted.clone()
@@ -198,6 +205,11 @@ def empty_strided(
     size, stride : sequence of int
         The shape, and the distances of neighboring elements in each dimension, in elements.
     """
+    if len(size) != len(stride):
+        raise RuntimeError(
+            f"dimensionality of sizes ({len(size)}) must match dimensionality of strides "
+            f"({len(stride)})"
+        )
     reach = 1
     for n, s in zip(size, stride, strict=True):
         reach = 0 if not n or not reach else reach + (n - 1) * s

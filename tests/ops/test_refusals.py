@@ -88,6 +88,11 @@ ARGUMENTS: dict[str, Call] = {
     "nothing of another type at a mask": lambda m: of(m, "int64", 3).__setitem__(
         m.tensor([True, False, True]), m.tensor([])
     ),
+    "a position where there is none": lambda m: m.ones(2, 0)[:, [0]],
+    "strides of another rank": lambda m: m.empty_strided((2, 3), (1,)),
+    "a number without copying": lambda m: m.asarray(np.float64(1), copy=False),
+    "one number among rows": lambda m: m.searchsorted(m.ones(2, 2), 1),
+    "quantile into integers": lambda m: m.quantile(m.ones(2), 0.5, out=m.tensor(1)),
     "unflatten to nothing": lambda m: m.ones(2, 3).unflatten(1, []),
     "weights of another type": lambda m: m.histogram(m.ones(2), 2, weight=of(m, "float64", 2)),
 }
