@@ -1065,7 +1065,10 @@ class Size(tuple[int, ...]):
             return _size(Size, part) if type(at) is slice else part
 
         def __add__(self, other):
-            return Size(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
+            if not isinstance(other, tuple):
+                kind = type(other).__name__
+                raise TypeError(f"can only concatenate tuple (not {kind}) to torch.Size")
+            return Size(tuple.__add__(self, other))
 
         def __radd__(self, other):
             return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented

@@ -201,6 +201,8 @@ def put_into(result: Any, out: Any, name: str) -> Any:
     if out is None or isinstance(result, Tensor):
         return into(result, out, name) if out is not None else result
     if isinstance(out, Tensor):
+        if name == "nonzero":
+            raise RuntimeError("nonzero does not support the out kwarg when as_tuple is True")
         raise RuntimeError(f"{name}() gives {len(result)} tensors here, and takes no out=")
     if len(out) != len(result):
         raise TypeError(
@@ -289,8 +291,14 @@ def _other_type(result: Tensor, out: Tensor, name: str) -> str:
         )
     if name == "histogram":
         return (
-            "torch.histogram(): input tensor and hist tensor should have the same dtype, and so "
-            f"should input tensor and bin_edges tensor, but got {wanted} and {actual}"
+            "torch.histogram(): input tensor and hist tensor should have the same dtype, and "
+            "input tensor and bin_edges tensor should have the same dtype, but got "
+            f"{wanted} and {actual}"
+        )
+    if name in ("quantile", "nanquantile"):
+        return (
+            f"{name}() out tensor must be same dtype as the input tensor, {wanted}, but got "
+            f"{actual}"
         )
     if name == "nonzero":
         return f"nonzero: Expected out tensor to have scalar type Long but got scalar type {actual}"

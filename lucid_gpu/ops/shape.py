@@ -420,6 +420,8 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     there is not.
     """
     dim = normalize_dim(dim, input.ndim)
+    if not len(sizes):
+        raise RuntimeError("unflatten: sizes must be non-empty")
     shape = tuple(input.shape)
     inner = _infer((shape[dim],), tuple(sizes))
     return reshape(input, (*shape[:dim], *inner, *shape[dim + 1 :]))

@@ -314,6 +314,16 @@ def test_what_packages_ask_of_other_modules():
     assert _C._convert_indices_from_coo_to_csr(rows, 4).tolist() == [0, 2, 2, 3, 3]
     with pytest.raises(RuntimeError, match="too few"):
         _C._check(False, lambda: "too few")
+    kinds = {"index": IndexError, "value": ValueError, "type": TypeError, "is_size": RuntimeError}
+    for name, kind in kinds.items():
+        with pytest.raises(kind, match="Expected cond to be True"):
+            getattr(lucid_gpu, f"_check_{name}")(-1 if name == "is_size" else False)
+    with pytest.raises(RuntimeError, match="some"):
+        lucid_gpu._check_tensor_all(lucid_gpu.tensor([True, False]), lambda: "some")
+    with pytest.raises(TypeError, match="cond must be a bool"):
+        lucid_gpu._check(1)
+    with pytest.raises(RuntimeError, match="single nonzero value"):
+        lucid_gpu._assert_async(lucid_gpu.tensor(0))
     assert lucid_gpu._utils._element_size(lucid_gpu.bfloat16) == 2
     bytes_ = lucid_gpu.full((2, 2), 100, dtype=lucid_gpu.int8)
     product = lucid_gpu._int_mm(bytes_, bytes_)
