@@ -73,7 +73,7 @@ def _of_rank(rank: int) -> Callable[..., Any]:
             u = rand(*shape, rank, dtype=input.dtype, device=input.device)
         _check_samples(u, input, shape, rank)
         with no_grad():
-            windows = _windows(u, input.shape[-rank:], kernel, size)
+            windows = _windows(u[: shape[0]], input.shape[-rank:], kernel, size)
             values = (
                 input.detach()
                 .reshape(*shape, prod(input.shape[-rank:]))
