@@ -60,6 +60,7 @@ PROGRAMS = table("""
     {a}.round().detach() + {a} - {a}.detach(); F.dropout({a}, 0.0); torch.sinc({a});
     torch.cumsum({a}, 1) * 0.2; torch.cumsum({a}, -1) * 0.3; torch.asinh({a})
 """)  # of elementwise ops, with what broadcasts
+# Equal elements have no order of their own unless argsort is told to be stable.
 VIEWS = table("""
     {a}.transpose(1, -1).contiguous().transpose(1, -1); {a}.roll(1, -1); {a}.flip(1);
     {a}.roll((1, 2), (0, 1)); {a}.flip((0, -1)); {a}.reshape(-1).view({a}.shape);
@@ -68,7 +69,8 @@ VIEWS = table("""
     torch.stack([{a}, {b}]).mean(0); torch.stack([{a}, {b}], -1).amax(-1);
     torch.cat([{a}, {b}], 0).chunk(2)[1]; {a}.index_select(1, I(_, {c}, {c}));
     {a}[I(_, len({a}), len({a}))]; {a}.gather(1, I(_, {c}, *{a}.shape));
-    {a}.unsqueeze(0).squeeze(0); torch.take_along_dim({a}, {b}.argsort(-1), -1); {a}.sort(-1)[0];
+    torch.take_along_dim({a}, {b}.argsort(dim=-1, stable=True), -1);
+    {a}.unsqueeze(0).squeeze(0); {a}.sort(-1)[0];
     {a}.unbind(0)[-1] + {a}; {a}.sort(1, descending=True).values;
     {a}.movedim(1, -1).movedim(-1, 1) * {b}; F.pad({a}, (1, 1))[..., 1:-1];
     F.pad({a}, (0, 2), value=0.5)[..., 2:]; torch.split({a}, [1, {c} - 1], 1)[0] * {b};
