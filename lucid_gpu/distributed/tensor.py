@@ -29,9 +29,7 @@ __all__ = [
 ]
 
 __path__ = [  # `distributed.tensor.placement_types`
-    os.path.join(
-        os.path.dirname(os.path.dirname(__file__)), "torch_names", "distributed", "tensor"
-    )
+    os.path.join(os.path.dirname(os.path.dirname(__file__)), "torch_names", "distributed", "tensor")
 ]
 
 

@@ -128,6 +128,10 @@ def _each(name: str, setting: str, rank: int, value: Any) -> tuple[Any, ...]:
     values = tuple(value) if isinstance(value, Sequence) else (value,) * rank
     if len(values) != rank:
         count = {2: "Ints", 3: "three Ints"}[rank]
+        if setting == "output_ratio":
+            raise ValueError(
+                f"{name} requires output_ratio to either be a single Int or tuple of {count}."
+            )
         raise RuntimeError(f"{name}: {setting} must either be a single Int or tuple of {count}")
     return values
 
