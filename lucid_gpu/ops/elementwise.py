@@ -941,6 +941,72 @@ def cast(input: Tensor, d: dtype) -> Tensor:
     return apply(TABLE["cast"], input, to=d)
 
 
+_TO_FLAGS = ("non_blocking", "copy")
+_TO_FORMS = {  # what the arguments of `to` are, by the first one
+    "tensor": ("tensor", *_TO_FLAGS),
+    "device": ("device", "dtype", *_TO_FLAGS),
+    "dtype": ("dtype", *_TO_FLAGS),
+}
+
+
+def read_to(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[device | None, dtype | None, bool, bool, Any]:
+    """What `Tensor.to` and `Module.to` are asked for.
+
+    Returns
+    -------
+    device, dtype, non_blocking, copy, memory_format
+        None where nothing is asked.
+
+    Raises
+    ------
+    TypeError
+        For arguments that are none of the three forms.
+    """
+    first = args[0] if args else kwargs.get("tensor")
+    if isinstance(first, Tensor):
+        form = "tensor"
+    elif first is None or isinstance(first, (str, device, int)) and not isinstance(first, bool):
+        form = "device"
+    else:
+        form = "dtype"
+    names = _TO_FORMS[form]
+    options: dict[str, Any] = dict(zip(names, args, strict=False))
+    if (
+        len(args) > len(names)
+        or not options.keys().isdisjoint(kwargs)
+        or not kwargs.keys() <= {*names, "memory_format"}
+        or isinstance(first, (list, tuple, dict))
+    ):
+        raise _no_form(args, kwargs)
+    options |= kwargs
+    non_blocking, copy = (options.get(name, False) for name in _TO_FLAGS)
+    if type(non_blocking) is not bool or type(copy) is not bool:
+        raise _no_form(args, kwargs)
+    where, kind = options.get("device"), options.get("dtype")
+    if form == "tensor":
+        where, kind = first.device, first.dtype  # type: ignore[union-attr]
+    if isinstance(kind, (Tensor, bool)):
+        raise _no_form(args, kwargs)
+    return (
+        None if where is None else device(where),
+        None if kind is None else as_dtype(kind),
+        non_blocking,
+        copy,
+        options.get("memory_format"),
+    )
+
+
+def _no_form(args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
+    got = [type(a).__name__ for a in args] + [f"{k}={type(a).__name__}" for k, a in kwargs.items()]
+    forms = ", ".join(f"({', '.join(names)}, memory_format)" for names in _TO_FORMS.values())
+    return TypeError(
+        f"to() received an invalid combination of arguments - got ({', '.join(got)}), but expected "
+        f"one of: {forms}"
+    )
+
+
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The elements in a dtype, on a device, both, or those of another tensor.
 
@@ -954,29 +1020,10 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     TypeError
         For other arguments.
     """
-    copy = kwargs.pop("copy", False)
-    non_blocking = kwargs.pop("non_blocking", False)
-    wanted_format = kwargs.pop("memory_format", None)
-    wanted_dtype, wanted_device = kwargs.pop("dtype", None), kwargs.pop("device", None)
-    other = kwargs.pop("other", None)
-    if kwargs:
-        raise TypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
-    for argument in args:
-        if isinstance(argument, Tensor):
-            other = argument
-        elif isinstance(argument, (str, device)) or (
-            isinstance(argument, int) and not isinstance(argument, bool)
-        ):
-            wanted_device = argument
-        elif isinstance(argument, bool):
-            non_blocking = argument
-        elif argument is not None:
-            wanted_dtype = argument
-    if other is not None:
-        wanted_dtype, wanted_device = other.dtype, other.device
+    wanted_device, wanted_dtype, non_blocking, copy, wanted_format = read_to(args, kwargs)
     result = input
     if wanted_dtype is not None:
-        result = cast(result, as_dtype(wanted_dtype))
+        result = cast(result, wanted_dtype)
     if wanted_device is not None:
         from lucid_gpu.ops.transfer import to_device
 

@@ -218,11 +218,12 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     """What arguments of `Tensor.to` say: device, dtype, whether it may be late, and the order."""
-    from lucid_gpu.nn.modules.module import _read_to
+    from lucid_gpu.ops.elementwise import read_to
 
-    late = bool(kwargs.get("non_blocking", False))
-    where, kind, order = _read_to(args, kwargs)
-    return None if where is None else device(where), kind, late, order
+    where, kind, late, copy, order = read_to(args, kwargs)
+    if copy:
+        raise RuntimeError(".to() does not accept copy argument")
+    return where, kind, late, order
 
 
 _nn = SimpleNamespace(_parse_to=_parse_to, linear=_linear)
