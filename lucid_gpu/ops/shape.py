@@ -708,9 +708,9 @@ def _in_row_major(input: Tensor) -> bool:
         return False
     cell = root._cell()
     others = [] if storage is None else storage.others(root)
-    if others and (storage.mirrors or any(not _follows(t, root) for t in others)):
+    if any(not _follows(t, root) for t in others):
         return False
-    if storage is not None and storage.is_lent():
+    if storage is not None and (storage.is_lent() or (others and storage.mirrors)):
         return False
     if capturing.fixed and capturing.is_fixed(cell.array):
         return False
