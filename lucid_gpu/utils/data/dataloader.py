@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from lucid_gpu.utils.data.collate import default_collate, default_convert
 from lucid_gpu.utils.data.dataset import Dataset, IterableDataset
@@ -105,7 +105,7 @@ class DataLoader(Generic[T]):
     ) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         _check_context(multiprocessing_context, num_workers)
-        self.dataset: Any = dataset
+        self.dataset = cast(Any, dataset)
         self.num_workers, self.generator = num_workers, generator
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.timeout, self.worker_init_fn, self.in_order = timeout, worker_init_fn, in_order
