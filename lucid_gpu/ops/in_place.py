@@ -305,6 +305,9 @@ def _read_by_dead(cell: Cell, name: str, storage: Storage) -> None:
         cell.stale = Write(name, storage.version, storage)
 
 
+_ENDS = (type(None), AccumulateGrad)  # nodes that saved nothing
+
+
 def _tell(tensor: Tensor, storage: Storage, name: str | None) -> None:
     """Nobody reads the memory that is written; but an op may have saved what is there."""
     cell = tensor._expr.leaves[0]
@@ -329,15 +332,18 @@ def _writable(self: Tensor, name: str) -> Any:
         self._own_memory()
     del expr  # `_nobody_reads` counts references
     storage = self._storage or self._memory()
-    if storage.read_only:
+    memory = storage.memory if type(storage) is SameMemory else storage
+    if memory.read_only:
         refuse_read_only(self, name)
-    if storage.mirror is not None:
+    if memory.mirror is not None:
         mirrors.refuse_bits(
             self, f"{name}: {{}} are not written element by element; write x.resolve_conj() or "
             "x.resolve_neg(), and x.copy_ of that."
         )  # fmt: skip
-    if _alone(self, storage):
-        _tell(self, storage, name)
+    if _alone(self, memory):
+        node = self._expr.leaves[0].node
+        if self._expr.leaves[0].same is not None or type(node) not in _ENDS:
+            _tell(self, storage, name)
     else:
         _protect_readers(self, storage, name)
         if name and state.grad is not None:
@@ -569,12 +575,14 @@ def _alone(tensor: Tensor, storage: Storage) -> bool:
     tensors, cells = storage.tensors, storage.cells
     if len(tensors) != 1 or len(cells) != 1 or tensors[0]() is not tensor:
         return False
-    sharers = tensor._expr.leaves[0].sharers
+    expr = tensor._expr
+    sharers = expr.leaves[0].sharers
     return (
         (sharers is None or len(sharers) == 1)  # each is in its own list of sharers
-        and cells[0]() is tensor._expr.leaves[0]
-        and _references(tensor) == _UNREAD
-        and sys.getrefcount(tensor._expr.leaves[0]) == _UNREAD_LEAF
+        and cells[0]() is expr.leaves[0]
+        and sys.getrefcount(expr) == _UNREAD[0]
+        and sys.getrefcount(expr.leaves) == _UNREAD[1]
+        and sys.getrefcount(expr.leaves[0]) == _UNREAD_LEAF
     )
 
 

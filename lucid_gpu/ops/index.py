@@ -66,8 +66,8 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
         "set_ share_memory_ storage untyped_storage _copied_with_memory _take_sizes resize_ "
         "resize_as_",
     "strides":
-        "stride storage_offset data_ptr is_set_to as_strided as_strided_ as_strided_scatter "
-        "unfold",
+        "stride dim_order storage_offset data_ptr is_set_to as_strided as_strided_ "
+        "as_strided_scatter unfold",
     "tensor_types": "type new byte char _construct",
 }
 FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
@@ -119,7 +119,7 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
         "nonzero_static repeat_interleave masked_select nonzero index_put_",
     "signal_windows": "hann_window hamming_window blackman_window bartlett_window kaiser_window",
     "sorting": "sort argsort topk",
-    "sources": "asarray frombuffer logspace range empty_strided",
+    "sources": "asarray frombuffer logspace range empty_permuted empty_strided",
     "special_functions":
         "polygamma mvlgamma logit sinc logaddexp2 fmax fmin float_power heaviside positive "
         "signbit isposinf isneginf isreal ldexp frexp nextafter gcd lcm",

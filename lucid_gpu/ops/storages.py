@@ -505,6 +505,11 @@ def share_memory_(self: Tensor) -> Tensor:
 
     Processes that are forked afterwards, and those that get it through a queue of
     `lucid_gpu.multiprocessing`, see each other's writes.
+
+    Returns
+    -------
+    Tensor
+        This one, of the same shape and type.
     """
     self.untyped_storage().share_memory_()
     return self

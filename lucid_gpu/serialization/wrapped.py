@@ -132,7 +132,6 @@ def _taken(state: Any, options: StateDictOptions, owns: dict[str, Any]) -> Any:
     if not options.full_state_dict:
         raise ValueError("full_state_dict must be True when broadcast_from_rank0 is True.")
     tensors: list[Tensor] = []
-
     first = dist.get_rank() == 0
     sent = [_noted(state, tensors) if first else None]
     dist.broadcast_object_list(sent, 0)
@@ -144,7 +143,7 @@ def _taken(state: Any, options: StateDictOptions, owns: dict[str, Any]) -> Any:
 
 
 def _noted(value: Any, tensors: list[Tensor]) -> Any:
-    """A value with its tensors replaced by what is said of them; they are listed."""
+    """A state with shapes and types where its tensors are; they are added to a list."""
     if isinstance(value, dict):
         return {key: _noted(inner, tensors) for key, inner in value.items()}
     if not isinstance(value, Tensor):
@@ -154,7 +153,6 @@ def _noted(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def _received(value: Any, owns: dict[str, Any], own: Any) -> Any:
-    """The value that was noted, with this rank's rows of the tensors, which come one by one."""
     if isinstance(value, dict):
         return {k: _received(inner, owns, _owner(k, owns, own)) for k, inner in value.items()}
     if not isinstance(value, _Sent):
@@ -325,20 +323,21 @@ def _names(model: Module) -> dict[Tensor, list[str]]:
     return names
 
 
-def _flat_values(name: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, (Tensor, int, float)):
-        return {name: value}
-    if not isinstance(value, dict):
+def _flat_entries(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat_entries(f"{name}.{key}", inner)
+    elif isinstance(value, (Tensor, int, float)):
+        yield name, value
+    else:
         raise NotImplementedError(
             f"flatten_optimizer_state_dict: {name} is a {type(value).__name__}, neither a "
             "tensor nor a number"
         )
-    inner = [_flat_values(f"{name}.{key}", v) for key, v in value.items()]
-    return {k: v for part in inner for k, v in part.items()}
 
 
 def _flat(whole: dict[str, Any]) -> dict[str, Any]:
-    flat = _flat_values("state", whole["state"])
+    flat = dict(_flat_entries("state", whole["state"]))
     for group in whole["param_groups"]:
         settings = [(key, value) for key, value in group.items() if key != "params"]
         flat |= {f"param_groups.{n}.{k}": v for n in group["params"] for k, v in settings}

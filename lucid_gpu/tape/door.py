@@ -76,20 +76,19 @@ def interpret(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     chain = tuple(interpreters)
     if len(chain) == 1:
         return chain[0](op, args, kwargs, op.body)
+    return chain[0](op, args, kwargs, _go_on(op, chain, 1))
 
-    return _going_on(op, chain, 0)(*args, **kwargs)
 
-
-def _going_on(op: Any, chain: tuple[Any, ...], index: int) -> Next:
-    """What an op gives by all interpreters from one on."""
+def _go_on(op: Any, chain: tuple[Any, ...], index: int) -> Next:
+    """What an op is for the interpreter before this one."""
     if index == len(chain):
         body: Next = op.body
         return body
 
-    def go_on(*args: Any, **kwargs: Any) -> Any:
-        return chain[index](op, args, kwargs, _going_on(op, chain, index + 1))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return chain[index](op, args, kwargs, _go_on(op, chain, index + 1))
 
-    return go_on
+    return call
 
 
 def body_of(function: F) -> F:

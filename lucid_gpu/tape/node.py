@@ -125,6 +125,10 @@ class Node:
     def _sequence_nr(self) -> int:
         return self._sequence
 
+    def _set_sequence_nr(self, sequence_nr: int) -> None:
+        """Set when its turn is among the nodes that are ready: the highest number goes first."""
+        self._sequence = sequence_nr
+
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """The inputs' gradients from those of the outputs; NotImplementedError in this base."""
         raise NotImplementedError

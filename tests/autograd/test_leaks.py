@@ -6,7 +6,6 @@ nodes, tensors and bytes as near its beginning.
 
 from __future__ import annotations
 
-import copy
 import gc
 import weakref
 from collections.abc import Callable
@@ -387,42 +386,3 @@ def test_the_count_sees_a_leak(device: str, own_heap: None) -> None:
     del kept
     gc.collect()
     assert census() == before
-
-
-# --- what waits for no collection ----------------------------------------------------------------
-
-
-def a_model_that_loaded(m: Any) -> list[Any]:
-    model = copy.deepcopy(m.nn.LSTM(2, 3))
-    model.load_state_dict(m.nn.LSTM(2, 3).state_dict())
-    return [model, *model.parameters()]
-
-
-def a_product_of_several(m: Any) -> list[Any]:
-    factors = [m.ones(2, 3), m.ones(3, 4), m.ones(4, 2), m.ones(2, 2)]
-    return [*factors, m.linalg.multi_dot(factors)]
-
-
-def a_batched_op_under_autocast(m: Any) -> list[Any]:
-    x = m.ones(2, 3, requires_grad=True)
-    with m.autocast("cpu", dtype=m.bfloat16):
-        y = m.func.vmap(m.nn.functional.softplus)(x)
-    return [x, y]
-
-
-@pytest.mark.parametrize(
-    "made",
-    [a_model_that_loaded, a_product_of_several, a_batched_op_under_autocast],
-    ids=lambda made: made.__name__,
-)
-def test_nothing_waits_for_the_garbage_collector(made: Any) -> None:
-    made(lucid_gpu)  # what is imported late is garbage of its own
-    gc.collect()
-    gc.disable()
-    try:
-        references = [weakref.ref(one) for one in made(lucid_gpu)]
-        alive = [r() for r in references]
-        assert alive == [None] * len(references)
-        assert gc.collect() == 0
-    finally:
-        gc.enable()

@@ -130,8 +130,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         factors[0] = factors[0].unsqueeze(0)
     if column:
         factors[-1] = factors[-1].unsqueeze(1)
-    order = _order([*[f.shape[0] for f in factors], factors[-1].shape[1]])
-    product = _multiplied(factors, order, 0, len(factors) - 1)
+    cuts = _order([*[f.shape[0] for f in factors], factors[-1].shape[1]])
+    product = _multiplied(factors, cuts, 0, len(factors) - 1)
     if column:
         product = product.squeeze(-1)
     return product.squeeze(0) if row else product
@@ -167,13 +167,12 @@ def _order(sizes: list[int]) -> dict[tuple[int, int], int]:
     return cuts
 
 
-def _multiplied(
-    factors: list[Tensor], cuts: dict[tuple[int, int], int], first: int, last: int
-) -> Tensor:
-    if first == last:
-        return factors[first]
-    cut = cuts[first, last]
-    return _multiplied(factors, cuts, first, cut) @ _multiplied(factors, cuts, cut + 1, last)
+def _multiplied(factors: list[Tensor], cuts: dict[tuple[int, int], int], i: int, j: int) -> Tensor:
+    """The product of the factors from one to another."""
+    if i == j:
+        return factors[i]
+    k = cuts[i, j]
+    return _multiplied(factors, cuts, i, k) @ _multiplied(factors, cuts, k + 1, j)
 
 
 @op(autocast="lower")
