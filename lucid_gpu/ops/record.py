@@ -68,10 +68,11 @@ def save(tensor: Tensor) -> Saved:
         refuse_inference(tensor)
         if state.hooks:
             return pack(tensor, state.hooks[-1])
-    return (tensor, _version_of(tensor))
+    return (tensor, version_of(tensor))
 
 
-def _version_of(tensor: Tensor) -> int:
+def version_of(tensor: Tensor) -> int:
+    """How often the memory was written, of a tensor whose own it is: what `unpack` compares."""
     storage = tensor._storage
     return 0 if storage is None else storage.version
 
@@ -180,7 +181,7 @@ def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, 
     for entry in saved:
         if isinstance(entry, tuple):
             tensor, version = entry
-            if _version_of(tensor) != version:
+            if version_of(tensor) != version:
                 raise modified(tensor, version, reader)
             result.append(tensor)
         else:
