@@ -57,11 +57,13 @@ def _deprecated(function: _Function, instead: str = "") -> _Function:
     return warned  # type: ignore[return-value]
 
 
-functionalize, grad, grad_and_value = map(
-    _deprecated, (func.functionalize, func.grad, func.grad_and_value)
-)
-hessian, jacfwd, jacrev = map(_deprecated, (func.hessian, func.jacfwd, func.jacrev))
-jvp, vjp = map(_deprecated, (func.jvp, func.vjp))
+functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp = [
+    _deprecated(getattr(func, name))
+    for name in (
+        *("functionalize", "grad", "grad_and_value", "hessian"),
+        *("jacfwd", "jacrev", "jvp", "vjp"),
+    )
+]
 vmap = _deprecated(func.vmap, "torch.vmap")
 
 
