@@ -21,8 +21,7 @@ from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
 from lucid_gpu.ops.elementwise import spread_copy
 from lucid_gpu.ops.in_place import UNNOTICED, _reading_afresh
 from lucid_gpu.ops.record import OpNode, constant, record, version_of
-from lucid_gpu.ops.shape import view_as, view_of
-from lucid_gpu.ops.views import replay
+from lucid_gpu.ops.shape import replay, view_as, view_of
 from lucid_gpu.ops.wrapping import bared, take_off, unwrapped, without, wrap, wrapper_at
 from lucid_gpu.tape.levels import Level, Wrapper, innermost
 from lucid_gpu.tape.modes import inference_mode, state

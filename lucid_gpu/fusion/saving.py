@@ -56,6 +56,10 @@ class Noted:
         else:
             self.stale = stale_of(value)
             value.noted = self
+            stored = getattr(value, "stored", None)
+            leaf = None if stored is None else stored()
+            if leaf is not None:  # the value itself may be gone before who saved it
+                leaf.stands_for(self)
 
 
 def noted(value: Expr) -> Noted:

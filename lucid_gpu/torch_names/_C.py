@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,12 +127,58 @@ def _jit_set_profiling_executor(enabled: bool) -> bool:
 _jit_set_profiling_mode = _jit_set_profiling_executor
 
 
-def _check(cond: object, message: Callable[[], object] | None = None) -> None:
-    """Raise a RuntimeError with a message, which is made then, unless a condition holds."""
+def _check(
+    cond: object,
+    message: Callable[[], object] | None = None,
+    error: type[Exception] = RuntimeError,
+) -> None:
+    """Raise an error with a message, which is made then, unless a condition holds.
+
+    TypeError for a condition that is not a bool.
+    """
+    if not isinstance(cond, bool):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if not cond:
-        raise RuntimeError(
+        if message is not None and not callable(message):
+            raise TypeError("message must be a callable")
+        raise error(
             "Expected cond to be True, but got False" if message is None else str(message())
         )
+
+
+_check_index = partial(_check, error=IndexError)
+_check_value = partial(_check, error=ValueError)
+_check_type = partial(_check, error=TypeError)
+_check_not_implemented = partial(_check, error=NotImplementedError)
+
+
+def _check_is_size(
+    i: int, message: Callable[[], object] | None = None, *, max: int | None = None
+) -> None:
+    """Raise a RuntimeError for a number that is negative, or above ``max``."""
+    _check(i >= 0, message)
+    _check(max is None or i <= max, message)
+
+
+def _check_tensor_all(cond: Tensor, message: Callable[[], object] | None = None) -> None:
+    """Raise a RuntimeError unless all elements of a tensor of bools are True.
+
+    TypeError for anything but a tensor of bools.
+    """
+    if not isinstance(cond, Tensor):
+        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    if cond.dtype.name != "bool":
+        raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype.name}")
+    _check(bool(cond.all().item()), message)
+
+
+def _assert_async(
+    input: Tensor,
+    assert_msg: str = "Expected Tensor with single nonzero value, but got zero",
+) -> None:
+    """Raise a RuntimeError where a tensor of one element is zero; this waits for a GPU."""
+    if not input:
+        raise RuntimeError(assert_msg)
 
 
 def _convert_indices_from_coo_to_csr(
@@ -171,11 +218,12 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     """What arguments of `Tensor.to` say: device, dtype, whether it may be late, and the order."""
-    from lucid_gpu.nn.modules.module import _read_to
+    from lucid_gpu.ops.elementwise import read_to
 
-    late = bool(kwargs.get("non_blocking", False))
-    where, kind, order = _read_to(args, kwargs)
-    return None if where is None else device(where), kind, late, order
+    where, kind, late, copy, order = read_to(args, kwargs)
+    if copy:
+        raise RuntimeError(".to() does not accept copy argument")
+    return where, kind, late, order
 
 
 _nn = SimpleNamespace(_parse_to=_parse_to, linear=_linear)
