@@ -271,7 +271,9 @@ def test_the_older_names(device):
     assert [row.key for row in prof.key_averages()] == ["forward", "lucid_mul_add"]
     assert "lucid_mul_add" in prof.key_averages().table(copy=False)
     assert prof.self_cpu_time_total > 0 and prof.total_average() > 0
-    with lucid_gpu.autograd.profiler.profile(enabled=False) as prof:
+    assert str(prof) == prof.table()
+    kineto_available = lucid_gpu.autograd.kineto_available
+    with lucid_gpu.autograd.profiler.profile(enabled=False, use_kineto=kineto_available()) as prof:
         (x * 3).tolist()
     assert len(prof.key_averages()) == 0
 

@@ -23,6 +23,7 @@ from lucid_gpu.tape.modes import (
 _FROM = {
     "Variable": "lucid_gpu.autograd.variable",
     "_is_checkpoint_valid": "lucid_gpu.autograd.grad_mode",
+    "kineto_available": "lucid_gpu.profiler",
     "is_multithreading_enabled": "lucid_gpu.autograd.grad_mode",
     "set_multithreading_enabled": "lucid_gpu.autograd.grad_mode",
 }

@@ -20,7 +20,7 @@ from lucid_gpu.fusion.gradient import Symbol
 from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
 from lucid_gpu.ops.elementwise import spread_copy
 from lucid_gpu.ops.in_place import UNNOTICED, _reading_afresh
-from lucid_gpu.ops.record import OpNode, constant, record
+from lucid_gpu.ops.record import OpNode, constant, record, version_of
 from lucid_gpu.ops.shape import replay, view_as, view_of
 from lucid_gpu.ops.wrapping import bared, take_off, unwrapped, without, wrap, wrapper_at
 from lucid_gpu.tape.levels import Level, Wrapper, innermost
@@ -273,7 +273,7 @@ def _node_of(call: Call) -> OpNode:
     node = OpNode(call.inputs, call.vjp, ())
     node.needs_input_grad = tuple([t is not None for t in call.tangents])
     kept = [s if s is None or not s.is_inference() else s.clone() for s in call.saved]
-    node.saved = tuple([None if s is None else (s, s._version) for s in kept])
+    node.saved = tuple([None if s is None else (s, version_of(s)) for s in kept])
     node.__dict__.update(call.attributes)
     return node
 

@@ -18,8 +18,9 @@ class profile(profiler.profile):
     ----------
     enabled : bool
         Nothing is noted without.
-    use_cuda, use_device, record_shapes, with_flops, profile_memory, with_stack, with_modules
-        Taken and without effect: times on a GPU and shapes are always recorded.
+    use_cuda, use_device, record_shapes, with_flops, profile_memory, with_stack : bool or str
+        Taken and without effect, as are ``with_modules`` and ``use_kineto``: times on a GPU and
+        shapes are always recorded.
 
     Examples
     --------
@@ -41,6 +42,7 @@ class profile(profiler.profile):
         profile_memory: bool = False,
         with_stack: bool = False,
         with_modules: bool = False,
+        use_kineto: bool = False,
     ) -> None:
         super().__init__(record_shapes=record_shapes)
         self.enabled = enabled
@@ -53,6 +55,9 @@ class profile(profiler.profile):
     def __exit__(self, *exception: Any) -> None:
         if self.enabled:
             super().__exit__(*exception)
+
+    def __str__(self) -> str:
+        return self.table()
 
     def table(self, sort_by: str | None = None, row_limit: int = 100) -> str:
         """The table of `key_averages`."""

@@ -410,7 +410,8 @@ class RegionNode(Node):
 
     def _check_versions(self) -> None:
         """Refuse to go backward where what PyTorch's ops would have saved was written."""
-        leaves, program = self.leaves, self.program
+        leaves, program, task = self.leaves, self.program, state.task
+        everywhere = task is None or task.everywhere  # None: somebody calls the node
         for i in saved_leaves(program):
             if i == len(leaves):
                 if self.output_stale is None or not self._saves_output():
@@ -418,7 +419,7 @@ class RegionNode(Node):
                 raise self.stale_error(self.output_stale, program, self.name())
             write = leaves[i].stale
             if write is not None:
-                if not state.task.everywhere and i not in saved_leaves(program, self._wanted()):
+                if not everywhere and i not in saved_leaves(program, self._wanted()):
                     continue
                 node = leaves[i].node
                 name = None if node is None or not node._edges else node.name()
@@ -430,9 +431,7 @@ class RegionNode(Node):
                 raise self.stale_error(self.output_stale, program, self.name())
             if write is not None:
                 raise self.stale_error(write, entry.program, None)
-        refused = refusal(
-            self.made_by, program, None if state.task.everywhere else state.task.waiting
-        )
+        refused = refusal(self.made_by, program, None if everywhere else task.waiting)
         if refused is not None:
             value, write = refused
             name = title_of(value.program) if value.program.needs_grad else None

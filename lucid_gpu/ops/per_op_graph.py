@@ -199,7 +199,9 @@ def vjp_alone(node: Any, g: Tensor) -> Sequence[Tensor | None]:
     return results
 
 
-def evaluate_gradient(gradient: Gradient, leaves: list[Any]) -> dict[int, Tensor]:
+def evaluate_gradient(
+    gradient: Gradient, leaves: list[Any], marked: bool = False
+) -> dict[int, Tensor]:
     """The cotangents of a program's leaves, by tensor ops.
 
     Parameters
@@ -207,15 +209,24 @@ def evaluate_gradient(gradient: Gradient, leaves: list[Any]) -> dict[int, Tensor
     gradient : Gradient
     leaves : list of Tensor, number or None
         What the gradient's programs read.
+    marked : bool
+        See `evaluate`.
     """
     values = list(leaves)
     for part, shape in gradient.steps:
-        values.append(sum_to_shape(evaluate(part, values), shape))
-    return {leaf: evaluate(part, values) for leaf, part in gradient.results}
+        values.append(sum_to_shape(evaluate(part, values, marked), shape))
+    return {leaf: evaluate(part, values, marked) for leaf, part in gradient.results}
 
 
-def evaluate(part: Part, leaves: Sequence[Any]) -> Tensor:
-    """The value of a program on tensors, recorded like any other."""
+def evaluate(part: Part, leaves: Sequence[Any], marked: bool = False) -> Tensor:
+    """The value of a program on tensors, recorded like any other.
+
+    Parameters
+    ----------
+    marked : bool
+        Whether the program says which ops have a gradient: others, as of a detached value, are
+        not recorded.
+    """
     program = part.program
     made: list[Any] = []
     for ins in program.instructions:
@@ -231,12 +242,18 @@ def evaluate(part: Part, leaves: Sequence[Any]) -> Tensor:
             value = _leading_to(made[ins.args[0]], leaves[part.leaves[ins.value]])
         else:
             op = TABLE[ins.op]
-            value = apply(
-                op,
-                *[made[a] for a in ins.args],
-                to=ins.dtype if op.rule in ("cast", "draw") else None,
-                shape=ins.shape if op.rule == "identity" else None,
-            )
+            recording = state.grad
+            if marked and not ins.needs_grad:
+                state.grad = state.off
+            try:
+                value = apply(
+                    op,
+                    *[made[a] for a in ins.args],
+                    to=ins.dtype if op.rule in ("cast", "draw") else None,
+                    shape=ins.shape if op.rule == "identity" else None,
+                )
+            finally:
+                state.grad = recording
         made.append(value)
     result: Tensor = made[-1]
     return result.alias() if program.is_load else result  # the cotangent itself, say
@@ -261,12 +278,11 @@ def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
         root = program.root._replace(value=(output_leaf, None, program.order is None))
         values.append(_leaf(node.output.twin(node), root, node))
     like = cotangent._expr.program
-    load = load_program(like.dtype, tuple(like.shape), None, False, like.device)
+    marked = bool(state.grad)
+    load = load_program(like.dtype, tuple(like.shape), None, marked, like.device)
     cotangent_leaf = len(values)
-    gradient = gradient_of(
-        program, load, cotangent_leaf, cotangent_leaf + 1, bool(state.grad), output_leaf
-    )
-    return list(evaluate_gradient(gradient, [*values, cotangent]).values())
+    gradient = gradient_of(program, load, cotangent_leaf, cotangent_leaf + 1, marked, output_leaf)
+    return list(evaluate_gradient(gradient, [*values, cotangent], marked).values())
 
 
 def _back_when_freed(cotangent: Tensor, node: RegionNode) -> Sequence[Tensor | None]:

@@ -72,6 +72,12 @@ def save(tensor: Tensor) -> Saved:
     return (tensor, 0 if storage is None else storage.version)
 
 
+def version_of(tensor: Tensor) -> int:
+    """How often the memory was written, of a tensor whose own it is: what `unpack` compares."""
+    storage = tensor._storage
+    return 0 if storage is None else storage.version
+
+
 def watch(result: Tensor, *read: Tensor) -> None:
     """Have a recorded op refuse its gradient once tensors are written whose arrays it holds.
 

@@ -189,6 +189,23 @@ def test_gradients_of_one_value_end_as_in_torch_fused_and_op_by_op() -> None:
     assert min(counts["saved and written"], counts["gradients"]) > 0.05 * PROGRAMS, counts
 
 
+def test_nodes_that_are_called_refuse_what_was_written() -> None:
+    def scenario(m: Any) -> Any:
+        x = m.ones(2, requires_grad=True)
+        y = x * 3
+        z = y * y
+        before = z.grad_fn(m.ones(2))
+        y.add_(1)
+        try:
+            z.grad_fn(m.ones(2))
+        except RuntimeError as error:
+            assert WRITTEN in str(error)
+            return [g.tolist() for g in before]
+        return None
+
+    assert scenario(lucid_gpu) == scenario(torch_module())
+
+
 @pytest.mark.parametrize("mode", [False, True], ids=["fused", "eager"])
 def test_polar_of_pending_operands_has_their_gradients(mode: bool) -> None:
     x = lucid_gpu.tensor([1.0, 2.0], requires_grad=True)

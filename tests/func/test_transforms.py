@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
 import lucid_gpu
 from lucid_gpu.func import grad, grad_and_value, jacrev, value_and_grad, vjp
+from lucid_gpu.fusion import eager
 from tests.func.comparing import agree, tensor
 from tests.oracle import same_error
 
@@ -366,3 +368,56 @@ def test_what_a_function_writes_of_others_has_no_history_afterwards(name, transf
     assert pull(lucid_gpu.ones(2, 3))[0].tolist() == slope.tolist()
     view.add_(1)
     assert other[1].item() == captured[1, 0].item() == view[0].item()
+
+
+# --- what a function stops, second derivatives of batches do not pass -----------------------------
+
+
+def _stopped(m: Any) -> dict[str, Callable[[Any], Any]]:
+    def unrecorded(x: Any) -> Any:
+        with m.no_grad():
+            s = x.sin() * x
+        return x.exp() * s
+
+    def unrecorded_later(x: Any) -> Any:
+        y = x * 3
+        with m.no_grad():
+            s = y * x
+        return m.where(x > 0.5, x * x, s * x)
+
+    return {
+        "no_grad": unrecorded,
+        "no_grad of a pending value": unrecorded_later,
+        "detach": lambda x: (x * 2).detach().exp() * x * x,
+        "detach of an operand": lambda x: x * x.detach() * x,
+        "broadcast": lambda x: ((x[:, None] * 2).detach() * x * x[0]).sum(0),
+    }
+
+
+BATCHES: dict[str, Callable[[Any, Any], Callable[[Any], Any]]] = {
+    "jacrev": lambda m, f: lambda x: m.func.jacrev(f)(x).sum(0),
+    "vmap of vjp": lambda m, f: lambda x: m.vmap(m.func.vjp(f, x)[1])(_units(m, f(x)))[0].sum(0),
+}
+
+
+def _units(m: Any, like: Any) -> Any:
+    return m.eye(like.numel(), dtype=like.dtype).reshape(like.numel(), *like.shape)
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "eager"])
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("name", [*_stopped(lucid_gpu)])
+def test_stopped_gradients_stay_stopped_in_batches(name: str, batch: str, mode: bool) -> None:
+    def call(m: Any) -> Any:
+        f = _stopped(m)[name]
+        slope = BATCHES[batch](m, f)
+        x = m.tensor([0.4, 0.9, 1.3], dtype=m.float64)
+        second = [m.func.jacrev(slope)(x), m.func.vjp(slope, x)[1](m.ones_like(x))[0]]
+        leaf = m.tensor([0.4, 0.9, 1.3], dtype=m.float64, requires_grad=True)
+        y = f(leaf)
+        (g,) = m.autograd.grad(y, leaf, _units(m, y), create_graph=True, is_grads_batched=True)
+        cubic = m.func.grad(lambda x: (m.func.jacrev(slope)(x) ** 2).sum())(x)
+        return [*second, m.autograd.grad((g**3).sum(), leaf)[0], cubic]
+
+    with eager(mode):
+        agree(call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -262,5 +263,54 @@ def test_each_example_has_a_new_tensor_of_its_own(name: str) -> None:
 
         inner = m.vmap(f, in_dims=(None, 0))
         return m.vmap(f)(m.arange(3.0), m.ones(3)), m.vmap(inner)(m.arange(2.0), m.ones(2, 3))
+
+    agree(call)
+
+
+TRANSFORMS: dict[str, Callable[[Any, Any], Callable[[Any], Any]]] = {
+    "vmap": lambda m, f: lambda x: m.vmap(f)(m.stack([x, x * 2])).sum(0),
+    "jvp": lambda m, f: lambda x: m.func.jvp(f, (x,), (x * 2,))[1],
+    "jacfwd": lambda m, f: lambda x: m.func.jacfwd(f)(x).sum(0),
+    "vmap of jvp": lambda m, f: (
+        lambda x: m.vmap(lambda t: m.func.jvp(f, (x,), (t,))[1])(m.eye(3)).sum(0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("inner", ["grad", "autograd"])
+def test_saved_tensors_that_were_written_before(name: str, inner: str) -> None:
+    def call(m: Any) -> Any:
+        class Cube(m.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(x: Any) -> Any:
+                return x**3
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                ctx.save_for_backward(inputs[0])
+                ctx.save_for_forward(inputs[0])
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return g * 3 * ctx.saved_tensors[0] ** 2
+
+            @staticmethod
+            def jvp(ctx: Any, t: Any) -> Any:
+                return t * 3 * ctx.saved_tensors[0] ** 2
+
+        def written(x: Any) -> Any:
+            x = x.clone()
+            x[0] = x[1] * 2
+            x.mul_(2)
+            return Cube.apply(x)
+
+        function = TRANSFORMS[name](m, written)
+        x = tensor(m, 3).requires_grad_()
+        if inner == "grad":
+            return m.func.grad(lambda x: function(x).sum())(x)
+        return m.autograd.grad(function(x).sum(), x)[0]
 
     agree(call)
