@@ -510,10 +510,12 @@ def norm(
         one = input.sign() * 0 + 1  # part of the graph, flat
         return sum(apply(TABLE["where"], input != 0, one, 0.0), dim, keepdim)
     size = input.abs()
-    if p < 1:  # the slope of the power is infinite at zero: no gradient there
-        zero = size.detach() == 0
-        size = apply(TABLE["where"], zero, size.detach(), size)
-    return _root(sum(size**p, dim, keepdim), 1.0 / p)
+    if p > 1:
+        return _root(sum(size**p, dim, keepdim), 1.0 / p)
+    zero = size.detach() == 0  # the slope of the power is infinite there: no gradient, no tangent
+    powers = apply(TABLE["where"], zero, 1.0, size) ** p
+    powers = apply(TABLE["where"], zero, 0.0 if p > 0 else math.inf, powers)
+    return _root(sum(powers, dim, keepdim), 1.0 / p)
 
 
 def _root(total: Tensor, exponent: float = 0.5) -> Tensor:

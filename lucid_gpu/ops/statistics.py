@@ -110,7 +110,8 @@ def _between(values: Tensor, positions: Tensor, interpolation: str) -> Tensor:
         return above
     below = gather(values, -1, low.long())
     weight = 0.5 if interpolation == "midpoint" else positions - low
-    return where(below == above, below, below + weight * (above - below))
+    same = (below == above).logical_and(below.isinf())  # whose difference is NaN
+    return where(same, below, below + weight * (above - below))
 
 
 def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Tensor:
