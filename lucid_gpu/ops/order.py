@@ -124,6 +124,11 @@ class Extrema(NamedTuple):
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Extrema:
     """Smallest and largest element, of all or along a dimension."""
     over = () if dim is None else dim
+    if dim is None and not input.numel():
+        raise RuntimeError(
+            "aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
+            "identity."
+        )
     return Extrema(amin(input, over, keepdim), amax(input, over, keepdim))
 
 

@@ -266,9 +266,10 @@ def mean(
     if dtype is not None:
         input = input.to(as_dtype(dtype))
     if input.dtype.category < 2:
+        which = "Input" if dtype is None else "Optional"
         raise RuntimeError(
-            "mean(): could not infer output dtype. Input dtype must be either a floating point or "
-            f"complex dtype. Got: {input.dtype.name}; write x.float().mean()"
+            f"mean(): could not infer output dtype. {which} dtype must be either a floating point "
+            f"or complex dtype. Got: {input.dtype.name}; write x.float().mean()"
         )
     shape = tuple(input.shape)
     dims = normalize_dims(dim, len(shape))

@@ -294,17 +294,26 @@ def cov(
 
 def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Tensor | None:
     for name, weight in (("fweights", fweights), ("aweights", aweights)):
-        if weight is not None and tuple(weight.shape) != (x.shape[1],):
+        if weight is None:
+            continue
+        if weight.ndim > 1:
             raise RuntimeError(
-                f"cov(): expected {name} to have one weight for each of {x.shape[1]} observations, "
-                f"got shape {list(weight.shape)}"
+                f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
+                f"{weight.ndim} dimensions"
             )
-        if weight is not None and bool((weight < 0).any()):
+        category, kind = (1, "integral") if weight is fweights else (2, "floating point")
+        if weight.dtype.category != category:
+            raise RuntimeError(
+                f"cov(): expected {name} to have {kind} dtype but got {name} with "
+                f"{weight.dtype.name} dtype"
+            )
+        if weight.numel() != x.shape[1]:
+            raise RuntimeError(
+                f"cov(): expected {name} to have the same numel as there are observations in the "
+                f"input but got {weight.numel()} != {x.shape[1]}"
+            )
+        if bool((weight < 0).any()):
             raise RuntimeError(f"cov(): {name} cannot be negative")
-    if fweights is not None and fweights.dtype.category != 1:
-        raise RuntimeError(
-            f"cov(): expected fweights to have integral dtype but got {fweights.dtype.name}"
-        )
     weights = [w for w in (fweights, aweights) if w is not None]
     if not weights:
         return None
