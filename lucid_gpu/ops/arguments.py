@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from typing import Any, TypeVar, cast
@@ -336,9 +335,4 @@ def _resize(out: Any, result: Any, name: str) -> None:
             "outputs will not be resized unless they have zero elements. You can explicitly reuse "
             "an out tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
         )
-    held = out.untyped_storage().nbytes() // out.element_size() - out.storage_offset()
-    if out._base is not None and result.numel() <= held:  # a view goes on where it begins
-        strides = [math.prod(result.shape[i + 1 :]) for i in range(result.ndim)]
-        out.as_strided_(tuple(result.shape), strides)
-    else:
-        out._set_to(out.detach().new_empty(result.shape))
+    out._take_sizes(tuple(result.shape))

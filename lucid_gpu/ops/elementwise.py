@@ -25,7 +25,7 @@ from lucid_gpu.ops.arguments import (
     require_tensors,
     takes_out,
 )
-from lucid_gpu.ops.in_place import alias_before, before_write, written
+from lucid_gpu.ops.in_place import alias_before, alias_of, before_write, written
 from lucid_gpu.ops.record import constant, keeping, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
@@ -1062,6 +1062,8 @@ def _over(old: Tensor, value: Tensor) -> Tensor:
     both = old.requires_grad and value.requires_grad
     if not (both and is_grad_enabled()) or old._wrapper is not None or value._wrapper is not None:
         return value
+    if old._base is not None:
+        old = alias_of(old)  # the hooks of a view do not see the write
     recorded: Tensor = record("CopyBackwards", value.detach(), (old, value), _over_vjp)
     return recorded
 

@@ -141,7 +141,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         value = value.to(input.dtype)
     indices = (*[None] * dim, index.reshape(-1))
     if isinstance(value, Tensor) and value.requires_grad:  # a position named twice is filled once
-        named = index_put(input.new_zeros(input.shape, dtype=dt.bool), indices, True)
+        named = index_fill(input.new_zeros(input.shape, dtype=dt.bool), dim, index, True)
         return value.where(named, input)
     return index_put(input, indices, value)
 
