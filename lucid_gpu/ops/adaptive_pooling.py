@@ -48,6 +48,8 @@ _MEAN = """The means of as many windows of {what} as asked for.
     RuntimeError
         For another rank, empty axes, or invalid sizes. One mean of an image or a volume is
         taken of any rank.
+    ValueError
+        For sizes of more dimensions than the input has.
     TypeError
         For sizes that are not whole numbers.
     NotImplementedError
@@ -72,6 +74,8 @@ _MAX = """The largest numbers of as many windows of {what} as asked for.
     ------
     RuntimeError
         For another rank, empty axes, or invalid sizes.
+    ValueError
+        For sizes of more dimensions than the input has.
     TypeError
         For sizes that are not whole numbers.
     NotImplementedError

@@ -405,7 +405,7 @@ def multi_margin_loss(
     Raises
     ------
     ValueError
-        For another ``p``.
+        For another ``p`` or ``reduction``, and weights that are no vector.
     RuntimeError
         For shapes that do not fit, targets that are not int64, and on the CPU for those that are no
         classes.
@@ -475,6 +475,8 @@ def multilabel_margin_loss(
 
     Raises
     ------
+    ValueError
+        For another ``reduction``.
     RuntimeError
         For shapes that do not fit, targets that are not int64, and on the CPU for those that are no
         classes.

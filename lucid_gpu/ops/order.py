@@ -122,7 +122,7 @@ class Extrema(NamedTuple):
 
 @op
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Extrema:
-    """Smallest and largest element, of all or along a dimension."""
+    """Smallest and largest element, of all or along a dimension; RuntimeError for none."""
     over = () if dim is None else dim
     if dim is None and not input.numel():
         raise RuntimeError(

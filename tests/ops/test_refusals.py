@@ -180,6 +180,16 @@ SENTENCES: dict[str, tuple[Call, str]] = {
         ),
         "weight must be one-dimensional",
     ),
+    "histogramdd of one": (lambda m: m.histogramdd(m.ones(4, 2), [3]), "equal to the innermost"),
+    "histogramdd without parts": (
+        lambda m: m.histogramdd(m.ones(4, 2), [3, 0]), "but got 0 for dimension 1",
+    ),
+    "histogramdd within too little": (
+        lambda m: m.histogramdd(m.ones(4, 2), 2, range=(0.0, 1.0)), "should have 4 elements",
+    ),
+    "histogramdd by others": (
+        lambda m: m.histogramdd(m.ones(4, 2), 2, weight=m.ones(3)), "excluding its innermost",
+    ),
     "groups": (
         lambda m: losses(m).conv2d(m.ones(2, 2, 4, 3), m.ones(2, 2, 1, 3), groups=3),
         "to be at least 3 at dimension 0",
