@@ -1,5 +1,5 @@
 """`torch.signal`: `windows`."""
 
-from lucid_gpu.signal import windows
+from . import windows
 
 __all__ = ["windows"]
