@@ -129,9 +129,9 @@ def several(op: str, tensors: Any) -> list[Tensor]:
 
 def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
     """Refuse tensors on several devices in PyTorch's words; None is no tensor."""
-    where = first.device
+    where = first._expr.program.device
     for other in others:
-        if other is not None and other.device is not where:
+        if other is not None and other._expr.program.device is not where:
             one_device(op, [t._expr.program for t in (first, *others) if t is not None])
 
 
@@ -201,6 +201,8 @@ def put_into(result: Any, out: Any, name: str) -> Any:
     if out is None or isinstance(result, Tensor):
         return into(result, out, name) if out is not None else result
     if isinstance(out, Tensor):
+        if name == "nonzero":
+            raise RuntimeError("nonzero does not support the out kwarg when as_tuple is True")
         raise RuntimeError(f"{name}() gives {len(result)} tensors here, and takes no out=")
     if len(out) != len(result):
         raise TypeError(
@@ -261,7 +263,7 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
         raise NotImplementedError(
             f"{name}(): out= takes and gives dense tensors; call .to_dense() first"
         )
-    if result.requires_grad or out.requires_grad:
+    if state.grad and (result.requires_grad or out.requires_grad):
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, "
             "but one of the arguments requires grad."
@@ -289,8 +291,14 @@ def _other_type(result: Tensor, out: Tensor, name: str) -> str:
         )
     if name == "histogram":
         return (
-            "torch.histogram(): input tensor and hist tensor should have the same dtype, and so "
-            f"should input tensor and bin_edges tensor, but got {wanted} and {actual}"
+            "torch.histogram(): input tensor and hist tensor should have the same dtype, and "
+            "input tensor and bin_edges tensor should have the same dtype, but got "
+            f"{wanted} and {actual}"
+        )
+    if name in ("quantile", "nanquantile"):
+        return (
+            f"{name}() out tensor must be same dtype as the input tensor, {wanted}, but got "
+            f"{actual}"
         )
     if name == "nonzero":
         return f"nonzero: Expected out tensor to have scalar type Long but got scalar type {actual}"

@@ -14,7 +14,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
-from lucid_gpu.fusion.expression import of_number
+from lucid_gpu.fusion.expression import of_number, reread
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import (
@@ -26,6 +26,7 @@ from lucid_gpu.ops.arguments import (
     takes_out,
 )
 from lucid_gpu.ops.in_place import alias_before, alias_of, before_write, written
+from lucid_gpu.ops.memory_formats import joint_order, lay, lying
 from lucid_gpu.ops.record import constant, keeping, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
@@ -483,6 +484,7 @@ def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 @op
 @takes_out
 @keeping("weight")
+@lying("input", "end", "weight", rule=joint_order)
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """``input + weight * (end - input)``, broadcast; exactly ``end`` at weight 1.
 
@@ -591,7 +593,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     elif input.dtype is not dt.bool:
         value = number_in(value, input.dtype)
         refuse_beyond(value, input.dtype)
-    return apply(TABLE["where"], mask, value, input).to(input.dtype)
+    filled = apply(TABLE["where"], mask, value, input).to(input.dtype)
+    return filled if filled._expr.program.order is None else lay(filled, None)
 
 
 @op
@@ -938,6 +941,72 @@ def cast(input: Tensor, d: dtype) -> Tensor:
     return apply(TABLE["cast"], input, to=d)
 
 
+_TO_FLAGS = ("non_blocking", "copy")
+_TO_FORMS = {  # what the arguments of `to` are, by the first one
+    "tensor": ("tensor", *_TO_FLAGS),
+    "device": ("device", "dtype", *_TO_FLAGS),
+    "dtype": ("dtype", *_TO_FLAGS),
+}
+
+
+def read_to(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[device | None, dtype | None, bool, bool, Any]:
+    """What `Tensor.to` and `Module.to` are asked for.
+
+    Returns
+    -------
+    device, dtype, non_blocking, copy, memory_format
+        None where nothing is asked.
+
+    Raises
+    ------
+    TypeError
+        For arguments that are none of the three forms.
+    """
+    first = args[0] if args else kwargs.get("tensor")
+    if isinstance(first, Tensor):
+        form = "tensor"
+    elif first is None or isinstance(first, (str, device, int)) and not isinstance(first, bool):
+        form = "device"
+    else:
+        form = "dtype"
+    names = _TO_FORMS[form]
+    options: dict[str, Any] = dict(zip(names, args, strict=False))
+    if (
+        len(args) > len(names)
+        or not options.keys().isdisjoint(kwargs)
+        or not kwargs.keys() <= {*names, "memory_format"}
+        or isinstance(first, (list, tuple, dict))
+    ):
+        raise _no_form(args, kwargs)
+    options |= kwargs
+    non_blocking, copy = (options.get(name, False) for name in _TO_FLAGS)
+    if type(non_blocking) is not bool or type(copy) is not bool:
+        raise _no_form(args, kwargs)
+    where, kind = options.get("device"), options.get("dtype")
+    if form == "tensor":
+        where, kind = first.device, first.dtype  # type: ignore[union-attr]
+    if isinstance(kind, (Tensor, bool)):
+        raise _no_form(args, kwargs)
+    return (
+        None if where is None else device(where),
+        None if kind is None else as_dtype(kind),
+        non_blocking,
+        copy,
+        options.get("memory_format"),
+    )
+
+
+def _no_form(args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
+    got = [type(a).__name__ for a in args] + [f"{k}={type(a).__name__}" for k, a in kwargs.items()]
+    forms = ", ".join(f"({', '.join(names)}, memory_format)" for names in _TO_FORMS.values())
+    return TypeError(
+        f"to() received an invalid combination of arguments - got ({', '.join(got)}), but expected "
+        f"one of: {forms}"
+    )
+
+
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The elements in a dtype, on a device, both, or those of another tensor.
 
@@ -951,29 +1020,10 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     TypeError
         For other arguments.
     """
-    copy = kwargs.pop("copy", False)
-    non_blocking = kwargs.pop("non_blocking", False)
-    wanted_format = kwargs.pop("memory_format", None)
-    wanted_dtype, wanted_device = kwargs.pop("dtype", None), kwargs.pop("device", None)
-    other = kwargs.pop("other", None)
-    if kwargs:
-        raise TypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
-    for argument in args:
-        if isinstance(argument, Tensor):
-            other = argument
-        elif isinstance(argument, (str, device)) or (
-            isinstance(argument, int) and not isinstance(argument, bool)
-        ):
-            wanted_device = argument
-        elif isinstance(argument, bool):
-            non_blocking = argument
-        elif argument is not None:
-            wanted_dtype = argument
-    if other is not None:
-        wanted_dtype, wanted_device = other.dtype, other.device
+    wanted_device, wanted_dtype, non_blocking, copy, wanted_format = read_to(args, kwargs)
     result = input
     if wanted_dtype is not None:
-        result = cast(result, as_dtype(wanted_dtype))
+        result = cast(result, wanted_dtype)
     if wanted_device is not None:
         from lucid_gpu.ops.transfer import to_device
 
@@ -1077,7 +1127,10 @@ def spread_copy(value: Tensor, like: Tensor) -> Tensor:
     program = value._expr.program
     row_major = not program.is_load or program.root.value[1] is None  # an expanded one is shared
     if value.shape == like.shape and not value.requires_grad and row_major:
-        return value.alias()
+        own = value.alias()
+        if not program.is_load and value._wrapper is None:
+            own._expr = reread(own._expr)
+        return own
     return apply(TABLE["identity"], value, shape=tuple(like.shape))
 
 

@@ -598,7 +598,7 @@ def _extremum(
     shape = tuple(input.shape)
     dims = normalize_dims(dim, len(shape))
     if 0 in shape:
-        _refuse_nothing(name, shape, None if dim is None or dim == () else dims)
+        _refuse_nothing(name, shape, None if dim in (None, (), []) else dims)
     if not shape:
         value: Any = input.detach().clone().array
     else:
@@ -902,7 +902,7 @@ def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     input = input.detach()
     truth = input if input.dtype is dt.bool else input != 0
     to = dt.uint8 if input.dtype is dt.uint8 else dt.bool  # as in PyTorch
-    if not input.ndim or dim == ():
+    if not input.ndim or dim in ((), []):
         return truth.clone().to(to)
     axes = normalize_dims(dim, input.ndim)
     (value,) = reduce(name, truth, axes, result_shape(input.shape, axes, keepdim))
@@ -912,6 +912,8 @@ def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 @batching(_truth)
 def _truth_batched(level: Batch, f: Any, name: str, x: Tensor, dim: Dims, keepdim: bool) -> Any:
+    if dim in ((), []):
+        return level.wrap(f(name, level.value(x), (), keepdim))
     return level.wrap(f(name, *_inner(level, x, dim, keepdim)))
 
 

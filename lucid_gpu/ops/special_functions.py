@@ -12,6 +12,7 @@ from lucid_gpu.ops.arguments import public, require_tensors
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.record import keeping
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply, from_array
@@ -283,6 +284,7 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
 
 
 @op
+@lying("input", "other", rule=joint_order)
 def gcd(input: Tensor, other: Tensor) -> Tensor:
     """The greatest common divisors, element by element; the two broadcast.
 
@@ -292,6 +294,7 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
 
 
 @op
+@lying("input", "other", rule=joint_order)
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """The least common multiples, element by element; the two broadcast.
 

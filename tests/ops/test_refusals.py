@@ -100,6 +100,23 @@ ARGUMENTS: dict[str, Call] = {
     ),
     "unbind_copy into float64": lambda m: m.unbind_copy(m.ones(1), out=(of(m, "float64"),)),
     "cross into float64": lambda m: m.linalg.cross(*[m.ones(3)] * 2, out=of(m, "float64", 3)),
+    "sort along a place beside stable": lambda m: m.ones(2).sort(0, stable=True),
+    "argsort along a place beside stable": lambda m: m.argsort(m.ones(2), 0, stable=True),
+    "index_put of a longer shape": lambda m: m.zeros(3).index_put(
+        (m.tensor([0, 1, 2]),), m.ones(1, 3)
+    ),
+    "index_put_ of a longer shape, adding": lambda m: m.zeros(3).index_put_(
+        (m.tensor(1),), m.ones(1), accumulate=True
+    ),
+    "nothing of another type at a mask": lambda m: of(m, "int64", 3).__setitem__(
+        m.tensor([True, False, True]), m.tensor([])
+    ),
+    "a position where there is none": lambda m: m.ones(2, 0)[:, [0]],
+    "strides of another rank": lambda m: m.empty_strided((2, 3), (1,)),
+    "a number without copying": lambda m: m.asarray(np.float64(1), copy=False),
+    "one number among rows": lambda m: m.searchsorted(m.ones(2, 2), 1),
+    "quantile into integers": lambda m: m.quantile(m.ones(2), 0.5, out=m.tensor(1)),
+    "unflatten to nothing": lambda m: m.ones(2, 3).unflatten(1, []),
     "weights of another type": lambda m: m.histogram(m.ones(2), 2, weight=of(m, "float64", 2)),
 }
 COMPLEX: dict[str, Call] = {
