@@ -302,7 +302,7 @@ _row("capped", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1
      (lambda g, y, x, top: (x >= top).pick(0.0, g), lambda g, y, x, top: (x >= top).pick(g, 0.0)))
 # x^2 / 2, and beyond a positive bound on either side the line that goes on from there
 _row("bent", "float", "special.bent({0}, {1}, {out})", "lucid_bent({0}, {1})",
-     (lambda g, y, x, bound: g * x.clamp_min(-bound).clamp_max(bound),
+     (lambda g, y, x, bound: g * x.apply("capped", x.apply("raised", x, -bound), bound),
       lambda g, y, x, bound: g * (x.abs() - bound).clamp_min(0.0)), domain="positive")
 _row("atan2", "float", "np.arctan2({0}, {1}, {out})", "atan2({0}, {1})",
      (lambda g, y, a, b: _turned(g, b, a), lambda g, y, a, b: _turned(-g, a, b)), domain="positive",

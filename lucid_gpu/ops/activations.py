@@ -99,6 +99,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         raise RuntimeError(
             f"prelu: Type promoting not supported. Got {input.dtype.name} and {weight.dtype.name}"
         )
+    if not input.ndim and weight.numel() != 1:
+        raise RuntimeError("Not allow zero-dim input tensor.")
     count = weight.numel()
     channels = input.shape[1] if input.ndim > 1 else 1
     if count not in (1, channels):

@@ -49,6 +49,8 @@ _MEAN = """The means of as many windows of {what} as asked for.
     RuntimeError
         For another rank, empty axes, or invalid sizes. One mean of an image or a volume is
         taken of any rank.
+    ValueError
+        For sizes of more dimensions than the input has.
     TypeError
         For sizes that are not whole numbers.
     NotImplementedError
@@ -73,6 +75,8 @@ _MAX = """The largest numbers of as many windows of {what} as asked for.
     ------
     RuntimeError
         For another rank, empty axes, or invalid sizes.
+    ValueError
+        For sizes of more dimensions than the input has.
     TypeError
         For sizes that are not whole numbers.
     NotImplementedError
@@ -162,6 +166,8 @@ def _kernel(input: Tensor, size: Sizes) -> Sizes | None:
 def _size(rank: int, name: str, input: Tensor, output_size: Any) -> Sizes:
     require_tensor(name, "input", 1, input)
     shape = list(input.shape)
+    if rank > 1 and input.ndim <= rank and not isinstance(output_size, int):
+        raise ValueError(f"Input dimension should be at least {rank + 1}, got {input.ndim}")
     if input.ndim not in (rank + 1, rank + 2):
         raise RuntimeError(f"{name}(): Expected {rank + 1}D or {rank + 2}D tensor, but got {shape}")
     if 0 in shape[1 if name not in ("adaptive_avg_pool1d", "adaptive_avg_pool2d") else -rank :]:
@@ -179,7 +185,10 @@ def _size(rank: int, name: str, input: Tensor, output_size: Any) -> Sizes:
         )
     output_sizes = tuple(output_size) if many else (output_size,) * rank
     if len(output_sizes) != rank:
-        raise RuntimeError(f"{name}: output_size must be {rank}, got {output_size!r}")
+        one = f"{name}() argument 'output_size' should contain one int (got {len(output_sizes)})"
+        raise RuntimeError(
+            one if rank == 1 else f"{name}: output_size must be {rank}, got {output_size!r}"
+        )
     size = tuple(
         [n if m is None else int(m) for n, m in zip(shape[-rank:], output_sizes, strict=True)]
     )

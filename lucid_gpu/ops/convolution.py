@@ -101,8 +101,8 @@ def _convolution(
     require_tensor(f"conv{rank}d", "input", 1, input)
     check_ranks(f"conv{rank}d", rank, input, weight)
     whole = input if input.ndim == weight.ndim else input.unsqueeze(0)
-    check(whole, weight, bias, groups)
     slide = slide_of(weight.shape[2:], stride, padding, dilation)
+    check(whole, weight, bias, groups)
     check_size(whole, slide)
     if rank == 1:
         result = _convolved(whole.unsqueeze(2), weight.unsqueeze(2), slide.window(), groups)

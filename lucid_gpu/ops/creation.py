@@ -632,7 +632,7 @@ def linspace(
     steps = operator.index(steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    start, end = [x.item() if isinstance(x, (Tensor, np.generic)) else x for x in (start, end)]
+    start, end = ends_of("linspace", start, end)
     d = _type_between("linspace", start, end, type_for(dtype, options.get("out")))
     if d.category < 2:  # PyTorch cuts what it is given
         start, end = int(start), int(end)
@@ -642,6 +642,17 @@ def linspace(
         return _from_host(array, d, where, requires_grad, options)
     made = shape_for(_evenly_spaced(start, end, steps, where).to(d).array, options.get("out"))
     return _finish(made, d, where, requires_grad, options)
+
+
+def ends_of(name: str, start: Any, end: Any) -> list[Any]:
+    """The first and the last number, which may be in 0-d tensors."""
+    if getattr(start, "ndim", 0) or getattr(end, "ndim", 0):
+        raise RuntimeError(
+            f"{name} only supports 0-dimensional start and end tensors, but got start with "
+            f"{getattr(start, 'ndim', 0)} dimension(s) and end with {getattr(end, 'ndim', 0)} "
+            "dimension(s)."
+        )
+    return [x.item() if isinstance(x, (Tensor, np.generic)) else x for x in (start, end)]
 
 
 def _type_between(name: str, start: Any, end: Any, dtype: Any) -> dtype:

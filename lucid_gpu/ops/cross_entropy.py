@@ -39,6 +39,12 @@ _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def require_reduction(reduction: str) -> None:
+    """Refuse anything but the names of reductions."""
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+
+
 def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
     """What ``reduction=`` means: ``"none"``, ``"mean"`` or ``"sum"``."""
     if reduction == "elementwise_mean":
@@ -46,8 +52,7 @@ def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
             "reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.",
         )
         reduction = "mean"
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"{reduction} is not a valid value for reduction")
+    require_reduction(reduction)
     return _REDUCTIONS[reduction](loss)
 
 
@@ -135,8 +140,7 @@ def cross_entropy(
     """
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"{reduction} is not a valid value for reduction")
+    require_reduction(reduction)
     require_tensor("cross_entropy_loss", "input", 1, input)
     require_tensor("cross_entropy_loss", "target", 2, target)
     if not input.is_floating_point():

@@ -342,7 +342,8 @@ def gradient(
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = [normalize_dim(d, input.ndim) for d in dims]
     if len({*axes}) < len(axes):
-        raise RuntimeError(f"a dim appears multiple times in the list of dims {list(dims)}")
+        twice = next(d for i, d in enumerate(axes) if d in axes[:i])
+        raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
     spacing = 1 if spacing is None else spacing
     steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
     if len(steps) != len(axes):

@@ -69,11 +69,12 @@ def _gather(input: Tensor, dim: int, index: Tensor, **checks: Any) -> Tensor:
             "Index tensor must have the same number of dimensions as input tensor: got "
             f"{index.ndim} and {input.ndim}"
         )
-    sizes = zip(index.shape, input.shape, strict=True)
-    if index.numel() and any(n > m for d, (n, m) in enumerate(sizes) if d != dim):
+    sizes = enumerate(zip(index.shape, input.shape, strict=True))
+    larger = next((d for d, (n, m) in sizes if n > m and d != dim), None)
+    if larger is not None:
         raise RuntimeError(
-            f"Size does not match: expected index {list(index.shape)} to be no larger than self "
-            f"{list(input.shape)} apart from dimension {dim}"
+            f"Size does not match at dimension {larger} expected index {list(index.shape)} to be "
+            f"no larger than self {list(input.shape)} apart from dimension {dim}"
         )
     return gathered("GatherBackward0", input, dim, index, **checks)
 

@@ -132,7 +132,7 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
         "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors",
     "statistics":
         "quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc histogram "
-        "isclose allclose equal std_mean var_mean",
+        "isclose allclose equal std_mean var_mean histogramdd",
     "storages": "is_storage resize_as_",
     "strides": "as_strided as_strided_ as_strided_scatter",
     "transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",

@@ -19,7 +19,7 @@ from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import full_tangents, keeping, record, watch
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.ops.scatter import scatter_batched
+from lucid_gpu.ops.scatter import check_ranks, scatter_batched
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -253,12 +253,8 @@ def _by_elements(
         )
     shape, sizes = tuple(input.shape) or (1,), tuple(index.shape) or (1,)
     src_shape = tuple(src.shape) or (1,)
-    if index.numel() and (len(sizes) != len(shape) or len(src_shape) != len(shape)):
-        raise RuntimeError(
-            "Index tensor must have the same number of dimensions as self tensor and src: got "
-            f"{len(sizes)}, {len(shape)} and {len(src_shape)}"
-        )
     if index.numel():
+        check_ranks(shape, sizes, src_shape)
         larger = any(n > m for d, (n, m) in enumerate(zip(sizes, shape)) if d != dim)
         if larger or any(n > m for n, m in zip(sizes, src_shape)):
             raise RuntimeError(

@@ -9,7 +9,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import guarded, require_float, require_one_device, require_tensors
 from lucid_gpu.ops.creation import arange
-from lucid_gpu.ops.cross_entropy import reduce_loss
+from lucid_gpu.ops.cross_entropy import reduce_loss, require_reduction
 from lucid_gpu.ops.elementwise import logsigmoid
 from lucid_gpu.ops.losses import Flag, reduction_of
 from lucid_gpu.ops.record import keeping, keeps
@@ -405,7 +405,7 @@ def multi_margin_loss(
     Raises
     ------
     ValueError
-        For another ``p``.
+        For another ``p`` or ``reduction``, and weights that are no vector.
     RuntimeError
         For shapes that do not fit, targets that are not int64, and on the CPU for those that are no
         classes.
@@ -414,6 +414,7 @@ def multi_margin_loss(
     """
     require_tensors("multi_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
+    require_reduction(reduction)
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
     x, classes = _as_rows("multi_margin_loss", input), input.shape[-1] if input.ndim else 1
@@ -424,6 +425,8 @@ def multi_margin_loss(
             f"samples (batch size). Expected target size [{x.shape[0]}], but got "
             f"{list(target.shape)}. Input has shape {list(input.shape)}."
         )
+    if weight is not None and weight.ndim != 1:
+        raise ValueError("weight must be one-dimensional")
     if weight is not None and tuple(weight.shape) != (classes,):
         raise RuntimeError(
             f"inconsistent weight size, expected {classes} but got {list(weight.shape)}"
@@ -472,6 +475,8 @@ def multilabel_margin_loss(
 
     Raises
     ------
+    ValueError
+        For another ``reduction``.
     RuntimeError
         For shapes that do not fit, targets that are not int64, and on the CPU for those that are no
         classes.
@@ -480,6 +485,7 @@ def multilabel_margin_loss(
     """
     require_tensors("multilabel_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
+    require_reduction(reduction)
     x = _as_rows("multilabel_margin_loss", input)
     require_one_device("multilabel_margin_loss", input, target)
     if tuple(target.shape) != tuple(input.shape):

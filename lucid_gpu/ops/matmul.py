@@ -382,6 +382,11 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     require_tensor("dot", "tensor", 2, tensor)
     if input.ndim != 1 or tensor.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
+    if input.dtype is not tensor.dtype:
+        raise RuntimeError(
+            "dot : expected both vectors to have same dtype, but found "
+            f"{input.dtype.name} and {tensor.dtype.name}"
+        )
     if input.shape != tensor.shape:
         n, m = input.shape[0], tensor.shape[0]
         raise RuntimeError(

@@ -48,9 +48,16 @@ def multinomial(
         add up to 0, and more samples than there are without replacement.
     """
     _check_multinomial(input, num_samples, replacement)
+    if not replacement and input.shape[-1] > 2**24:
+        raise RuntimeError("number of categories cannot exceed 2^24")
     weights = input.detach().cpu().array.astype("float64").reshape(-1, input.shape[-1])
     if not (weights >= 0).all() or not (weights < math.inf).all():
-        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+        if not replacement:
+            raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+        what = "< 0" if (weights < 0).any() else "= infinity or NaN"
+        raise RuntimeError(
+            f"invalid multinomial distribution (encountering probability entry {what})"
+        )
     if not (weights.sum(axis=1) > 0).all():
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     draw = _draw(generator, input.device)

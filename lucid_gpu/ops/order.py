@@ -122,8 +122,13 @@ class Extrema(NamedTuple):
 
 @op
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Extrema:
-    """Smallest and largest element, of all or along a dimension."""
+    """Smallest and largest element, of all or along a dimension; RuntimeError for none."""
     over = () if dim is None else dim
+    if dim is None and not input.numel():
+        raise RuntimeError(
+            "aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
+            "identity."
+        )
     return Extrema(amin(input, over, keepdim), amax(input, over, keepdim))
 
 

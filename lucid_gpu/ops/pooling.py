@@ -331,6 +331,7 @@ def _checked(
 ) -> tuple[Tensor, Slide]:
     """A batch of images, or of volumes, and how windows slide over it."""
     require_tensor(name, "input", 1, input)
+    slide = slide_of(rank, name, *settings)
     if input.ndim not in (rank + 1, rank + 2) or 0 in input.shape[-rank - 1 :]:
         raise RuntimeError(
             f"{name}: Expected {rank + 1}D or {rank + 2}D (batch mode) tensor with optional 0 dim "
@@ -338,7 +339,6 @@ def _checked(
         )
     if input.dtype.category not in (1, 2):
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype}')
-    slide = slide_of(rank, name, *settings)
     _check_steps(rank, name, input, slide, ceil_mode)
     batch = input if input.ndim == rank + 2 else input.unsqueeze(0)
     return batch.unsqueeze(2) if rank == 1 else batch, slide
@@ -357,21 +357,24 @@ def slide_of(
         _setting(rank, name, "dilation", dilation),
         (0,) * rank,
     )
-    for what, least, values in (
-        ("kernel_size", 1, slide.kernel),
-        ("stride", 1, slide.stride),
-        ("dilation", 1, slide.dilation),
-        ("padding", 0, slide.padding),
+    for what, values in (
+        ("kernel_size", slide.kernel),
+        ("stride", slide.stride),
+        ("dilation", slide.dilation),
     ):
-        if min(values) < least:
-            need = "greater than zero" if least else "non-negative"
-            raise RuntimeError(f"{name}: {what} should be {need}, but got {list(values)}")
-    if any(2 * p > r for p, r in zip(slide.padding, slide.reach(), strict=True)):
-        raise RuntimeError(
-            f"pad should be at most half of effective kernel size, but got "
-            f"pad={_one_or_all(slide.padding)}, kernel_size={_one_or_all(sizes)} and "
-            f"dilation={_one_or_all(slide.dilation)}"
-        )
+        if min(values) < 1:
+            verb = "must" if name == "max_pool1d" else "should"
+            raise RuntimeError(
+                f"{name}() {what} {verb} be greater than zero, but got {_one_or_all(values)}"
+            )
+    if min(slide.padding) < 0:
+        raise RuntimeError(f"pad must be non-negative, but got pad: {min(slide.padding)}")
+    for p, k, d, reach in zip(slide.padding, sizes, slide.dilation, slide.reach(), strict=True):
+        if 2 * p > reach:
+            raise RuntimeError(
+                f"pad should be at most half of effective kernel size, but got pad={p}, "
+                f"kernel_size={k} and dilation={d}"
+            )
     return slide
 
 

@@ -266,9 +266,10 @@ def mean(
     if dtype is not None:
         input = input.to(as_dtype(dtype))
     if input.dtype.category < 2:
+        which = "Input" if dtype is None else "Optional"
         raise RuntimeError(
-            "mean(): could not infer output dtype. Input dtype must be either a floating point or "
-            f"complex dtype. Got: {input.dtype.name}; write x.float().mean()"
+            f"mean(): could not infer output dtype. {which} dtype must be either a floating point "
+            f"or complex dtype. Got: {input.dtype.name}; write x.float().mean()"
         )
     shape = tuple(input.shape)
     dims = normalize_dims(dim, len(shape))
@@ -510,10 +511,12 @@ def norm(
         one = input.sign() * 0 + 1  # part of the graph, flat
         return sum(apply(TABLE["where"], input != 0, one, 0.0), dim, keepdim)
     size = input.abs()
-    if p < 1:  # the slope of the power is infinite at zero: no gradient there
-        zero = size.detach() == 0
-        size = apply(TABLE["where"], zero, size.detach(), size)
-    return _root(sum(size**p, dim, keepdim), 1.0 / p)
+    if p > 1:
+        return _root(sum(size**p, dim, keepdim), 1.0 / p)
+    zero = size.detach() == 0  # the slope of the power is infinite there: no gradient, no tangent
+    powers = apply(TABLE["where"], zero, 1.0, size) ** p
+    powers = apply(TABLE["where"], zero, 0.0 if p > 0 else math.inf, powers)
+    return _root(sum(powers, dim, keepdim), 1.0 / p)
 
 
 def _root(total: Tensor, exponent: float = 0.5) -> Tensor:

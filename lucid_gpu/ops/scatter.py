@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any
 
 from lucid_gpu.devices import xp_of
@@ -114,6 +115,16 @@ def scatter_batched(
     return level.wrap(f(level.full(x), axis, level.full(index), source, **options))
 
 
+def check_ranks(own: Sized, sizes: Sized, src_shape: Sized) -> None:
+    """Refuse an index that has another number of dimensions than what is written, or is read."""
+    for name, shape in (("self", own), ("src", src_shape)):
+        if len(shape) != len(sizes):
+            raise RuntimeError(
+                f"Index tensor must have the same number of dimensions as {name} tensor: got "
+                f"{len(sizes)} and {len(shape)}"
+            )
+
+
 def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
@@ -122,11 +133,7 @@ def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
     src_shape = src.shape if isinstance(src, Tensor) and src.ndim else sizes
     if not index.numel():
         return
-    if len(sizes) != len(own) or len(src_shape) != len(own):
-        raise RuntimeError(
-            "Index tensor must have the same number of dimensions as self tensor and src: got "
-            f"{len(sizes)}, {len(own)} and {len(src_shape)}"
-        )
+    check_ranks(own, sizes, src_shape)
     larger = any(n > m for d, (n, m) in enumerate(zip(sizes, own, strict=True)) if d != dim)
     if larger or any(n > m for n, m in zip(sizes, src_shape, strict=True)):
         raise RuntimeError(

@@ -249,7 +249,7 @@ def _infer(own: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
         raise RuntimeError("only one dimension can be inferred")
     known = -math.prod(shape)
     if known == 0 or count % known:
-        if known == 0:
+        if known == 0 and not count:
             raise RuntimeError(
                 f"cannot reshape tensor of {count} elements into shape {list(shape)} because the "
                 "unspecified dimension size -1 can be any value and is ambiguous"
@@ -562,18 +562,18 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     ``movedim(x, 0, 2)`` of the shape ``(a, b, c)`` has ``(b, c, a)``.
     """
     rank = input.ndim
-    sources = (source,) if is_number(source) else tuple(source)
-    targets = (destination,) if is_number(destination) else tuple(destination)
-    sources = tuple([normalize_dim(d, rank) for d in sources])
-    targets = tuple([normalize_dim(d, rank) for d in targets])
+    froms = (source,) if is_number(source) else tuple(source)
+    tos = (destination,) if is_number(destination) else tuple(destination)
+    sources = tuple([normalize_dim(d, rank) for d in froms])
+    targets = tuple([normalize_dim(d, rank) for d in tos])
     if len(sources) != len(targets):
         raise RuntimeError(
-            f"movedim: Invalid source or destination dims: source ({list(sources)} dims) should "
-            f"contain the same number of dims as destination ({list(targets)} dims)"
+            f"movedim: Invalid source or destination dims: source ({list(froms)} dims) should "
+            f"contain the same number of dims as destination ({list(tos)} dims)"
         )
-    for name, dims in (("source", sources), ("destination", targets)):
+    for name, dims, named in (("source", sources, froms), ("destination", targets, tos)):
         if len({*dims}) < len(dims):
-            raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(dims)})")
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(named)})")
     if not rank:
         return permute(input, ())
     order = [d for d in range(rank) if d not in sources]
@@ -781,7 +781,11 @@ def cat(
     kept = [reshape(t, nothing) if t._expr.program.shape == (0,) else t for t in tensors]
     for i, other in enumerate(kept):
         b = other._expr.program.shape
-        if len(a) != len(b) or a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]:
+        if len(a) != len(b):
+            raise RuntimeError(
+                f"Tensors must have same number of dimensions: got {len(a)} and {len(b)}"
+            )
+        if a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]:
             raise RuntimeError(
                 f"Sizes of tensors must match except in dimension {dim}. Expected shape like "
                 f"{list(a)} but got {list(b)} for tensor number {i} in the list."

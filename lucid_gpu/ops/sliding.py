@@ -106,12 +106,12 @@ def check_ranks(name: str, rank: int, input: Tensor, weight: Tensor) -> None:
 
 def check(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
     """Refuse channels, dtypes and devices that do not fit a convolution."""
-    check_groups(weight, groups)
-    if weight.shape[0] < groups:
+    if 0 < weight.shape[0] < groups:
         raise RuntimeError(
             f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but "
             f"got weight of size {list(weight.shape)} instead"
         )
+    check_groups(weight, groups)
     intro = f"Given groups={groups}, weight of size {list(weight.shape)}"
     check_channels(intro, input, weight.shape[1] * groups)
     check_bias(f"Given weight of size {list(weight.shape)}", bias, weight.shape[0])

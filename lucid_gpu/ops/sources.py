@@ -12,7 +12,7 @@ from lucid_gpu.devices import resolve
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
 from lucid_gpu.ops.arguments import shape_for, type_for
 from lucid_gpu.ops.borrowed import from_array_shared
-from lucid_gpu.ops.creation import _from_host, _type_between, empty, shared, tensor
+from lucid_gpu.ops.creation import _from_host, _type_between, empty, ends_of, shared, tensor
 from lucid_gpu.ops.elementwise import to
 from lucid_gpu.ops.strides import as_strided
 from lucid_gpu.ops.user_warnings import warn_user
@@ -146,7 +146,7 @@ def logspace(
     """
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    start, end = [x.item() if isinstance(x, (Tensor, np.generic)) else x for x in (start, end)]
+    start, end = ends_of("logspace", start, end)
     d = _type_between("logspace", start, end, type_for(dtype, options.get("out")))
     if d.category < 2:  # PyTorch cuts what it is given
         start, end = int(start), int(end)

@@ -67,7 +67,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
         input = input.to(dt.get_default_dtype())
     if eps is not None:
         input = input.clamp(eps, 1 - eps)
-    return (input / (1 - input)).log()
+    return input.log() - (-input).log1p()  # the slopes at 0 and 1 are infinite, not NaN
 
 
 @op

@@ -41,6 +41,8 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     dim = normalize_dim(dim, input.ndim)
     if isinstance(start, Tensor) and (start.ndim or start.dtype.category != 1):
         raise RuntimeError("start must be an 0-dim integral Tensor.")
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
     extent, start = input.shape[dim], operator.index(start)
     if not -extent <= start <= extent:
         raise IndexError(
@@ -49,7 +51,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
         )
     if start < 0:
         start += extent
-    if start < 0 or length < 0 or start + length > extent:
+    if start < 0 or start + length > extent:
         raise RuntimeError(
             f"start ({start}) + length ({length}) exceeds dimension size ({extent})."
         )

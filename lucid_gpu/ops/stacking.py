@@ -131,7 +131,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 def _cut(name: str, input: Tensor, where: Any, dim: int, least: int) -> tuple[Tensor, ...]:
     if input.ndim < least:
         raise RuntimeError(
-            f"torch.{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, "
+            f"torch.{name} requires a tensor with at least {least} dimension, "
             f"but got a tensor with {input.ndim} dimensions!"
         )
     if isinstance(where, int) and (where < 1 or input.shape[dim] % where):

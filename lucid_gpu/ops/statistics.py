@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
@@ -110,7 +111,8 @@ def _between(values: Tensor, positions: Tensor, interpolation: str) -> Tensor:
         return above
     below = gather(values, -1, low.long())
     weight = 0.5 if interpolation == "midpoint" else positions - low
-    return where(below == above, below, below + weight * (above - below))
+    same = (below == above).logical_and(below.isinf())  # whose difference is NaN
+    return where(same, below, below + weight * (above - below))
 
 
 def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Tensor:
@@ -293,17 +295,26 @@ def cov(
 
 def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Tensor | None:
     for name, weight in (("fweights", fweights), ("aweights", aweights)):
-        if weight is not None and tuple(weight.shape) != (x.shape[1],):
+        if weight is None:
+            continue
+        if weight.ndim > 1:
             raise RuntimeError(
-                f"cov(): expected {name} to have one weight for each of {x.shape[1]} observations, "
-                f"got shape {list(weight.shape)}"
+                f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
+                f"{weight.ndim} dimensions"
             )
-        if weight is not None and bool((weight < 0).any()):
+        category, kind = (1, "integral") if weight is fweights else (2, "floating point")
+        if weight.dtype.category != category:
+            raise RuntimeError(
+                f"cov(): expected {name} to have {kind} dtype but got {name} with "
+                f"{weight.dtype.name} dtype"
+            )
+        if weight.numel() != x.shape[1]:
+            raise RuntimeError(
+                f"cov(): expected {name} to have the same numel as there are observations in the "
+                f"input but got {weight.numel()} != {x.shape[1]}"
+            )
+        if bool((weight < 0).any()):
             raise RuntimeError(f"cov(): {name} cannot be negative")
-    if fweights is not None and fweights.dtype.category != 1:
-        raise RuntimeError(
-            f"cov(): expected fweights to have integral dtype but got {fweights.dtype.name}"
-        )
     weights = [w for w in (fweights, aweights) if w is not None]
     if not weights:
         return None
@@ -502,14 +513,127 @@ def _edges(input: Tensor, bins: int, limits: Any, name: str, margin: float) -> T
 
 
 def _in_bins(input: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
-    flat, bins = input.detach().reshape(-1), edges.numel() - 1
-    bin_indices = searchsorted(edges, flat, right=True) - 1
+    numbers, bins = _bin_numbers(input.detach().reshape(-1), edges), edges.numel() - 1
+    return _counted(numbers, bins, weight, input.dtype)
+
+
+def _bin_numbers(flat: Tensor, edges: Tensor) -> Tensor:
+    """Between which edges each element lies: for what lies outside, one bin more."""
+    bins = edges.numel() - 1
+    bin_indices = searchsorted(edges, flat.contiguous(), right=True) - 1
     bin_indices = where(flat == edges[-1], bins - 1, bin_indices)
     inside = (flat >= edges[0]) & (flat <= edges[-1])
-    bin_indices = where(inside, bin_indices, bins)  # one bin more, for what lies outside
+    numbers: Tensor = where(inside, bin_indices, bins)
+    return numbers
+
+
+def _counted(numbers: Tensor, bins: int, weight: Tensor | None, dtype: Any) -> Tensor:
+    """How often each bin but the one beyond the last occurs, or what its elements weigh."""
     if weight is None:
-        return bincount(bin_indices, minlength=bins + 1)[:bins].to(input.dtype)
-    return _weighed(bin_indices, weight.reshape(-1), bins + 1)[:bins].to(input.dtype)
+        return bincount(numbers, minlength=bins + 1)[:bins].to(dtype)
+    return _weighed(numbers, weight.reshape(-1), bins + 1)[:bins].to(dtype)
+
+
+class HistogramDD(NamedTuple):
+    """What `histogramdd` gives."""
+
+    hist: Tensor
+    bin_edges: tuple[Tensor, ...]
+
+
+@op
+def histogramdd(
+    input: Tensor,
+    bins: Any,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> HistogramDD:
+    """How many points lie in each box of a grid; the last boxes hold their upper edges, too.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., n)
+        Points in ``n`` dimensions.
+    bins : int, or n ints, or n Tensors
+        The numbers of equal parts, or their edges in ascending order.
+    range : 2 n floats, optional
+        Where the parts of each dimension begin and end; by default the extrema.
+    weight : Tensor, shape (...), optional
+        How much each point counts.
+    density : bool
+        Divide by the total and the volumes of the boxes.
+
+    Raises
+    ------
+    RuntimeError
+        For ``bins``, ``range`` and ``weight`` that do not fit the input.
+    NotImplementedError
+        For types that are not floating point.
+    """
+    name = "torch.histogramdd"
+    if input.ndim < 2:
+        raise RuntimeError(f"{name}: input tensor should have at least 2 dimensions")
+    if input.dtype.category != 2:
+        raise NotImplementedError(f'"histogramdd" not implemented for {input.dtype.name}')
+    rank = input.shape[-1]
+    each = [bins] * rank if isinstance(bins, int) else list(bins)
+    if len(each) != rank:
+        raise RuntimeError(
+            "histogramdd: The size of bins must be equal to the innermost dimension of the input."
+        )
+    if range is not None and len(range) != 2 * rank:
+        raise RuntimeError(
+            f"{name}: for a {rank}-dimensional histogram range should have {2 * rank} elements, "
+            f"but got {len(range)}"
+        )
+    if weight is not None and tuple(weight.shape) != tuple(input.shape[:-1]):
+        raise RuntimeError(
+            f"{name}: if weight tensor is provided it should have the same shape as the input "
+            "tensor excluding its innermost dimension, but got input with shape "
+            f"{list(input.shape)} and weight with shape {list(weight.shape)}"
+        )
+    if weight is not None and weight.dtype is not input.dtype:
+        raise RuntimeError(
+            f"{name}: if weight tensor is provided, input tensor and weight tensor should have the "
+            f"same dtype, but got input({input.dtype.name}), and weight({weight.dtype.name})"
+        )
+    columns = input.detach().reshape(-1, rank).unbind(1)
+    edges = [_edges_of(d, *pair, range) for d, pair in enumerate(zip(columns, each, strict=True))]
+    numbers: Any = 0
+    outside: Any = False
+    for column, along in zip(columns, edges, strict=True):
+        parts = along.numel() - 1
+        number = _bin_numbers(column, along)
+        outside = (number == parts).logical_or(outside)
+        numbers = numbers * parts + number
+    shape = [along.numel() - 1 for along in edges]
+    boxes = math.prod(shape)
+    hist = _counted(where(outside, boxes, numbers), boxes, weight, input.dtype).reshape(shape)
+    if density:
+        hist = hist / hist.sum()
+        for d, along in enumerate(edges):
+            hist = hist / (along[1:] - along[:-1]).reshape([-1] + [1] * (rank - 1 - d))
+    return HistogramDD(hist, tuple(edges))
+
+
+def _edges_of(d: int, column: Tensor, bins: Any, range: Sequence[float] | None) -> Tensor:
+    """The edges along one dimension."""
+    if isinstance(bins, Tensor):
+        if bins.dtype is not column.dtype:
+            raise RuntimeError(
+                "torch.histogramdd: input tensor and bins tensors should have the same dtype, but "
+                f"got input with dtype {column.dtype.name} and bins for dimension {d} with dtype "
+                f"{bins.dtype.name}"
+            )
+        return bins
+    if bins <= 0:
+        raise RuntimeError(
+            f"torch.histogramdd(): bins must be > 0, but got {bins} for dimension {d}"
+        )
+    limits = None if range is None else range[2 * d : 2 * d + 2]
+    return _edges(column, bins, limits, "torch.histogramdd", 0.5)
 
 
 # --- closeness ------------------------------------------------------------------------------------
@@ -572,4 +696,4 @@ _OPS: tuple[Any, ...] = (
     isclose, allclose, equal,
 )  # fmt: skip
 METHODS = tuple([public(op) for op in _OPS])
-FUNCTIONS = (*METHODS, public(std_mean), public(var_mean))
+FUNCTIONS = (*METHODS, public(std_mean), public(var_mean), histogramdd)

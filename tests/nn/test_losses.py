@@ -344,3 +344,9 @@ def ctc(m, lengths=(3,), sizes=(2,), blank=0, shape=(1, 2)):
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+@pytest.mark.parametrize("name", ["huber_loss", "smooth_l1_loss"])
+def test_second_derivatives_where_the_parabola_ends(name):
+    x = np.array([-1.0, -0.5, 0.5, 1.0, 2.0])
+    agree(lambda m, t: getattr(m.nn.functional, name)(t, t.detach() * 0), x, device="cpu")

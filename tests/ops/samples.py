@@ -533,6 +533,10 @@ ROWS = [
     row("histogram", t(6), 4, range=(-1.0, 1.0))
     .but(vmap="PyTorch has no rule")
     .but(gradients="here nothing is recorded where PyTorch records what raises in backward"),
+    row("histogramdd", t(6, 2), (4, 3), range=(-1.0, 1.0, -1.0, 1.0))
+    .compare(lambda result: (result.hist, *result.bin_edges))
+    .but(vmap="PyTorch has no rule", out="PyTorch takes none")
+    .but(gradients="here nothing is recorded where PyTorch records what raises in backward"),
     row("nanmean", t(2, 3), 1),
     row("nansum", t(2, 3), 1),
     row("nanmedian", t(2, 5, of="distinct"), 1),

@@ -518,3 +518,15 @@ def test_nuclear_norms_under_the_old_name(device: str) -> None:
     same_error(
         lambda m: m.norm(m.ones(2, 2), "none"), "only valid string values are 'fro' and 'nuc'"
     )
+
+
+@pytest.mark.parametrize("driver", ["gels", "gelsd", "gelsy"])
+def test_least_squares_under_vmap(driver: str, device: str) -> None:
+    def solved(m: Any, a: Any, b: Any) -> Any:
+        return m.vmap(lambda a, b: tuple(m.linalg.lstsq(a, b, driver=driver))[:2])(a, b)
+
+    agree(solved, some(2, 4, 3), some(2, 4, 2), device=device, order=1)
+
+
+def test_vander_of_a_number() -> None:
+    agree(lambda m, x: m.linalg.vander(x, N=3), np.array(2.0), device="cpu")

@@ -121,6 +121,18 @@ STATISTICS: dict[str, tuple[Any, ...]] = {
         ),
         MATRIX,
     ),
+    "histogramdd": (
+        lambda m, t: m.histogramdd(
+            t.detach(), [2] * t.shape[1], weight=t[:, 0].detach().abs(), density=True
+        ).hist,
+        MATRIX,
+    ),
+    "histogramdd of edges": (
+        lambda m, t: m.histogramdd(
+            t.detach()[:, :2], [m.tensor([-1.0, 0.0, 0.5, 2.0], dtype=t.dtype, device=t.device)] * 2
+        ).hist,
+        MATRIX,
+    ),
     "histogram of edges": (
         lambda m, t, e: tuple(t.detach().histogram(e.detach(), weight=t.detach())),
         MATRIX.astype(np.float32), EDGES.astype(np.float32),

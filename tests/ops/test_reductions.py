@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, same_error, torch_module
+from tests.oracle import agree, gives, same_error, torch_module
 
 RNG = np.random.default_rng(8)
 CUBE = RNG.standard_normal((3, 4, 5))
@@ -148,6 +148,25 @@ def test_of_empty_tensors(shape: tuple[int, ...], device: str) -> None:
 def test_the_norm_of_zero_has_a_gradient_of_zero(device: str) -> None:
     agree(lambda m, t: t.norm(), np.zeros(3), device=device, order=1)
     agree(lambda m, t: t.norm(dim=1), np.array([[0.0, 0.0], [3.0, 4.0]]), device=device, order=1)
+
+
+@pytest.mark.parametrize("p", [0.5, 1.5, -1.0, -0.5])
+def test_tangents_of_norms_at_zero(p: float) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        rows = m.tensor([[0.0, 0.0], [0.0, 2.0]], device=device, dtype=m.float64)
+        tangents = m.ones_like(rows)
+        return m.func.jvp(lambda x: m.linalg.vector_norm(x, p, 1), (rows,), (tangents,))[1]
+
+    gives([0.0, 1.0 if p > 0 else 0.0], scenario)
+
+
+@pytest.mark.parametrize("name", ["quantile", "nanquantile"])
+def test_the_gradient_of_a_quantile_of_equal_elements(name: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.zeros(4, dtype=m.float64, device=device)
+        return m.func.grad(lambda x: getattr(m, name)(x, 0.25))(x)
+
+    gives([0.25, 0.75, 0.0, 0.0], scenario)
 
 
 @pytest.mark.parametrize("d", ["uint8", "int8", "int16", "int32", "int64", "bool"])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.oracle import agree, same_error
+from tests.oracle import agree, modules, same_error
 
 Call = Callable[[Any], Any]
 
@@ -155,6 +155,91 @@ OUT: dict[str, Call] = {
         "slice_scatter": (None,),
     }.items()
 }  # fmt: skip
+
+POOLS = ("avg_pool2d", "max_pool2d")
+SENTENCES: dict[str, tuple[Call, str]] = {
+    "dot": (lambda m: m.dot(m.ones(1), of(m, "float64", 3)), "expected both vectors to have same"),
+    "cov by a matrix": (
+        lambda m: m.cov(m.ones(5), fweights=of(m, "int64", 5, 5)), "one or fewer dimensions",
+    ),
+    "cov by integers": (
+        lambda m: m.cov(m.ones(5), aweights=of(m, "int64", 5)), "to have floating point dtype",
+    ),
+    "cov by too few": (lambda m: m.cov(m.ones(5), aweights=m.ones(1)), "but got 1 != 5"),
+    "gradient": (lambda m: m.gradient(m.ones(3, 3), dim=(1, 1)), "dim 1 appears multiple times"),
+    "aminmax": (lambda m: m.aminmax(m.ones(0)), "over an empty dimension"),
+    "prelu": (lambda m: losses(m).prelu(m.ones(()), m.ones(2)), "zero-dim input tensor"),
+    "narrow": (lambda m: m.narrow(m.ones(3), 0, 0, -1), "length must be non-negative"),
+    "gather": (
+        lambda m: m.gather(m.ones(1, 1), 1, of(m, "int64", 2, 2)), "at dimension 0 expected index",
+    ),
+    "scatter": (
+        lambda m: m.scatter(m.ones(3, 5), 0, of(m, "int64", 2, 2), m.ones(2, 5, 2)),
+        "same number of dimensions as src tensor",
+    ),
+    "multinomial": (lambda m: m.multinomial(-m.ones(3), 2, True), "probability entry < 0"),
+    "cat": (lambda m: m.cat([m.ones(2), m.ones(2, 2)]), "same number of dimensions: got 1 and 2"),
+    "movedim": (lambda m: m.movedim(m.ones(2, 3), (0, -2), (0, 1)), "`source` ([0, -2])"),
+    "view": (lambda m: m.ones(1).view(0, -1), "shape '[0, -1]' is invalid for input of size 1"),
+    "mean": (lambda m: m.ones(2).mean(dtype=m.int64), "Optional dtype must be"),
+    "linspace": (lambda m: m.linspace(m.ones(2), 1, 2), "but got start with 1 dimension(s)"),
+    "logspace": (lambda m: m.logspace(m.ones(2), m.ones(2), 2), "and end with 1 dimension(s)"),
+    "adaptive": (
+        lambda m: losses(m).adaptive_avg_pool2d(m.ones(2, 2), (2, 2)), "should be at least 3",
+    ),
+    "margin": (
+        lambda m: losses(m).multi_margin_loss(m.ones(5, 4), m.ones(5), reduction="abc"),
+        "abc is not a valid value for reduction",
+    ),
+    "margin's weight": (
+        lambda m: losses(m).multi_margin_loss(
+            m.ones(5, 4), of(m, "int64", 5), weight=m.ones(5, 4)
+        ),
+        "weight must be one-dimensional",
+    ),
+    "histogramdd of one": (lambda m: m.histogramdd(m.ones(4, 2), [3]), "equal to the innermost"),
+    "histogramdd without parts": (
+        lambda m: m.histogramdd(m.ones(4, 2), [3, 0]), "but got 0 for dimension 1",
+    ),
+    "histogramdd within too little": (
+        lambda m: m.histogramdd(m.ones(4, 2), 2, range=(0.0, 1.0)), "should have 4 elements",
+    ),
+    "histogramdd by others": (
+        lambda m: m.histogramdd(m.ones(4, 2), 2, weight=m.ones(3)), "excluding its innermost",
+    ),
+    "groups": (
+        lambda m: losses(m).conv2d(m.ones(2, 2, 4, 3), m.ones(2, 2, 1, 3), groups=3),
+        "to be at least 3 at dimension 0",
+    ),
+    "stride": (
+        lambda m: losses(m).conv2d(m.ones(1, 1, 4, 4), m.ones(1, 2, 2, 3), stride=-1),
+        "non-positive stride is not supported",
+    ),
+    **{
+        f"padding of {name}": (
+            lambda m, name=name: getattr(losses(m), name)(m.ones(0, 1, 49), 2, 50, -1),
+            "pad must be non-negative, but got pad: -1",
+        )
+        for name in POOLS
+    },
+    **{
+        f"much padding of {name}": (
+            lambda m, name=name: getattr(losses(m), name)(m.ones(0, 1, 49), 2, 50, 4),
+            "but got pad=4, kernel_size=2 and dilation=1",
+        )
+        for name in POOLS
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_in_the_words_of_torch(name: str) -> None:
+    call, words = SENTENCES[name]
+    for module, _ in modules():
+        with pytest.raises((RuntimeError, ValueError)) as caught:
+            call(module)
+        assert words in str(caught.value)
+    same_error(call)
 
 
 @pytest.mark.parametrize(

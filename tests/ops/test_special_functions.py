@@ -29,6 +29,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "mvlgamma": (lambda m, t: (m.mvlgamma(t + 2, 3), m.special.multigammaln(t + 1, 2)), POSITIVE),
     "normal": (lambda m, t: (m.special.ndtr(t), m.special.log_ndtr(t)), FAR),
     "quantiles": (lambda m, t: (m.special.ndtri(t), m.erfinv(t * 0.9), t.logit()), SHARE),
+    "logit at its ends": (lambda m, t: m.logit(t), np.array([0.0, 1.0])),
     "logit of a margin": (lambda m, t: m.special.logit(t, eps=0.1), SHARE),
     "erfcx": (lambda m, t: m.special.erfcx(t), FAR[2:]),
     "bessel": (lambda m, t: (m.i0(t) + m.special.i0(t), t.i0(), m.special.i1(t)), REAL),
@@ -69,7 +70,16 @@ def test_as_in_torch(name: str, device: str) -> None:
     function, *arrays = CASES[name]
     order = (
         1
-        if name in ("entr", "ldexp", "float_power", "frexp", "in place", "nextafter's gradient")
+        if name
+        in (
+            "entr",
+            "ldexp",
+            "float_power",
+            "frexp",
+            "in place",
+            "nextafter's gradient",
+            "logit at its ends",
+        )
         else 2
     )
     agree(function, *arrays, device=device, order=order, rtol=1e-6, atol=1e-9)

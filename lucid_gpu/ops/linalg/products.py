@@ -254,6 +254,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     count = N if N is not None else x.shape[-1] if x.ndim else 1
     if count <= 0 or (N is None and not x.ndim):
         raise RuntimeError("N must be greater than 1.")
+    x = x if x.ndim else x.unsqueeze(0)
     x = x.to(dt.int64) if x.dtype.category == 1 else x
     powers = [x * 0 + 1 if x.dtype.category < 2 else x**0]
     for _ in range(count - 1):

@@ -23,7 +23,7 @@ from lucid_gpu.ops.linalg.matrices import (
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import _nothing
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.rules import batching, on_value
+from lucid_gpu.tape.rules import Batch, batching, on_value
 from lucid_gpu.tensor import Tensor
 
 NOT_FINITE = (
@@ -340,7 +340,7 @@ def lstsq(
     rank = matrix_rank(A, rtol=rcond)
     nothing = A.new_empty((0,), dtype=values.dtype)
     left_over = nothing
-    if driver != "gelsy" and A.shape[-2] > A.shape[-1] and (rank == A.shape[-1]).all():
+    if driver != "gelsy" and A.shape[-2] > A.shape[-1] and _all_are(rank, A.shape[-1]):
         left = A @ X - B
         left_over = (left * conj(left)).sum(-2)
         left_over = left_over.real if left_over.dtype.is_complex else left_over
@@ -350,6 +350,18 @@ def lstsq(
         rank.new_empty((0,)) if driver == "gels" else rank,
         values if driver in ("gelsd", "gelss") else nothing,
     )
+
+
+@op
+def _all_are(rank: Tensor, full: int) -> bool:
+    return bool((rank == full).all())
+
+
+@batching(_all_are)
+def _all_are_batched(level: Batch, f: Any, rank: Tensor, full: int) -> bool:
+    """Residuals are those of all examples, or of none."""
+    all_are: bool = f(level.value(rank), full)
+    return all_are
 
 
 METHODS = (pinverse,)
