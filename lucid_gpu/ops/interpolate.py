@@ -12,6 +12,7 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.resampling import Axis, Band, area, band, resampled
 from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.memory_formats import channels_order, lying
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -178,6 +179,7 @@ def _resized(
 
 
 @op
+@lying("input", rule=channels_order)
 def _resample_bytes(input: Tensor, bands: Sequence[Band]) -> Tensor:
     """Images of uint8 resampled in fixed point, the last axis first, as PyTorch does."""
     result = input
@@ -195,6 +197,7 @@ batching(_resample_bytes)(on_value)
 
 
 @op
+@lying("input", rule=channels_order)
 def resample(input: Tensor, bands: Sequence[Band]) -> Tensor:
     """The last axes resampled, each by its band; 16-bit floats are rounded once, at the end."""
     steps = [(i, b) for i, b in enumerate(bands, -len(bands)) if not b.is_identity()]

@@ -315,6 +315,16 @@ def test_what_packages_ask_of_other_modules():
     assert _C._convert_indices_from_coo_to_csr(rows, 4).tolist() == [0, 2, 2, 3, 3]
     with pytest.raises(RuntimeError, match="too few"):
         _C._check(False, lambda: "too few")
+    kinds = {"index": IndexError, "value": ValueError, "type": TypeError, "is_size": RuntimeError}
+    for name, kind in kinds.items():
+        with pytest.raises(kind, match="Expected cond to be True"):
+            getattr(lucid_gpu, f"_check_{name}")(-1 if name == "is_size" else False)
+    with pytest.raises(RuntimeError, match="some"):
+        lucid_gpu._check_tensor_all(lucid_gpu.tensor([True, False]), lambda: "some")
+    with pytest.raises(TypeError, match="cond must be a bool"):
+        lucid_gpu._check(1)
+    with pytest.raises(RuntimeError, match="single nonzero value"):
+        lucid_gpu._assert_async(lucid_gpu.tensor(0))
     assert lucid_gpu._utils._element_size(lucid_gpu.bfloat16) == 2
     bytes_ = lucid_gpu.full((2, 2), 100, dtype=lucid_gpu.int8)
     product = lucid_gpu._int_mm(bytes_, bytes_)
@@ -367,6 +377,36 @@ def test_nodes_are_taken_apart_one_level(container: Any) -> None:
     assert node.unflatten_fn(children, context) == container
     spec = tree.TreeSpec(type(container), context, [tree.LeafSpec() for _ in children])
     assert spec == tree.tree_structure(container) and int not in tree.SUPPORTED_NODES
+
+
+def test_nodes_that_tests_of_errors_use() -> None:
+    functions: Any = lucid_gpu._C._functions
+    x = lucid_gpu.ones(2, requires_grad=True)
+    late = functions.DelayedError("too late", 1)(x)
+    with pytest.raises(RuntimeError, match="too late"):
+        (late * 2).sum().backward()
+    functions.UndefinedGrad()(x * 2).sum().backward()
+    assert x.grad is None
+    assert isinstance((x + x).grad_fn.next_functions[0][0], functions.AccumulateGrad)
+
+
+def test_weak_references_expire_with_their_tensors() -> None:
+    x = lucid_gpu.ones(2)
+    reference = lucid_gpu._C._WeakTensorRef(x)
+    assert not reference.expired()
+    del x
+    assert reference.expired()
+
+
+def test_functions_are_where_pytorch_has_them() -> None:
+    inner: Any = lucid_gpu._functorch
+    assert inner.eager_transforms.grad is lucid_gpu.func.grad is inner.apis.grad
+    assert inner.vmap.vmap is lucid_gpu.vmap
+    chosen = inner.eager_transforms._slice_argnums
+    assert chosen((1, 2, 3), (0, -1)) == (1, 3)
+    assert chosen((1, 2, 3), 1, as_tuple=False) == 2
+    with pytest.raises(RuntimeError, match="must be unique"):
+        chosen((1, 2), (0, -2))
 
 
 def test_placements() -> None:

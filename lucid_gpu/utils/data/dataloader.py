@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from lucid_gpu.utils.data.collate import default_collate, default_convert
-from lucid_gpu.utils.data.dataset import IterableDataset
+from lucid_gpu.utils.data.dataset import Dataset, IterableDataset
 from lucid_gpu.utils.data.fetch import Reading
 from lucid_gpu.utils.data.pinning import pinner
 from lucid_gpu.utils.data.processes import Workers
@@ -84,7 +84,7 @@ class DataLoader(Generic[T]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[T] | Any,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Any = None,
@@ -105,7 +105,8 @@ class DataLoader(Generic[T]):
     ) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         _check_context(multiprocessing_context, num_workers)
-        self.dataset, self.num_workers, self.generator = dataset, num_workers, generator
+        self.dataset = cast(Any, dataset)
+        self.num_workers, self.generator = num_workers, generator
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.timeout, self.worker_init_fn, self.in_order = timeout, worker_init_fn, in_order
         self.multiprocessing_context = multiprocessing_context
@@ -116,8 +117,8 @@ class DataLoader(Generic[T]):
         if batch_sampler is not None:
             batch_size = None
         if sampler is None and not iterable:
-            order = RandomSampler(dataset, generator=generator) if shuffle else None
-            sampler = order or SequentialSampler(dataset)
+            order = RandomSampler(self.dataset, generator=generator) if shuffle else None
+            sampler = order or SequentialSampler(self.dataset)
         if batch_size is not None and not iterable:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         if iterable and batch_size is not None:
@@ -137,7 +138,7 @@ class DataLoader(Generic[T]):
             )
         super().__setattr__(name, value)
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[Any]:
         if not self.num_workers:
             if self.timeout:
                 raise AssertionError(
