@@ -35,6 +35,11 @@ class LinearCrossEntropyLoss(Module):
     Attributes
     ----------
     linear : Linear
+
+    Raises
+    ------
+    RuntimeError
+        For a ``weight`` of another shape, and a ``label_smoothing`` outside ``[0, 1]``.
     """
 
     weight: Tensor | None
