@@ -67,6 +67,22 @@ class Band:
         turned.__dict__["transposed"] = self
         return turned
 
+    @functools.cached_property
+    def in_fixed_point(self) -> tuple[Band, int]:
+        """Whole weights of 15 bits, and how many of them come after the point: for uint8."""
+        weights = self.weights.copy()
+        for k in range(1, len(weights)):  # one weight a place, so that each is rounded once
+            for j in range(k):
+                same = self.places[k] == self.places[j]
+                weights[j] += np.where(same, weights[k], 0)
+                weights[k] = np.where(same, 0, weights[k])
+        bits = 0
+        while bits < 22 and int(0.5 + weights.max() * 2 ** (bits + 1)) < 2**15:
+            bits += 1
+        scaled = weights * 2**bits
+        whole = np.trunc(scaled + np.copysign(0.5, scaled))
+        return Band(self.places, whole, self.size), bits
+
     def spread(self) -> None:
         """Give each row's first place to its unused ones, and them part of its weight.
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tensor import Tensor, as_kind
 
-__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
+__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
 
 _T = TypeVar("_T", bound=Tensor)
 
@@ -125,6 +125,11 @@ class _Uninitialized(Tensor):
 def _uninitialized(cls: Any, requires_grad: bool, where: Any, dtype: Any) -> Any:
     """One as it was pickled."""
     return cls(device=where, dtype=dtype)._mark(requires_grad)
+
+
+def is_lazy(param: Any) -> bool:
+    """Whether this is a parameter or buffer whose shape is not known yet."""
+    return isinstance(param, _Uninitialized)
 
 
 class UninitializedParameter(_Uninitialized, Parameter):

@@ -70,7 +70,7 @@ def batch_norm(
     RuntimeError
         For parameters of another size, and without running figures when not training.
     ValueError
-        For a single value a channel in training.
+        For a single value a channel in training; for ``eps`` below zero, and for zero in training.
     IndexError, NotImplementedError
         For an input of fewer than two dimensions, or of integers.
     """
@@ -83,6 +83,9 @@ def batch_norm(
     if not (empty or input.is_floating_point()):
         raise NotImplementedError(f'"batch_norm" not implemented for {input.dtype.name}')
     require_one_device("batch_norm", input, running_mean, running_var, weight, bias)
+    if eps <= 0 and (training or eps < 0):
+        least = "positive during training" if training else "non-negative"
+        raise ValueError(f"batch_norm eps must be {least}, but got {eps}")
     channels = input.shape[1]
     require_channels(
         channels, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias

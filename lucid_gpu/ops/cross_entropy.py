@@ -86,6 +86,7 @@ def nll_loss(
     """
     _check_target(input, target)
     _check_weight(input, weight)
+    require_weight_dtype(input, weight)
     if input.dtype.category != 2:
         raise NotImplementedError(f'"nll_loss" not implemented for {input.dtype.name}')
     safe, kept = _safe(input, target, ignore_index)
@@ -154,6 +155,7 @@ def cross_entropy(
             raise RuntimeError("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     _check_target(input, target)
+    require_weight_dtype(input, weight)
     known = None if weight is None else weight.array
     how = Settings(known, ignore_index, label_smoothing, reduction)
     if weight is not None and weight.requires_grad and label_smoothing:
@@ -277,11 +279,7 @@ def _soft_cross_entropy(
 ) -> Tensor:
     if target.shape != input.shape:
         _check_batch(input, target)
-        raise RuntimeError(
-            f"Expected floating point target with class probabilities to have the same shape as "
-            f"input, got {list(target.shape)} and {list(input.shape)}; class numbers are integers: "
-            "target.long()"
-        )
+        raise _no_class_number(target)
     dim = _class_dim(input)
     if smoothing:
         target = target * (1 - smoothing) + smoothing / input.shape[dim]
@@ -322,13 +320,22 @@ def _check_target(input: Tensor, target: Tensor) -> None:
                 "Expected floating point type for target with class probabilities, got "
                 f"{target.dtype}"
             )
+        most = "0D or 1D target tensor expected, multi-target not supported: "
         raise (ValueError if len(shape) == 1 else RuntimeError)(
-            f"Expected target size {list(expected)}, got {list(target.shape)}: an input of shape "
-            f"{list(shape)} takes one class number for each of its score vectors, no "
-            "multi-target"
+            f"{most if target.ndim > len(expected) == 1 else ''}Expected target size "
+            f"{list(expected)}, got {list(target.shape)}: an input of shape {list(shape)} takes "
+            "one class number for each of its score vectors"
         )
     if target.dtype.category != 1:
-        raise RuntimeError(f"expected scalar type Long but found {target.dtype} for the target")
+        raise _no_class_number(target)
+
+
+def _no_class_number(target: Tensor) -> RuntimeError:
+    return RuntimeError(
+        f"expected target dtype to be Long or Byte, but got {target.dtype} of shape "
+        f"{list(target.shape)}: class numbers are integers, target.long(), and probabilities have "
+        "the input's shape"
+    )
 
 
 def _check_batch(input: Tensor, target: Tensor) -> None:
@@ -336,6 +343,14 @@ def _check_batch(input: Tensor, target: Tensor) -> None:
     if input.ndim > 1 and n != m:
         raise ValueError(
             f"Expected input batch_size ({n[0]}) to match target batch_size ({m[0] if m else 0})."
+        )
+
+
+def require_weight_dtype(input: Tensor, weight: Tensor | None) -> None:
+    """Refuse weights of classes that are of another type than the scores."""
+    if weight is not None and weight.dtype is not input.dtype:
+        raise RuntimeError(
+            f"expected scalar type {input.dtype.name} but found {weight.dtype.name} for the weight"
         )
 
 

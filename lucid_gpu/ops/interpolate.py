@@ -78,6 +78,8 @@ def interpolate(
     sizes, factors = _sizes(input, size, scale_factor, recompute_scale_factor)
     if mode == "lanczos" and not antialias:
         raise ValueError("Lanczos mode requires antialias=True")
+    if mode == "lanczos" and align_corners:
+        raise ValueError("Lanczos mode does not support align_corners=True")
     if antialias and not (mode in ("bilinear", "bicubic", "lanczos") and axes == 2):
         raise ValueError(
             "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires "
@@ -163,16 +165,35 @@ def _resized(
             f"Non-empty {input.ndim}D data tensor expected but got a tensor with sizes "
             f"{list(input.shape)}"
         )
-    if not input.is_floating_point() and not (input.dtype is dt.uint8 and "nearest" in mode):
+    images = input.dtype is dt.uint8 and mode in ("bilinear", "bicubic", "lanczos")
+    if not (images or input.is_floating_point() or (input.dtype is dt.uint8 and "nearest" in mode)):
         raise NotImplementedError(f'"interpolate" ({mode}) not implemented for {input.dtype.name}')
-    wide = input.dtype is dt.float64
+    wide = images or input.dtype is dt.float64
     axes = [
         Axis(_MODES[mode], n, out, factor, aligned, antialias, wide)
         for n, out, factor in zip(own, sizes, factors, strict=True)
     ]
     bands = [area(axis.size, axis.out) if mode == "area" else band(axis) for axis in axes]
-    result: Tensor = resample(input, bands)
+    result: Tensor = _resample_bytes(input, bands) if images else resample(input, bands)
     return result
+
+
+@op
+@lying("input", rule=channels_order)
+def _resample_bytes(input: Tensor, bands: Sequence[Band]) -> Tensor:
+    """Images of uint8 resampled in fixed point, the last axis first, as PyTorch does."""
+    result = input
+    for axis, matrix in reversed([*enumerate(bands, -len(bands))]):
+        if not matrix.is_identity():
+            whole, bits = matrix.in_fixed_point
+            floats = result.to(dt.float64).array
+            sums = run_quietly(resampled, floats, axis, whole, xp_of(input))
+            rounded = (from_array(sums, dt.float64, input.device) / 2**bits + 0.5).floor()
+            result = rounded.clamp(0, 255).to(dt.uint8)
+    return result.clone() if result is input else result
+
+
+batching(_resample_bytes)(on_value)
 
 
 @op

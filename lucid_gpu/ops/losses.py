@@ -198,12 +198,16 @@ def huber_loss(
     ------
     RuntimeError
         For a ``delta`` that is not positive.
+    TypeError
+        For a complex one.
     ValueError
         For weights of another shape.
     NotImplementedError
         For integers, bool and complex.
     """
     _same_size("huber_loss", input, target)
+    if isinstance(delta, complex):
+        raise TypeError("huber_loss(): argument 'delta' (position 4) must be float, not complex")
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     require_float("huber_loss", input)
@@ -411,7 +415,7 @@ def binary_cross_entropy(
                 raise RuntimeError(f"all elements of {role} should be between 0 and 1")
     loss = _cut_off(input, target)
     if weight is not None:
-        loss = loss * weight.expand(tuple(input.shape))
+        loss = (loss * weight.expand(tuple(input.shape))).to(loss.dtype)
     return reduce_loss(loss, reduction)
 
 

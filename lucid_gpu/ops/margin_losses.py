@@ -9,7 +9,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import guarded, require_float, require_one_device, require_tensors
 from lucid_gpu.ops.creation import arange
-from lucid_gpu.ops.cross_entropy import reduce_loss, require_reduction
+from lucid_gpu.ops.cross_entropy import reduce_loss, require_reduction, require_weight_dtype
 from lucid_gpu.ops.elementwise import logsigmoid
 from lucid_gpu.ops.losses import Flag, reduction_of
 from lucid_gpu.ops.record import keeping, keeps
@@ -431,6 +431,7 @@ def multi_margin_loss(
         raise RuntimeError(
             f"inconsistent weight size, expected {classes} but got {list(weight.shape)}"
         )
+    require_weight_dtype(input, weight)
     _require_long(target)
     require_float("multi_margin_loss", input)
     column = target.reshape(-1, 1)

@@ -333,9 +333,12 @@ def _checked(
     require_tensor(name, "input", 1, input)
     slide = slide_of(rank, name, *settings)
     if input.ndim not in (rank + 1, rank + 2) or 0 in input.shape[-rank - 1 :]:
+        ranks = f"{rank + 1}D or {rank + 2}D (batch mode) tensor"
         raise RuntimeError(
-            f"{name}: Expected {rank + 1}D or {rank + 2}D (batch mode) tensor with optional 0 dim "
-            f"batch size for input, but got: {list(input.shape)}"
+            f"{name}: Expected {ranks} with optional 0 dim batch size for input, but got: "
+            f"{list(input.shape)}"
+            if rank == 1
+            else f"{name}: non-empty {ranks} expected for input, but got: {list(input.shape)}"
         )
     if input.dtype.category not in (1, 2):
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype}')

@@ -79,7 +79,7 @@ def _forbidden(view: Tensor, modified: str) -> str:
     node = None if isinstance(cell, ViewCell) else cell.node
     made = ""
     if node is not None:
-        name = node.name().replace("Backward0", "").replace("Backward", "")
+        name = node.name().removesuffix("0").removesuffix("Backward")
         made = f"Output {cell.output} of {name} is"
     which = f"{made} a view of a view which" if node is not None and node._edges else "A view"
     if creation in ("multiple", "function") and made:

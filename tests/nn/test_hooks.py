@@ -413,3 +413,27 @@ def test_regular_backward_hooks_warn_of_what_they_miss(forward, words):
         warnings.simplefilter("always")
         module(x)
     assert len(said) == (words is not None) and all(words in str(w.message) for w in said)
+
+
+@pytest.mark.parametrize("case", ["input", "base of an input", "output"])
+def test_what_hooks_watch_is_not_written_in_place(case):
+    """A write would reach the tensor outside of the module, or miss it."""
+
+    def run(m):
+        class Writes(m.nn.Module):
+            def forward(self, x):
+                self.input = x
+                if case == "input":
+                    x *= 3
+                return x.clone()
+
+        module = Writes()
+        module.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+        y = m.ones(3, requires_grad=True) * 5
+        result = module(y)
+        if case == "output":
+            result *= 2
+        y[0] *= 7
+        return (module.input + 2).tolist()
+
+    same_error(run, "BackwardHookFunction", "is a view and", "modified inplace")

@@ -37,7 +37,10 @@ def test_becomes_torchs_layer(name, device):
         before = repr(layer), list(layer.state_dict()), [repr(p) for p in layer.parameters()]
         x = m.zeros(shape, device=where)
         assert layer.has_uninitialized_params()
+        lazy = m.nn.parameter.is_lazy
+        assert any(map(lazy, [*layer.parameters(), *layer.buffers()]))
         y = layer(x)
+        assert not any(map(lazy, [*layer.parameters(), *layer.buffers(), None]))
         assert type(layer) is getattr(m.nn, name[4:])
         state = {k: tuple(v.shape) for k, v in layer.state_dict().items()}
         told.append((before, repr(layer), state, tuple(y.shape)))

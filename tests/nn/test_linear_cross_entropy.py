@@ -63,6 +63,14 @@ def lce(m, x, w, t, **more):
             "ignore_index cannot be specified when target contains probabilities",
         ),
         (lambda m: m.nn.attention.sdpa_kernel(3).__enter__(), "got int"),
+        (
+            lambda m: m.nn.LinearCrossEntropyLoss(3, 2, weight=m.ones(3)),
+            "expected weight shape to be (2,), got (3,)",
+        ),
+        (
+            lambda m: m.nn.LinearCrossEntropyLoss(3, 2, label_smoothing=2.0),
+            "expected label_smoothing to be in range [0, 1], got 2.0",
+        ),
     ],
 )
 def test_errors_are_torchs(call, words):

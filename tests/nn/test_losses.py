@@ -308,6 +308,13 @@ def ctc(m, lengths=(3,), sizes=(2,), blank=0, shape=(1, 2)):
         (lambda m: F(m).multi_margin_loss(X(m), T(m).float()), "expected scalar type Long but"),
         (lambda m: F(m).multi_margin_loss(X(m)[None], T(m)), "Expected non-empty vector or matr"),
         (lambda m: F(m).multi_margin_loss(X(m), T(m), weight=X(m)[0, :3]), "inconsistent weight"),
+        (lambda m: F(m).multi_margin_loss(X(m), T(m), weight=X(m)[0].half()), "scalar type"),
+        (lambda m: F(m).nll_loss(X(m), T(m), weight=X(m)[0].half()), "expected scalar type"),
+        (lambda m: F(m).cross_entropy(X(m), T(m), weight=X(m)[0].half()), "expected scalar type"),
+        (lambda m: F(m).cross_entropy(X(m), T(m).float()), "dtype to be Long or Byte, but got"),
+        (lambda m: F(m).cross_entropy(X(m), T(m)[:, None]), "0D or 1D target tensor expected"),
+        (lambda m: m.nn.HuberLoss(delta="1"), "delta must be a float or int, got: <class 'str'>"),
+        (lambda m: F(m).huber_loss(X(m), X(m), delta=1j), "must be float, not complex"),
         (lambda m: F(m).multilabel_margin_loss(X(m), T(m)), "inconsistent target size: [3] for i"),
         (lambda m: F(m).multilabel_margin_loss(X(m), X(m).long() + 7), "'target' is out of range"),
         (lambda m: m.nn.MultiMarginLoss(weight=X(m)), "expected weight to be None or 1D tensor"),
@@ -338,7 +345,7 @@ def ctc(m, lengths=(3,), sizes=(2,), blank=0, shape=(1, 2)):
         (lambda m: m.nn.CrossEntropyLoss(X(m), T(m)), "called, as in MSELoss()(input, target)"),
         (lambda m: m.nn.L1Loss(X(m), X(m)), "Boolean value of Tensor with more than one value is"),
         (lambda m: F(m).cross_entropy(X(m).long(), T(m)), "scores are floats: input.float()"),
-        (lambda m: F(m).cross_entropy(X(m), T(m).float()), "integers: target.long()"),
+        (lambda m: F(m).cross_entropy(X(m), T(m).float()), "class numbers are integers"),
         (lambda m: m.nn.MSELoss(1, 2, 3, 4), "MSELoss.__init__()"),
     ],
 )
@@ -350,3 +357,9 @@ def test_errors_are_torchs(call, words):
 def test_second_derivatives_where_the_parabola_ends(name):
     x = np.array([-1.0, -0.5, 0.5, 1.0, 2.0])
     agree(lambda m, t: getattr(m.nn.functional, name)(t, t.detach() * 0), x, device="cpu")
+
+
+def test_the_dtype_is_the_inputs():
+    for m in (lucid_gpu, torch_module()):
+        loss = F(m).binary_cross_entropy(X(m), X(m), weight=X(m).double(), reduction="none")
+        assert loss.dtype is m.float32

@@ -216,6 +216,10 @@ def test_older_names_and_defaults_warn():
         (lambda F, x: F.interpolate(x.long(), 3), "not implemented for"),
         (lambda F, x: F.interpolate(x, 3, antialias=True), "Anti-alias option is restricted to bi"),
         (lambda F, x: F.interpolate(x, 3.5), ""),
+        (
+            lambda F, x: F.interpolate(x, 3, None, "lanczos", True, None, True),
+            "Lanczos mode does not support align_corners=True",
+        ),
         (lambda F, x: F.interpolate(x, (x.sum(), 3)), "expected size to be one of int or Tuple"),
         (lambda F, x: F.pixel_shuffle(x, 3), "input.size(-3)=4 is not divisible by 9"),
         (lambda F, x: F.pixel_shuffle(x, 0), "pixel_shuffle expects a positive upscale_factor"),
@@ -238,3 +242,24 @@ def test_gradients_of_nearest_add_up_in_float32():
     x = lucid_gpu.ones(1, 1, 1, 1, dtype=lucid_gpu.bfloat16, requires_grad=True)
     F.interpolate(x, (3, 3)).backward(g.bfloat16().reshape(1, 1, 3, 3))
     assert x.grad.item() == 1 + 2**-5  # 1 in bfloat16 added one by one
+
+
+@pytest.mark.parametrize("sizes", [(12, 30), (17, 9), (17, 23), (64, 64)], ids=str)
+@pytest.mark.parametrize(
+    ("mode", "antialias"),
+    [
+        ("bilinear", False), ("bilinear", True), ("bicubic", False), ("bicubic", True),
+        ("lanczos", True),
+    ],
+)  # fmt: skip
+def test_bytes_are_torchs(mode, antialias, sizes):
+    images = np.random.default_rng(1).integers(0, 256, (2, 3, 17, 23), dtype=np.uint8)
+
+    def run(m):
+        x, resample = m.from_numpy(images), m.nn.functional.interpolate
+        settings = {"mode": mode, "antialias": antialias}
+        corners = (False,) if mode == "lanczos" else (False, True)
+        images_of = [resample(x, sizes, align_corners=a, **settings) for a in corners]
+        return [y.tolist() for y in (*images_of, resample(x, scale_factor=0.6, **settings))]
+
+    assert run(lucid_gpu) == run(torch_module())

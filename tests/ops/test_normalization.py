@@ -178,6 +178,15 @@ def test_first_and_second_gradients(function):
             lambda m: m.nn.functional.batch_norm(m.ones(2, 3).long(), m.zeros(3), m.ones(3)),
             '"batch_norm" not implemented for int64',
         ),
+        *(
+            (
+                lambda m, training=training: m.nn.functional.batch_norm(
+                    m.ones(2, 3), m.zeros(3), m.ones(3), training=training, eps=-1.0
+                ),
+                "batch_norm eps must be",
+            )
+            for training in (True, False)
+        ),
     ],
 )
 def test_errors_are_torchs(call, words):

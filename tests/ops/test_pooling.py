@@ -132,7 +132,7 @@ def test_first_and_second_gradients(pool):
         (lambda m: m.nn.functional.avg_pool2d(m.zeros(1, 2, 3, 3), 5), "Output size is too small"),
         (lambda m: m.nn.functional.avg_pool1d(m.zeros(1, 2, 3), 2, -1), "stride should"),
         (lambda m: m.nn.functional.max_pool2d(m.zeros(1, 1, 4, 4).bool(), 2), "not implemented"),
-        (lambda m: m.nn.functional.max_pool2d(m.zeros(2, 2), 2), "3D or 4D (batch mode) tensor"),
+        (lambda m: m.nn.functional.max_pool2d(m.zeros(2, 2), 2), "non-empty 3D or 4D (batch mode)"),
         (
             lambda m: m.nn.functional.max_pool2d(m.zeros(1, 1, 4, 4), 2, padding=2),
             "pad should be at most half of effective kernel size",

@@ -221,11 +221,8 @@ class BackwardHookFunction(Function):
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
-        passed = tuple([t.alias() for t in tensors])
-        ctx.mark_non_differentiable(
-            *[p for p, t in zip(passed, tensors, strict=True) if not t.requires_grad]
-        )
-        return passed
+        ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
+        return tensors
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:

@@ -35,6 +35,11 @@ class LinearCrossEntropyLoss(Module):
     Attributes
     ----------
     linear : Linear
+
+    Raises
+    ------
+    RuntimeError
+        For a ``weight`` of another shape, and a ``label_smoothing`` outside ``[0, 1]``.
     """
 
     weight: Tensor | None
@@ -55,6 +60,14 @@ class LinearCrossEntropyLoss(Module):
         options: LinearCrossEntropyOptions | None = None,
     ) -> None:
         super().__init__()
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise RuntimeError(
+                f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}"
+            )
+        if not 0 <= label_smoothing <= 1:
+            raise RuntimeError(
+                f"expected label_smoothing to be in range [0, 1], got {label_smoothing}"
+            )
         self.reduction, self.ignore_index = reduction, ignore_index
         self.register_buffer("weight", weight)
         self.num_classes, self.out_features = num_classes, out_features

@@ -74,6 +74,12 @@ class _MultiMargin(_WeightedLoss):
             )
 
 
+class _Huber(_Loss):
+    def _check(self, settings: dict[str, Any]) -> None:
+        if not isinstance(settings["delta"], (float, int)):
+            raise TypeError(f"delta must be a float or int, got: {type(settings['delta'])}")
+
+
 class _Triplet(_Loss):
     def _check(self, settings: dict[str, Any]) -> None:
         if settings["margin"] <= 0:
@@ -96,7 +102,7 @@ class _TripletByDistance(_Triplet):
 MSELoss      = row(_Loss, "MSELoss", F.mse_loss, **_OLD)
 L1Loss       = row(_Loss, "L1Loss", F.l1_loss, **_OLD)
 SmoothL1Loss = row(_Loss, "SmoothL1Loss", F.smooth_l1_loss, **_OLD, beta=1.0)
-HuberLoss    = row(_Loss, "HuberLoss", F.huber_loss, reduction="mean", delta=1.0)
+HuberLoss    = row(_Huber, "HuberLoss", F.huber_loss, reduction="mean", delta=1.0)
 KLDivLoss    = row(_Loss, "KLDivLoss", F.kl_div, **_OLD, log_target=False)
 BCELoss      = row(_WeightedLoss, "BCELoss", F.binary_cross_entropy, weight=None, **_OLD)
 CTCLoss      = row(_Loss, "CTCLoss", F.ctc_loss, blank=0, reduction="mean", zero_infinity=False)
