@@ -234,7 +234,10 @@ class AccumulateGrad(Node):
         with _accumulating:
             if self.grad is None:
                 gradient = cotangent.as_gradient(self.order)  # no copy, if it can be helped
-                self.replace_gradient(gradient)
+                if _before_gradient is None:
+                    self.grad = gradient
+                else:
+                    self.replace_gradient(gradient)
             elif create_graph or self.grad.is_sparse:  # and it may become dense
                 self.replace_gradient(self.grad + cotangent)
             else:
