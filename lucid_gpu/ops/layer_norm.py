@@ -145,7 +145,7 @@ def _checked(
     """The shape of the rows, after all that can be wrong."""
     require_tensor(name, "input", 1, input)
     require_one_device(name, input, weight, bias)
-    if not isinstance(normalized_shape, Sequence):
+    if not isinstance(normalized_shape, (tuple, Sequence)):  # of a tuple the second costs much
         raise TypeError(
             f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not "
             f"{type(normalized_shape).__name__}"
