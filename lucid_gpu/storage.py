@@ -93,6 +93,10 @@ class Storage:
         if cell is not None:
             self.add_cell(cell)
 
+    def forget(self, tensor: Any) -> None:
+        """A tensor takes other memory: what is written or computed here is not its value."""
+        self.tensors = [r for r in self.tensors if r() is not tensor]
+
     def add_cell(self, cell: Any) -> None:
         cells = self.cells
         count = len(cells)

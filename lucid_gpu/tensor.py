@@ -22,7 +22,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, capturing
-from lucid_gpu.devices.copies import duplicate, laid_in, row_major, write
+from lucid_gpu.devices.copies import as_laid, duplicate, laid_in, row_major, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
@@ -669,16 +669,23 @@ class Tensor:
             )
         version = 0 if self._storage is None else self._storage.version
         other = value.detach()
+        if self._storage is not None:
+            self._storage.forget(self)
+        self._siblings = other._siblings
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
+        if self._expr.program.is_load:  # a leaf of its own, as `.data` has
+            cell = self._expr.leaves[0].twin()
+            cell.uncounted = True
+            self._expr = Expr(self._expr.program, (cell,), None)
+            self._storage.add_cell(cell)
         self._base, self._steps, self._creation = None, (), None
         if _streams is not None:
             _streams.add(self)
             self._stream = other._stream
-        memory = self._memory()
-        if not any(r() is self for r in memory.tensors):  # `x.data = x.data`
-            memory.add(self)
+        self._storage.add(self)
         if type(node) is AccumulateGrad:
             node.order = dense_order(self._expr.program)
+            node.shape = tuple(self._expr.program.shape)
         if node is not None:
             self._attach(node, output)
 
@@ -1005,8 +1012,10 @@ class Tensor:
         return other
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        array = np.ascontiguousarray(backend(self.device).to_numpy(self.detach().array))
-        data: Any = array.reshape(-1).view(np.uint8)
+        array = backend(self.device).to_numpy(self.detach().array)
+        order = self._load().program.order
+        lying = array if order is None else array.transpose(order)
+        data: Any = np.ascontiguousarray(lying).reshape(-1).view(np.uint8)
         return (
             _rebuild,
             (
@@ -1016,6 +1025,7 @@ class Tensor:
                 tuple(self.shape),
                 str(self.device),
                 self.requires_grad,
+                order,
             ),
             {k: v for k, v in self.__dict__.items() if k[0] != "_"} or None,
         )
@@ -1055,7 +1065,10 @@ class Size(tuple[int, ...]):
             return _size(Size, part) if type(at) is slice else part
 
         def __add__(self, other):
-            return Size(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
+            if not isinstance(other, tuple):
+                kind = type(other).__name__
+                raise TypeError(f"can only concatenate tuple (not {kind}) to torch.Size")
+            return Size(tuple.__add__(self, other))
 
         def __radd__(self, other):
             return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
@@ -1070,11 +1083,17 @@ class Size(tuple[int, ...]):
 
 
 def _rebuild(
-    kind: type[Tensor], data: Any, d: dtype, shape: Any, where: str, requires_grad: bool
+    kind: type[Tensor],
+    data: Any,
+    d: dtype,
+    shape: Any,
+    where: str,
+    requires_grad: bool,
+    order: tuple[int, ...] | None = None,
 ) -> Tensor:
     memory = data if not memoryview(data).readonly else bytearray(data)
-    array = np.frombuffer(memory, d.numpy).reshape(shape)
-    tensor = _tensor(expression.of_array(array, d, CPU))
+    array = as_laid(np.frombuffer(memory, d.numpy), shape, order)
+    tensor = _tensor(expression.of_array(array, d, CPU))._keep_order()
     if where != "cpu":
         tensor = tensor.to(where)
     return as_kind(kind, tensor)._mark(requires_grad)
@@ -1129,6 +1148,8 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     copy = from_array(array, tensor.dtype, tensor.device)._keep_order()
     if tensor.requires_grad:
         copy._attach(*tensor._edge())
+    elif not tensor._expr.program.independent:
+        copy._expr = expression.dependent(copy._expr)
     return copy
 
 

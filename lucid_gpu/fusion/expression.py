@@ -126,6 +126,18 @@ class Cell:
             _seen(self)
         return Cell(self.array, self.node, self.output)
 
+    def moved(self, array: Any) -> Cell:
+        """A leaf that takes this one's place, on another array of the same values.
+
+        Who saved this one hears of writes to that.
+        """
+        other = self.again()
+        other.array = array
+        if self.same is not None:
+            other.same = list(self.same)
+        other.stands_for(self)
+        return other
+
     def stands_for(self, other: Any) -> None:
         """Have another leaf, or the pending value stored here, be stale when this one is."""
         same = self.same

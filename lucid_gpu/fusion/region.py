@@ -377,10 +377,8 @@ class RegionNode(Node):
 
     def asked_for(self) -> tuple[list[int], Gradient]:
         """The leaves a gradient goes to, and the gradient of those that the pass asks for."""
-        program, reached = self.program, state.task.waiting
+        program, wanted = self.program, self._wanted()
         leaves = _leaves_of(program)
-        pairs = zip(leaves, self._edges, strict=True)
-        wanted = frozenset([leaf for leaf, (node, _) in pairs if node in reached])
         key = ("asked for", wanted, bool(state.grad))
         gradient = program.gradients.get(key)
         if gradient is None:
@@ -389,6 +387,12 @@ class RegionNode(Node):
             gradient = gradient_of(program, load, n, n + 1, key[2], None, wanted)
             program.gradients[key] = gradient
         return leaves, gradient
+
+    def _wanted(self) -> frozenset[int]:
+        """The leaves that the pass comes to."""
+        reached = state.task.waiting
+        pairs = zip(_leaves_of(self.program), self._edges, strict=True)
+        return frozenset([leaf for leaf, (node, _) in pairs if node in reached])
 
     def _save_output(self, wrap: Wrap) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""
@@ -414,6 +418,8 @@ class RegionNode(Node):
                 raise self.stale_error(self.output_stale, program, self.name())
             write = leaves[i].stale
             if write is not None:
+                if not state.task.everywhere and i not in saved_leaves(program, self._wanted()):
+                    continue
                 node = leaves[i].node
                 name = None if node is None or not node._edges else node.name()
                 loads = next(n for n in program.instructions if n.op == "load" and n.value[0] == i)
@@ -424,7 +430,9 @@ class RegionNode(Node):
                 raise self.stale_error(self.output_stale, program, self.name())
             if write is not None:
                 raise self.stale_error(write, entry.program, None)
-        refused = refusal(self.made_by, program)
+        refused = refusal(
+            self.made_by, program, None if state.task.everywhere else state.task.waiting
+        )
         if refused is not None:
             value, write = refused
             name = title_of(value.program) if value.program.needs_grad else None

@@ -213,9 +213,13 @@ def _set_to(self: Tensor, source: Tensor) -> Tensor:
         refuse_inference()
     if state.grad:
         refuse_recorded(self, False, "set_")
+        if self.requires_grad or source.requires_grad:
+            raise RuntimeError("derivative for set_ is not implemented; do it under no_grad()")
     _make_stale(self._expr, "set_", self._memory())
-    self.data = source
     self._memory().version += 1
+    before = self._expr.program
+    self.data = source
+    self._expr = _marked_as(self._expr, before)
     return self
 
 
@@ -497,19 +501,26 @@ def _written_elsewhere(self: Tensor) -> None:
         with mirrors.renewed(storage, "increment_version"):
             _written_elsewhere(self)
         return
-    mark = Write("increment_version", storage.version, storage)
+    _renew_leaves(self, Write("increment_version", storage.version, storage))
     storage.version += 1
-    for reference in storage.cells:
-        cell = reference()
-        for leaf in [] if cell is None else cell.readers():
-            leaf.stale = mark
-            if leaf.leads and leaf.node is not None:
-                leaf.node.output_written(mark, leaf.output)
-    for tensor in (self, *storage.others(self)):
-        expr = tensor._load()
+
+
+def _renew_leaves(tensor: Tensor, mark: Write) -> None:
+    """What was saved of a memory is stale, what reads it from now on is not."""
+    storage = mark.storage
+    alone = type(storage) is SameMemory  # it counts its own writes only
+    leaves = tensor._load().leaves if alone else [r() for r in storage.cells]
+    for cell in leaves:
+        for leaf in [] if cell is None else [cell] if alone else cell.readers():
+            if alone or not leaf.uncounted:
+                leaf.stale = mark
+                expression.tell(leaf, mark)
+    for other in (tensor,) if alone else (tensor, *storage.others(tensor)):
+        expr = other._load()
         fresh = expr.leaves[0].again()
+        fresh.uncounted = expr.leaves[0].uncounted
         storage.add_cell(fresh)
-        tensor._expr = Expr(expr.program, (fresh,), None)
+        other._expr = Expr(expr.program, (fresh,), None)
 
 
 class Overwritten(Node):

@@ -12,6 +12,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend_of_array, capturing, xp_of
+from lucid_gpu.fusion.layout import order_of, result_strides, walk_of
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_one_dtype, takes_out
 from lucid_gpu.ops.creation import arange, full, refuse_unheld, tensor
 from lucid_gpu.ops.in_place import (
@@ -40,6 +41,7 @@ from lucid_gpu.ops.index_primitives import (
     with_values,
     zeros_with_values,
 )
+from lucid_gpu.ops.memory_formats import lay, lying, strides_of
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.registry import attach
@@ -102,8 +104,42 @@ def picked(kind: str, input: Tensor, index: Any) -> Tensor:
         result: Tensor = picked(kind, *_by_ints_first(input, parsed))
     else:
         result = read(kind, input, parsed)
+        if kind == "IndexBackward0" and not input.array.flags.c_contiguous:
+            result = lay(result, _order_of_selected(input, parsed, tuple(result.shape)))
     watch(result, *tensors_of(index))
     return result
+
+
+def _order_of_selected(
+    input: Tensor, parts: Sequence[Any], shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """How PyTorch lays what an index with arrays selects: as the input walked, and the arrays."""
+    steps, source = list(strides_of(input)), []
+    own: list[tuple[int, ...]] = []  # the shapes of the arrays
+    first = last = 0
+    for at, part in enumerate(parts):
+        if isinstance(part, slice):
+            source.append(steps.pop(0) * (part.step or 1))
+        elif hasattr(part, "dtype") and part.ndim:
+            first, last = (first if own else len(source)), at
+            mask = part.dtype.kind == "b"
+            own += [(0,)] * part.ndim if mask else [part.shape]
+            del steps[: part.ndim if mask else 1]
+        elif type(part) is int:
+            del steps[0]
+        else:
+            return None
+    rank = len(shape) - len(source) - len(steps)
+    run = parts[last + 1 - sum(hasattr(p, "dtype") for p in parts) : last + 1]
+    lead = first if all(hasattr(p, "dtype") for p in run) else 0
+    source += steps
+    walks = [(*source[:lead], *[0] * rank, *source[lead:])]
+    names = shape[lead : lead + rank]
+    for extents in own:
+        there = names if extents == (0,) else extents
+        walk = walk_of(names, there, None)
+        walks.append((*[0] * lead, *walk, *[0] * (len(source) - lead)))
+    return order_of(shape, result_strides(shape, [(shape, walk) for walk in walks]))
 
 
 @batching(picked)
@@ -185,6 +221,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         setitem(*_by_ints_first(input, parsed), value)
         return
     if not basic and isinstance(value, Tensor) and value.dtype is not input.dtype:
+        _fitting(input, parsed, value)
         _refuse_other_type(input, parsed, value)
     value = as_value(input, value)
     if state.grad:
@@ -259,13 +296,13 @@ def as_value(input: Tensor, value: Any) -> Tensor:
     return tensor(value, dtype=input.dtype, device=input.device)
 
 
-def _fitting(input: Tensor, index: Any, value: Tensor) -> Tensor:
-    """The value without needless leading ones, if it can be broadcast to what is selected."""
+def _fitting(input: Tensor, index: Any, value: Tensor, assigned: bool = True) -> Tensor:
+    """The value, if it can be broadcast to what is selected; an assigned one loses leading ones."""
     if not value.ndim:
         return value
     shape = selected_shape(input, index)
     own = tuple(value.shape)
-    while len(own) > len(shape) and own[0] == 1:
+    while assigned and len(own) > len(shape) and own[0] == 1:
         own = own[1:]
     pairs = zip(own[::-1], shape[::-1], strict=False)
     if len(own) > len(shape) or any(m not in (1, n) for m, n in pairs):
@@ -277,6 +314,7 @@ def _fitting(input: Tensor, index: Any, value: Tensor) -> Tensor:
 
 
 @op(autocast={"cuda": "promote"})
+@lying("input")
 def index_put(
     input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -300,8 +338,7 @@ def index_put(
         require_one_dtype(words, input, values)
     index = tuple(slice(None) if i is None else i for i in indices)
     parsed, _ = parse(input, index, wait=True)
-    value = as_value(input, values)
-    value = _fitting(input, parsed, value)
+    value = _fitting(input, parsed, as_value(input, values), assigned=False)
     if not accumulate:
         result: Tensor = with_values(input, parsed, value)
         watch(result, *tensors_of(index))
@@ -327,7 +364,7 @@ def index_put_(
     if state.grad and (self.requires_grad or values.requires_grad):
         refuse_overlap(self.array, "index_put_")
     parsed, _ = parse(self, tuple(slice(None) if i is None else i for i in indices), wait=True)
-    value = _fitting(self, parsed, as_value(self, values)).array
+    value = _fitting(self, parsed, as_value(self, values), assigned=False).array
     warn_expanded("index_put_")
     array = self._writable("index_put_")
     if accumulate:
@@ -363,6 +400,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 @op
 @owned
+@lying("input")
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of the input with elements of ``source`` at positions of the flattened tensor.
 

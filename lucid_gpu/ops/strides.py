@@ -16,8 +16,11 @@ from lucid_gpu.ops.memory_formats import same_vjp
 from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
-from lucid_gpu.ops.shape import _sizes, base_array, movedim, view_of
-from lucid_gpu.storage import SameMemory
+from lucid_gpu.ops.shape import _sizes, array_in_order, base_array, movedim, view_of
+from lucid_gpu.storage import (
+    SameMemory,
+    memory_format,
+)
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
@@ -29,21 +32,57 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     IndexError for a ``dim`` that there is not.
     """
     self = in_memory(self)
-    if not self._expr.program.is_load:
-        self._load()  # where a pending value will stand is decided when it is computed
-        self.is_contiguous()  # an order that nobody chose is given up
+    self._load()  # where a pending value will stand is decided when it is computed
     strides = _strides(self)
     return strides if dim is None else strides[normalize_dim(dim, self.ndim)]
 
 
 def _strides(t: Tensor) -> tuple[int, ...]:
     t = in_memory(t)
+    if t._expr.program.free:
+        array_in_order(t)
     program = t._expr.program
     if not program.is_load or program.root.value[1] is None:  # row-major
         extents = [max(n, 1) for n in program.shape]
         behind = accumulate(extents[:0:-1], lambda a, b: a * b, initial=1)
         return tuple(behind)[::-1] if extents else ()
     return tuple([s // program.dtype.itemsize for s in program.root.value[1]])
+
+
+def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+    """The dimensions in the order in which they lie in memory, that of the largest steps first.
+
+    Parameters
+    ----------
+    ambiguity_check : bool or list of memory_format
+        Refuse a tensor that lies in several orders at once, or not in exactly one of the formats.
+
+    Raises
+    ------
+    RuntimeError
+        For such a tensor.
+    TypeError
+        For anything but a bool or memory formats.
+    """
+    formats = ambiguity_check if isinstance(ambiguity_check, list) else ()
+    if not isinstance(ambiguity_check, (bool, list)) or not all(
+        isinstance(f, memory_format) for f in formats
+    ):
+        raise TypeError(
+            "The ambiguity_check argument must be a bool or a list of memory formats, got "
+            f"{ambiguity_check!r}"
+        )
+    steps, shape = stride(self), self.shape
+    if ambiguity_check is True:
+        ambiguous = 1 in shape or len(set(steps)) < len(steps)
+    else:
+        ambiguous = bool(formats) and sum(self.is_contiguous(memory_format=f) for f in formats) != 1
+    if ambiguous:
+        raise RuntimeError(
+            "The tensor does not have unique dim order, or cannot map to exact one of the given "
+            f"memory formats: its shape is {list(shape)} and its strides are {list(steps)}"
+        )
+    return tuple(sorted(range(self.ndim), key=lambda d: steps[d], reverse=True))
 
 
 def storage_offset(self: Tensor) -> int:
@@ -53,7 +92,7 @@ def storage_offset(self: Tensor) -> int:
 
 def data_ptr(self: Tensor) -> int:
     """The address of the first element."""
-    array = base_array(self)
+    array = array_in_order(self)
     if isinstance(array, Released):
         return address(array.memory) + array.offset if array.memory.size else 0
     return address(array) if self.numel() else 0
@@ -70,7 +109,7 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 def _memory(t: Tensor) -> tuple[Any, int, int]:
     """An array at the start of a tensor's memory, the tensor's offset there, elements in all."""
     t = in_memory(t)
-    array, item = base_array(t), t.dtype.itemsize
+    array, item = array_in_order(t), t.dtype.itemsize
     if isinstance(array, Released):
         count = array.memory.nbytes // item
         return (
@@ -333,6 +372,6 @@ def _unfold_batched(level: Batch, f: Any, x: Tensor, dimension: int, size: int, 
     return level.wrap(f(level.value(x), normalize_dim(dimension, x.ndim) + 1, size, step))
 
 
-METHODS = (stride, storage_offset, data_ptr, is_set_to, as_strided, as_strided_,
+METHODS = (stride, dim_order, storage_offset, data_ptr, is_set_to, as_strided, as_strided_,
            as_strided_scatter, unfold)  # fmt: skip
 FUNCTIONS = (as_strided, as_strided_, as_strided_scatter)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from lucid_gpu.devices import capturing
 from lucid_gpu.ops.complex_views import view_as_real
-from lucid_gpu.ops.creation import tensor
+from lucid_gpu.ops.creation import full_like, tensor, zeros_like
 from lucid_gpu.ops.foreach import Rule, grouped, update_in_place
 from lucid_gpu.optim.hooks import (
     Hooked,
@@ -296,7 +296,7 @@ class Optimizer(Hooked):
                     state[name] = value
             for name in states:
                 if name not in state:
-                    state[name] = p.detach().new_zeros(p.shape)
+                    state[name] = zeros_like(p)
 
     def _alike(self, members: list[Member]) -> dict[tuple[float, ...], list[Member]]:
         """Members by the numbers among their states: one update for all that are equally old."""
@@ -451,7 +451,7 @@ def moments(
 
 def filled_as(p: Tensor, value: float) -> Tensor:
     """A state of a parameter, each real number of it, or each part of a complex one, ``value``."""
-    return p.detach().new_full(p.shape, complex(value, value) if p.is_complex() else value)
+    return full_like(p, complex(value, value) if p.is_complex() else value)
 
 
 def shares(betas: tuple[float, float]) -> dict[str, float]:

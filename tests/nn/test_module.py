@@ -1,6 +1,7 @@
 """Module: registering, calling, hooks, moving, state."""
 
 import copy
+import gc
 from collections import OrderedDict
 
 import pytest
@@ -482,3 +483,20 @@ def test_a_child_may_name_its_modules_itself() -> None:
     assert names == ["", "0", "1 closed", "2", "2.1"]
     names = [name for name, _ in model.named_modules(remove_duplicate=False)]
     assert names == ["", "0", "1 closed", "2", "2.0", "2.1"]
+
+
+@pytest.mark.parametrize("case", ["load_state_dict", "multi_dot", "interpreters"])
+def test_no_reference_cycle_keeps_tensors(case):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    state = copy.deepcopy(model).state_dict()
+    matrices = [lucid_gpu.ones(2, 2) for _ in range(3)]
+    run = {
+        "load_state_dict": lambda: model.load_state_dict(state),
+        "multi_dot": lambda: lucid_gpu.linalg.multi_dot(matrices),
+        "interpreters": lambda: lucid_gpu.vmap(lucid_gpu.vmap(lucid_gpu.relu))(matrices[0]),
+    }[case]
+    with lucid_gpu.autocast("cpu"):
+        run()
+        gc.collect()
+        run()
+        assert gc.collect() == 0
