@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lucid_gpu.device import device
-from lucid_gpu.launch import Executor
+from lucid_gpu.launch import runs_cuda_c
 
 __all__ = ["Costs", "costs_of"]
 
@@ -73,4 +73,4 @@ _CUDA_C = Costs(
 
 def costs_of(where: device) -> Costs:
     """The row of what runs the plans of a device."""
-    return _CUDA_C if where.type == "cuda" or Executor.host_cuda else _NUMPY
+    return _CUDA_C if runs_cuda_c(where) else _NUMPY
