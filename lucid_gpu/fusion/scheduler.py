@@ -205,7 +205,7 @@ def mark_computed(value: Any, itself: bool = False) -> None:
     step = state.step
     if state.task is not None or (value.since < step and value.since != WRITTEN):
         return
-    recorder = capturing.capturing()
+    recorder = None if capturing.recorder is None else capturing.capturing()
     if itself and 0 <= value.since < ALWAYS:
         if recorder is not None:
             recorder.date(value)

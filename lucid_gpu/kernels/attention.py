@@ -224,12 +224,12 @@ def forward_by_cudnn(
     queries, 1); else None. `cudnn.NoEngine` where cuDNN does not compute it or, of what is trained,
     its gradient.
     """
-    xp = backend(where).xp
-    out = _empty_like(where, d, q, v.shape[3])
-    sums = backend(where).new((*q.shape[:3], 1), float32.numpy) if trained else None
-    with on_gpu(xp.cuda, where.index):
+    there = backend(where)
+    with on_gpu(there.xp.cuda, where.index):
+        out = _empty_like(where, d, q, v.shape[3])
+        sums = there.new((*q.shape[:3], 1), float32.numpy) if trained else None
         arrays = [*[_for_cudnn(where, x) for x in (q, k, v)], out, *([sums] if trained else ())]
-        cudnn.attend(xp, "sdpa", d.name, arrays, scale, causal)
+        cudnn.attend(there.xp, "sdpa", d.name, arrays, scale, causal)
     return out, sums
 
 
@@ -243,9 +243,9 @@ def backward_by_cudnn(
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v, as `backward` gives them."""
     q, k, v, out, sums = saved
-    written = _empty_gradients(where, d, q, k, v)
     xp = backend(where).xp
     with on_gpu(xp.cuda, where.index):
+        written = _empty_gradients(where, d, q, k, v)
         q, k, v = (_for_cudnn(where, x) for x in (q, k, v))
         if g.strides != out.strides or backend(where).address(g) % ACCESS:
             same = _empty_like(where, d, out, out.shape[3])  # cuDNN wants it to lie as out does

@@ -6,21 +6,23 @@ every element is read once and written once.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import backend_of_array, device_of
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.blocks import BLOCK, each
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
-from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, float64, from_numpy_dtype
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
+    Group,
     Grouped,
     Lines,
     grouped,
@@ -86,7 +88,7 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
     lines = lines_along(arrays[0].shape, axis)
     arrays = backend.in_rows(arrays)
     d = from_numpy_dtype(arrays[0].dtype)
-    out = backend.empty(arrays[0].shape, d, device_of(arrays[0]))
+    out = backend.new(arrays[0].shape, arrays[0].dtype)
     if not out.size:
         return out
     arrays = [*arrays, out]
@@ -103,26 +105,25 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
             LOG=log,
         )
         return out
-    places = [backend.address(a) for a in arrays]
-    group = held(
-        lines.columns, width_of(lines.columns, places, d.itemsize), d.itemsize, ways.arrays
-    )
+    address, rows, columns = backend.address, lines.outer, lines.columns
+    places = [address(a) for a in arrays]
+    group, kernel = _held(ways, columns, width_of(columns, places, d.itemsize), d, log)
     if group is None:
         alike = len({a % ACCESS for a in places}) == 1
         width = ACCESS // d.itemsize if alike else 1
-        ways.walked(lines.number, (*arrays, lines.columns), **kinds, W=width, LOG=log)
-        return out
-    ways.held.of(group.lanes)(
-        group.blocks(lines.number),
-        (*arrays, lines.number, lines.columns),
-        threads=group.threads,
-        **kinds,
-        W=group.width,
-        LANES=group.lanes,
-        ITEMS=group.items,
-        LOG=log,
-    )
+        ways.walked(rows, (*arrays, columns), **kinds, W=width, LOG=log)
+    else:
+        kernel(group.grid(rows), (group.threads, 1, 1), (*arrays, rows, columns))
     return out
+
+
+@functools.lru_cache(maxsize=1024)
+def _held(ways: _Ways, columns: int, width: int, d: dtype, log: bool) -> tuple[Group | None, Any]:
+    """The threads that keep lines of this length in registers, and their kernel."""
+    group = held(columns, width, d.itemsize, ways.arrays)
+    if group is None:
+        return None, None
+    return group, ways.held.instance(group, T=d, R=d.compute, LOG=log)
 
 
 def _for_lines(lines: Lines, itemsize: int, arrays: int) -> tuple[int, int]:

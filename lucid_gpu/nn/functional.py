@@ -396,7 +396,7 @@ def linear(
     """
     if out is not None:
         return put_into(linear(input, weight, bias), out, "linear")
-    if not isinstance(weight, Tensor) or weight.ndim == 2:  # and what is none is refused there
+    if not isinstance(weight, Tensor) or len(weight._expr.program.shape) == 2:  # else refused there
         return matmul.linear(input, weight, bias)
     product = input @ weight
     return product if bias is None else product + bias

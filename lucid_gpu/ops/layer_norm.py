@@ -21,7 +21,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.engine import adding
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, _tensor
 
@@ -145,7 +145,7 @@ def _checked(
     """The shape of the rows, after all that can be wrong."""
     require_tensor(name, "input", 1, input)
     require_one_device(name, input, weight, bias)
-    if not isinstance(normalized_shape, Sequence):
+    if not isinstance(normalized_shape, (tuple, Sequence)):  # of a tuple the second costs much
         raise TypeError(
             f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not "
             f"{type(normalized_shape).__name__}"
@@ -156,9 +156,10 @@ def _checked(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
             "element, but got normalized_shape = []"
         )
-    if input.dtype.category < 2:
+    program = input._expr.program
+    if program.dtype.category < 2:
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
-    if input._expr.program.shape[-len(shape) :] != shape:
+    if program.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape "
             f"[*{''.join(f', {n}' for n in shape)}], but got input of size{list(input.shape)}"
@@ -212,7 +213,7 @@ def _by_rows(
         x, w, mean, rstd = node.saved_tensors
         needs = node.needs_input_grad
         wanted = Wanted(needs[0], w is not None and needs[1], has_bias and needs[-1])
-        if is_grad_enabled() or open_levels:
+        if state.grad or open_levels:
             gradients = _recorded_gradients(x, g, w, shape, eps, rms, wanted)
         else:
             known = Statistics(None if mean is None else mean.array, rstd.array)

@@ -240,7 +240,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _linear_vjp(node: Any, g: Tensor) -> Any:
     x, w = node.saved_tensors
-    if not (is_grad_enabled() or open_levels):
+    if not (state.grad or open_levels):
         return _linear_gradients(node, g, x, w)
     g_x = g_w = None
     if node.needs_input_grad[0]:

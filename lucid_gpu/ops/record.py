@@ -384,7 +384,8 @@ def record(
                     own = {"also": (RESULT,)} if name in _SAVE_OUTPUTS else {}
                     kind = _classes[name] = type(name, (OpNode,), own)
                 node = kind(inputs, vjp, saved)
-                node.__dict__.update(attributes)
+                if attributes:
+                    node.__dict__.update(attributes)
                 break
     if not many:
         result = _wrap(array, where, dtype, node, 0, order, chosen)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.devices.threads import run_quietly
+from lucid_gpu.fusion.expression import of_array
 from lucid_gpu.kernels import softmax as kernels
 from lucid_gpu.ops.arguments import guarded, refusal_of, require_tensor, takes_out
 from lucid_gpu.ops.record import record
@@ -17,9 +18,9 @@ from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor, _tensor
 
 __all__ = ["log_softmax", "softmax"]
 
@@ -47,7 +48,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
         For a ``dim`` that there is not.
     """
     input, dim = _prepared("log_softmax", input, dim, dtype)
-    if not input.numel():
+    if 0 in input._expr.program.shape:
         return _nothing(input)
     return _by_rows(input, dim, True)
 
@@ -60,7 +61,7 @@ def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     is not.
     """
     input, dim = _prepared("softmax", input, dim, dtype)
-    if not input.numel():
+    if 0 in input._expr.program.shape:
         return _nothing(input)
     return _by_rows(input, dim, False)
 
@@ -88,25 +89,23 @@ def _as_method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 @op
 def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
     """One op, whose gradient reads the result: a kernel each way, or a few calls of NumPy."""
-    if not input.ndim:
+    program = input._expr.program
+    if not program.shape:
         return _by_rows(input.reshape(1), 0, log).reshape(())
-    axis = dim
+    axis, d, where = dim, program.dtype, program.device
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
         (y,) = node.saved_tensors
-        if is_grad_enabled() or open_levels:
+        if state.grad or open_levels:
             if log:
                 return (g - y.exp() * g.sum(axis, keepdim=True),)
             return (y * (g - (y * g).sum(axis, keepdim=True)),)
-        return (
-            from_array(
-                run_quietly(kernels.backward, y.array, g.array, axis, log), y.dtype, y.device
-            ),
-        )
+        dx = run_quietly(kernels.backward, y.array, g.array, axis, log)
+        return (_tensor(of_array(dx, d, where)),)
 
     name = "LogSoftmaxBackward0" if log else "SoftmaxBackward0"
     y = run_quietly(kernels.forward, input.array, axis, log)
-    return record(name, y, (input,), vjp, dtype=input.dtype, keeps_output=True)
+    return record(name, y, (input,), vjp, dtype=d, keeps_output=True)
 
 
 @batching(_by_rows)
@@ -121,11 +120,13 @@ def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Te
     require_tensor(name, "input", 1, input)
     if dtype is not None:
         input = input.to(dtype)
-    if input.numel() and not input.is_floating_point():
+    program = input._expr.program
+    if program.dtype.category != 2 and 0 not in program.shape:
         raise NotImplementedError(
             f'"{name}" not implemented for {input.dtype}; cast the input, or pass dtype='
         )
-    return input, normalize_dim(_old_default(input) if dim is None else dim, input.ndim)
+    rank = len(program.shape)
+    return input, normalize_dim(_old_default(input) if dim is None else dim, rank)
 
 
 def _old_default(input: Tensor) -> int:

@@ -7,8 +7,8 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import int64
-from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.arguments import guarded, is_number
 from lucid_gpu.ops.index_primitives import slice_view
 from lucid_gpu.ops.mirrors import bits_of
@@ -194,16 +194,15 @@ def _side_by_side(parts: Sequence[Tensor], dim: int) -> Tensor | None:
     if whole is None or any(part._base is not whole for part in parts):
         return None
     arrays, memory = [part.array for part in parts], whole.array
-    lead = (slice(None),) * dim
-    ends = [*itertools.accumulate([array.shape[dim] for array in arrays])]
-    shape = (*arrays[0].shape[:dim], ends[-1], *arrays[0].shape[dim + 1 :])
-    if memory.shape != shape or whole.dtype is not parts[0].dtype:
+    address, first = backend(whole._expr.program.device).address, arrays[0].shape
+    shape = (*first[:dim], sum([a.shape[dim] for a in arrays]), *first[dim + 1 :])
+    if memory.shape != shape or whole._expr.program.dtype is not parts[0]._expr.program.dtype:
         return None
-    for array, end in zip(arrays, ends, strict=True):
-        index = (*lead, slice(end - array.shape[dim], end))
-        block = memory[index]
-        if array.strides != block.strides or address(array) != address(block):
+    strides, at = memory.strides, address(memory)
+    for array in arrays:
+        if array.strides != strides or address(array) != at:
             return None
+        at += array.shape[dim] * strides[dim]
     return whole.alias()
 
 

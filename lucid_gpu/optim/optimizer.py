@@ -288,9 +288,10 @@ class Optimizer(Hooked):
         self, members: list[Member], states: tuple[str, ...] = (), /, **numbers: float
     ) -> None:
         """One step more; what a parameter does not have yet is zero, or these numbers."""
+        fresh = [*numbers.items()]
         for p, _, state in members:
             state["step"] = float(state.get("step", 0.0)) + 1.0
-            for name, value in numbers.items():
+            for name, value in fresh:
                 if name not in state:
                     state[name] = value
             for name in states:

@@ -241,7 +241,10 @@ class AccumulateGrad(Node):
                 if self.shape is not None and tuple(cotangent.shape) != self.shape:
                     cotangent = cotangent.expand(self.shape).clone()  # of before; as in PyTorch
                 gradient = cotangent.as_gradient(self.order)  # no copy, if it can be helped
-                self.replace_gradient(gradient)
+                if _before_gradient is None:
+                    self.grad = gradient
+                else:
+                    self.replace_gradient(gradient)
             elif create_graph or self.grad.is_sparse:  # and it may become dense
                 self.replace_gradient(self.grad + cotangent)
             else:

@@ -10,6 +10,7 @@ import pytest
 
 import lucid_gpu as torch
 from lucid_gpu import cat, flip  # by name, before a second GPU is used
+from lucid_gpu.kernels import layer_norm, softmax
 from lucid_gpu.nn import functional as F
 
 
@@ -21,6 +22,14 @@ def test_a_tensor_made_while_its_gpu_was_current(driver: Any) -> None:
         assert made.array.device.id == 1
     assert x.flip(0).tolist() == [3, 2, 1] and x.roll(1).tolist() == [3, 1, 2]
     assert cat([x, x]).tolist() == [1, 2, 3, 1, 2, 3]
+
+
+def test_kernels_take_memory_where_their_arrays_are(driver: Any) -> None:
+    x = torch.randn(4, 64, device="cuda:1").array
+    y, known = layer_norm.normalized(x, None, None, 1e-5, False)
+    made = [y, *known, softmax.forward(x, 1, False)]
+    made += layer_norm.gradients(x, x, None, known, layer_norm.Wanted(True, False, True))[::2]
+    assert [array.device.id for array in made] == [1] * 6
 
 
 def test_threads_begin_on_the_first_gpu(driver: Any) -> None:

@@ -470,6 +470,21 @@ def test_grad_under_its_private_name():
     assert plain.requires_grad_().grad.tolist() == [3.0, 3.0]
 
 
+def test_a_child_may_name_its_modules_itself() -> None:
+    class Closed(nn.Module):
+        def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+            yield f"{prefix} closed", self
+
+    shared = nn.Linear(2, 2)
+    closed = Closed()
+    closed.inner = shared
+    model = nn.Sequential(shared, closed, nn.Sequential(shared, nn.Tanh()))
+    names = [name for name, _ in model.named_modules()]
+    assert names == ["", "0", "1 closed", "2", "2.1"]
+    names = [name for name, _ in model.named_modules(remove_duplicate=False)]
+    assert names == ["", "0", "1 closed", "2", "2.0", "2.1"]
+
+
 @pytest.mark.parametrize("case", ["load_state_dict", "multi_dot", "interpreters"])
 def test_no_reference_cycle_keeps_tensors(case):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))

@@ -397,10 +397,23 @@ class Module:
         if remove_duplicate:
             memo.add(self)
         yield prefix, self
-        for name, child in self._modules.items():
-            if child is not None:
-                below = f"{prefix}.{name}" if prefix else name
-                yield from child.named_modules(memo, below, remove_duplicate)
+        paths = [(prefix, iter(self._modules.items()))]  # from here down to where the walk is
+        while paths:
+            path, children = paths[-1]
+            for name, child in children:
+                if child is None or child in memo:
+                    continue
+                below = f"{path}.{name}" if path else name
+                if type(child).named_modules is not Module.named_modules:
+                    yield from child.named_modules(memo, below, remove_duplicate)
+                    continue
+                if remove_duplicate:
+                    memo.add(child)
+                yield below, child
+                paths.append((below, iter(child._modules.items())))
+                break
+            else:
+                paths.pop()
 
     def _named_members(
         self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
@@ -413,10 +426,11 @@ class Module:
         )
         for path, module in modules:
             for name, value in getattr(module, table).items():
-                if value is None or id(value) in seen:
+                key = id(value)
+                if value is None or key in seen:
                     continue
                 if remove_duplicate:
-                    seen.add(id(value))
+                    seen.add(key)
                 yield (f"{path}.{name}" if path else name), value
 
     def named_parameters(
