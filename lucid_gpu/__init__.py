@@ -111,7 +111,18 @@ _TORCH_NAMES = (
         "cpu",
         "functional",
     ),
-    *("futures", "fx", "hub", "jit", "library", "onnx", "overrides", "quasirandom", "types"),
+    *(
+        "futures",
+        "fx",
+        "hub",
+        "jit",
+        "library",
+        "masked",
+        "onnx",
+        "overrides",
+        "quasirandom",
+        "types",
+    ),
 )
 _MODULES = (
     *("accelerator", "amp", "array_api", "backends", "compiler", "cuda", "fft"),

@@ -43,6 +43,8 @@ def asarray(
     ------
     ValueError
         If ``copy`` is False and the result cannot share the memory.
+    RuntimeError
+        The same of a number of NumPy's.
     """
     source = None if isinstance(obj, np.generic) else shared(obj)
     if isinstance(obj, (bytes, bytearray, memoryview, array)):
@@ -204,6 +206,11 @@ def empty_strided(
     ----------
     size, stride : sequence of int
         The shape, and the distances of neighboring elements in each dimension, in elements.
+
+    Raises
+    ------
+    RuntimeError
+        If they do not have as many entries.
     """
     if len(size) != len(stride):
         raise RuntimeError(

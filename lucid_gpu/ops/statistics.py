@@ -518,7 +518,8 @@ def isclose(
 ) -> Tensor:
     """Elementwise: within ``atol + rtol * |other|``; infinities are close to themselves only.
 
-    RuntimeError for two types, and a negative ``rtol`` or ``atol``.
+    RuntimeError for two types, and a negative ``rtol`` or ``atol``; TypeError for one that is no
+    number.
     """
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype.name} did not match {other.dtype.name}")
