@@ -294,9 +294,9 @@ def without_hooks(view: Tensor, value: Expr) -> Expr:
         return value
     base: Any = view._base
     node, end = cell.node, base._edge()[0]
-    while node is not end and not node._hooks:
+    while node is not end and node._edges and not node._hooks:  # a view may be a leaf itself
         ((node, _),) = node._edges
-    if node is end:
+    if node is end or not node._edges:
         return value
     return Expr(value.program, (ViewCell(cell.array, _past(base), view._steps),), None)
 
