@@ -91,6 +91,10 @@ ARGUMENTS: dict[str, Call] = {
         m.tensor([True, False, True]), m.tensor([])
     ),
     "a position where there is none": lambda m: m.ones(2, 0)[:, [0]],
+    "more threads than an int holds": lambda m: m.set_num_threads(2**31),
+    "determinism by a number": lambda m: m.use_deterministic_algorithms(False, warn_only=1),
+    "a loss of one number": lambda m: losses(m).nll_loss(m.tensor(1.0), m.tensor(0)),
+    "no file": lambda m: m.from_file("/nowhere/at/all", size=2),
     "strides of another rank": lambda m: m.empty_strided((2, 3), (1,)),
     "a number without copying": lambda m: m.asarray(np.float64(1), copy=False),
     "one number among rows": lambda m: m.searchsorted(m.ones(2, 2), 1),
