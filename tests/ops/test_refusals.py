@@ -91,6 +91,8 @@ ARGUMENTS: dict[str, Call] = {
         m.tensor([True, False, True]), m.tensor([])
     ),
     "a position where there is none": lambda m: m.ones(2, 0)[:, [0]],
+    "running sums of bools": lambda m: m.cumsum(m.ones(2), 0, dtype=m.bool),
+    "running products of bools": lambda m: m.ones(2).cumprod(0, dtype=m.bool),
     "more threads than an int holds": lambda m: m.set_num_threads(2**31),
     "determinism by a number": lambda m: m.use_deterministic_algorithms(False, warn_only=1),
     "a loss of one number": lambda m: losses(m).nll_loss(m.tensor(1.0), m.tensor(0)),
