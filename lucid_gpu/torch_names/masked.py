@@ -120,7 +120,8 @@ def prod(
     result = _filled(input, mask, 1)
     if dtype is not None or input.dtype.category < 2:
         result = result.to(lucid_gpu.int64 if dtype is None else dtype)
-    for d in reversed(normalize_dims(dim, input.ndim)):
+    dims = () if isinstance(dim, list) and not dim else normalize_dims(dim, input.ndim)
+    for d in reversed(dims):
         result = result.prod(d, keepdim=bool(keepdim))
     return result
 
