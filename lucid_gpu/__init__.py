@@ -104,6 +104,7 @@ _TORCH_NAMES = (
         "_C",
         "__config__",
         "_dynamo",
+        "_functorch",
         "_jit_internal",
         "_six",
         "_tensor",
@@ -121,6 +122,7 @@ _TORCH_NAMES = (
         "onnx",
         "overrides",
         "quasirandom",
+        "signal",
         "types",
     ),
 )

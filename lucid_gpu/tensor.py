@@ -22,7 +22,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, capturing
-from lucid_gpu.devices.copies import duplicate, laid_in, row_major, write
+from lucid_gpu.devices.copies import as_laid, duplicate, laid_in, row_major, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
@@ -153,6 +153,7 @@ class Tensor:
         _apply_by_op: Callable[..., Tensor | None]  # `ops.per_op_graph`
         _copied_with_memory: Callable[..., Tensor]  # `ops.storages`
         _construct: Callable[..., Tensor]  # `ops.tensor_types`
+        _of: Callable[..., Tensor]  # `_tensor`
         T: Tensor
         mT: Tensor
         is_cuda: bool
@@ -198,11 +199,6 @@ class Tensor:
             see(expr.leaves[0])
         return expr.leaves[0]
 
-    @staticmethod
-    def _of(expr: Expr) -> Tensor:
-        """A dense tensor on a value, for files below this one."""
-        return _tensor(expr)
-
     def _on(self, expr: Expr) -> Tensor:
         """A tensor on a value of this one's layout."""
         return _tensor(expr)
@@ -246,13 +242,12 @@ class Tensor:
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
-        if needs:
-            cell.stands_for(expr)
-            note = getattr(expr, "noted", None)
-        else:
-            note = noted(expr)  # the value itself may be gone before who saved it
+        cell.same = [weakref.ref(expr)]
+        note = getattr(expr, "noted", None)
         if note is not None:
             cell.stands_for(note)
+        elif not needs:
+            expr.stored = weakref.ref(cell)
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
@@ -411,7 +406,12 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         """The gradient that backward passes added up, of this tensor's shape; None before."""
-        node = self._edge()[0]
+        expr = self._expr
+        program = expr.program
+        if program.is_load and program.needs_grad:  # as `_edge` says
+            node = expr.leaves[0].node
+        else:
+            node = self._edge()[0]
         if type(node) is AccumulateGrad:
             gradient: Tensor | None = node.grad
             return gradient
@@ -432,7 +432,12 @@ class Tensor:
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             _check_grad(self, value)
-        node = self._edge()[0]
+        expr = self._expr
+        program = expr.program
+        if program.is_load and program.needs_grad:
+            node = expr.leaves[0].node
+        else:
+            node = self._edge()[0]
         if type(node) is AccumulateGrad:
             node.replace_gradient(value)
         else:
@@ -569,14 +574,19 @@ class Tensor:
         order : tuple of int or None
             The leaf's `dense_order`.
         """
-        program = self._expr.program
+        expr = self._expr
+        program = expr.program
         if program.marks & (SPARSE | WRAPPED):
             return self.unrecorded()
         if not program.is_load:
             if program.order == order:
                 return self.unrecorded()
         elif order is None and not program.root.value[1]:
-            return self.unrecorded()
+            if program.marks or program.needs_grad or expr.leaves[0].node or state.grad:
+                return self.unrecorded()
+            leaf = expr.leaves[0].twin()  # what `unrecorded` comes to for nearly all gradients
+            leaf.borrowed = True
+            return _tensor(Expr(program, (leaf,), None))
         elif dense_order(program) == order is not None:
             return self.unrecorded()._keep_order()
         return _laid_out(self, order or tuple(range(len(program.shape))))
@@ -659,16 +669,23 @@ class Tensor:
             )
         version = 0 if self._storage is None else self._storage.version
         other = value.detach()
+        if self._storage is not None:
+            self._storage.forget(self)
+        self._siblings = other._siblings
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
+        if self._expr.program.is_load:  # a leaf of its own, as `.data` has
+            cell = self._expr.leaves[0].twin()
+            cell.uncounted = True
+            self._expr = Expr(self._expr.program, (cell,), None)
+            self._storage.add_cell(cell)
         self._base, self._steps, self._creation = None, (), None
         if _streams is not None:
             _streams.add(self)
             self._stream = other._stream
-        memory = self._memory()
-        if not any(r() is self for r in memory.tensors):  # `x.data = x.data`
-            memory.add(self)
+        self._storage.add(self)
         if type(node) is AccumulateGrad:
             node.order = dense_order(self._expr.program)
+            node.shape = tuple(self._expr.program.shape)
         if node is not None:
             self._attach(node, output)
 
@@ -995,8 +1012,10 @@ class Tensor:
         return other
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        array = np.ascontiguousarray(backend(self.device).to_numpy(self.detach().array))
-        data: Any = array.reshape(-1).view(np.uint8)
+        array = backend(self.device).to_numpy(self.detach().array)
+        order = self._load().program.order
+        lying = array if order is None else array.transpose(order)
+        data: Any = np.ascontiguousarray(lying).reshape(-1).view(np.uint8)
         return (
             _rebuild,
             (
@@ -1006,6 +1025,7 @@ class Tensor:
                 tuple(self.shape),
                 str(self.device),
                 self.requires_grad,
+                order,
             ),
             {k: v for k, v in self.__dict__.items() if k[0] != "_"} or None,
         )
@@ -1067,11 +1087,17 @@ class Size(tuple[int, ...]):
 
 
 def _rebuild(
-    kind: type[Tensor], data: Any, d: dtype, shape: Any, where: str, requires_grad: bool
+    kind: type[Tensor],
+    data: Any,
+    d: dtype,
+    shape: Any,
+    where: str,
+    requires_grad: bool,
+    order: tuple[int, ...] | None = None,
 ) -> Tensor:
     memory = data if not memoryview(data).readonly else bytearray(data)
-    array = np.frombuffer(memory, d.numpy).reshape(shape)
-    tensor = _tensor(expression.of_array(array, d, CPU))
+    array = as_laid(np.frombuffer(memory, d.numpy), shape, order)
+    tensor = _tensor(expression.of_array(array, d, CPU))._keep_order()
     if where != "cpu":
         tensor = tensor.to(where)
     return as_kind(kind, tensor)._mark(requires_grad)
@@ -1126,6 +1152,8 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     copy = from_array(array, tensor.dtype, tensor.device)._keep_order()
     if tensor.requires_grad:
         copy._attach(*tensor._edge())
+    elif not tensor._expr.program.independent:
+        copy._expr = expression.dependent(copy._expr)
     return copy
 
 
@@ -1259,6 +1287,9 @@ def _tensor(expr: Expr) -> Tensor:
     if _streams is not None:
         _streams.add(tensor)
     return tensor
+
+
+Tensor._of = staticmethod(_tensor)  # for files below this one
 
 
 def follow_streams(order: Any) -> Any:

@@ -75,7 +75,19 @@ def _values(m: Any, d: str) -> Any:
     return [(x.float(), str(x.dtype).split(".")[1], list(x.shape)) for x in there]
 
 
-CASES = {f.__name__[1:]: f for f in (_shallow, _parameter, _module, _twice, _shared, _values)}
+def _layouts(m: Any, d: str) -> Any:
+    """Dimensions lie in memory as they did."""
+    x = m.arange(120.0, device=d).reshape(2, 3, 4, 5)
+    made = [x.contiguous(memory_format=m.channels_last), x.permute(3, 1, 0, 2).clone(), x.mT * 2]
+    made.append(m.nn.Conv2d(2, 3, 3).to(d, memory_format=m.channels_last).weight.detach() * 0)
+    copies = [pickle.loads(pickle.dumps(t, p)) for t in made for p in (2, 5)]
+    copies += copy.deepcopy(made)
+    return copies, [list(t.stride()) for t in copies]
+
+
+CASES = {
+    f.__name__[1:]: f for f in (_shallow, _parameter, _module, _twice, _shared, _values, _layouts)
+}
 
 
 @pytest.mark.parametrize("name", CASES)

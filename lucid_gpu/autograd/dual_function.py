@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.autograd.function import FunctionCtx
 from lucid_gpu.autograd.outputs import finish
 from lucid_gpu.ops.record import constant
-from lucid_gpu.ops.views import replay
+from lucid_gpu.ops.shape import replay
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tape.modes import state

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.ops.packing import Packed
-from lucid_gpu.ops.views import replay
+from lucid_gpu.ops.shape import replay
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor

@@ -75,6 +75,14 @@ def laid_in(array: Any, order: Sequence[int]) -> Any:
     return row_major(turned).transpose(sorted(range(len(order)), key=order.__getitem__))
 
 
+def as_laid(row: Any, shape: Sequence[int], order: Sequence[int] | None) -> Any:
+    """A row of elements as an array whose dimensions lie in this order; None is row-major."""
+    if order is None:
+        return row.reshape(shape)
+    places = sorted(range(len(order)), key=order.__getitem__)
+    return row.reshape([shape[i] for i in order]).transpose(places)
+
+
 def part_of(
     memory: Any, shape: tuple[int, ...], kind: Any, offset: int, strides: tuple[int, ...]
 ) -> Any:

@@ -79,6 +79,7 @@ from lucid_gpu.ops.margin_losses import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
+from lucid_gpu.ops.memory_formats import lay
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import (
     avg_pool1d,
@@ -430,7 +431,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if tensor.numel() and tensor.device.type == "cpu" and not open_levels:
         _check_classes(int(tensor.array.min()), int(tensor.array.max()), num_classes)
     classes = arange(num_classes, dtype=tensor.dtype, device=tensor.device)
-    return (tensor.unsqueeze(-1) == classes).long()
+    return lay((tensor.unsqueeze(-1) == classes).long(), None)
 
 
 def _check_classes(least: int, most: int, classes: int) -> None:

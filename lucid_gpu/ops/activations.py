@@ -9,6 +9,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import require_float, require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import leaky_relu, unrounded
+from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.ops.record import keeping, keeps
 from lucid_gpu.ops.reductions import normalize_dim
@@ -114,6 +115,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 
 @op
+@lying(rule=row_major_order)
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
 ) -> Tensor:

@@ -15,6 +15,7 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.interpolate import resample
+from lucid_gpu.ops.memory_formats import lying, row_major_order, signals_order
 from lucid_gpu.ops.pooling import _avg_pool, _max_pool
 from lucid_gpu.ops.record import keeping, keeps
 from lucid_gpu.ops.sliding import Sizes
@@ -83,6 +84,7 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
     name = f"adaptive_avg_pool{rank}d"
 
     @op
+    @lying("input", rule=row_major_order if rank == 3 else signals_order)
     def adaptive_avg_pool(input: Tensor, output_size: Any) -> Tensor:
         sizes = [*output_size] if isinstance(output_size, Sequence) else [output_size] * rank
         if 1 < rank == len(sizes) and all(type(m) is int and m == 1 for m in sizes):
@@ -105,6 +107,7 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
 
     @op
     @keeping("input")
+    @lying("input", rule=row_major_order if rank == 3 else signals_order)
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         size = _size(rank, name, input, output_size)
         kernel = _kernel(input, size)

@@ -10,6 +10,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.elementwise import cast, where
+from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.registry import attach
@@ -72,6 +73,7 @@ batching(_part)(on_value)
 @op
 @takes_out
 @keeping("real", "imag")
+@lying("real", "imag", rule=joint_order)
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """Complex numbers of two real tensors of one type, which broadcast.
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu import dtypes as dt
 from lucid_gpu.kernels import convolution
 from lucid_gpu.kernels.windows import Frame, Window, inverse
 from lucid_gpu.ops import windows
 from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.memory_formats import channels_order, lay, signals_order
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
@@ -111,16 +113,34 @@ def _convolution(
         result = _convolved(whole, weight, Window(*slide), groups)
     else:
         result = _convolved_volumes(whole, weight, Window(*slide), groups)
-    return finished(result, bias, batched=whole is input)
+    return finished(result, bias, order_of_result(whole, weight), batched=whole is input)
 
 
-def finished(result: Tensor, bias: Tensor | None, batched: bool) -> Tensor:
+def order_of_result(x: Tensor, weight: Tensor) -> tuple[int, ...] | None:
+    """How the result for a batch lies in memory: channels last where one of the two lies so."""
+    if x.ndim == 3:  # as PyTorch has it, signals alone do not tell
+        return signals_order(weight)
+    order = channels_order(x, weight)
+    return None if x.ndim == 5 and x.dtype in _ROW_MAJOR_VOLUMES else order
+
+
+_ROW_MAJOR_VOLUMES = (dt.float64, dt.int64, dt.int32, dt.int16, dt.int8, dt.uint8)
+
+
+def finished(
+    result: Tensor, bias: Tensor | None, order: tuple[int, ...] | None, batched: bool
+) -> Tensor:
     """With its bias, and without the batch that stood in for none; no view of anything."""
+    laid = order is not None and result._wrapper is None
+    if laid:
+        result = lay(result, order)
     if not batched:
         result = result.squeeze(0)
     if bias is None:
-        return own(result.contiguous()) if result._is_view() else result
-    if result._is_view() and result._wrapper is None:  # PyTorch's is row-major
+        if result._is_view():
+            result = own(result if laid else result.contiguous())
+        return result
+    if result._is_view() and result._wrapper is None and not laid:  # PyTorch's is row-major
         result = result._in_free_order()
     return result + bias.reshape(-1, *[1] * (result.ndim - 1 - batched))
 

@@ -17,6 +17,7 @@ from lucid_gpu.ops.cumsum import cumsum
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.in_place import alias_before, written
+from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.reductions import ValuesAndIndices, normalize_dim
 from lucid_gpu.ops.shape import cat, flip
@@ -53,6 +54,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
 
 
 @op
+@lying(rule=row_major_order)
 def _running_product(input: Tensor, dim: int) -> Tensor:
     array = scans.cumprod(input.array, dim, input.dtype, input.device)
     result: Tensor = record(

@@ -11,6 +11,7 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_parsing import Distinct
 from lucid_gpu.ops.index_primitives import with_values, zeros_with_values
+from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import base_array, movedim, owned, view_of
@@ -210,6 +211,7 @@ def fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Tenso
 
 @op
 @takes_out
+@lying(rule=row_major_order)
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of a matrix, zeros above.
 
@@ -224,6 +226,7 @@ def _tril_vjp(node: Any, g: Tensor) -> Any:
 
 @op
 @takes_out
+@lying(rule=row_major_order)
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of a matrix, zeros below.
 

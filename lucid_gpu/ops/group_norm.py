@@ -11,6 +11,7 @@ from lucid_gpu.ops import reductions
 from lucid_gpu.ops.arguments import into, require_one_device, require_tensor
 from lucid_gpu.ops.batch_norm import _per_channel, batch_norm, require_channels
 from lucid_gpu.ops.layer_norm import layer_norm
+from lucid_gpu.ops.memory_formats import channels_order, lay, lying, row_major_order
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import avg_pool2d
 from lucid_gpu.ops.shape import owned
@@ -80,6 +81,7 @@ def group_norm(
     if elements:
         rows = wide.reshape(groups, elements // groups)
         wide = layer_norm(rows, (elements // groups,), eps=eps).reshape(shape)
+        wide = lay(wide, channels_order(input))
     return _scaled(wide, weight, bias).to(input.dtype)
 
 
@@ -90,6 +92,7 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 @op
+@lying(rule=row_major_order)
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,

@@ -12,6 +12,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.creation import tensor
+from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.stacking import broadcast_tensors
 from lucid_gpu.tape.door import op
@@ -34,6 +35,7 @@ def _integral(name: str, scipys: str, sign: int, text: str) -> Callable[..., Ten
 
     @op
     @takes_out
+    @lying("input", "other", rule=joint_order)
     def function(input: Tensor, other: Tensor) -> Tensor:
         require_tensor(name, "input", 1, input)
         require_tensor(name, "other", 2, other)

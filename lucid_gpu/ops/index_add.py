@@ -14,6 +14,7 @@ from lucid_gpu.ops.gather import along, gather, index_select, keys_of_slices
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.index_primitives import with_values
 from lucid_gpu.ops.indexing import require_long
+from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import full_tangents, keeping, record, watch
 from lucid_gpu.ops.reductions import normalize_dim
@@ -157,6 +158,7 @@ def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 @op(autocast={"cpu": "promote"})
 @takes_out
+@lying(rule=row_major_order)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of the input with slices of ``source`` at positions of a dimension.
 

@@ -21,6 +21,7 @@ from lucid_gpu.ops.index_parsing import (
     parts_of,
     together,
 )
+from lucid_gpu.ops.memory_formats import empty_in, kept_order, lying
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.reductions import constant_number, expand_lazily
 from lucid_gpu.ops.shape import base_array, view_of
@@ -214,10 +215,11 @@ def _zeros_with_values_jvp(call: Call) -> Any:
 
 
 @op
+@lying("input")
 def with_values(input: Tensor, index: Any, value: Tensor) -> Tensor:
     """A copy of the input with ``value`` at ``index``."""
     source = input.array
-    array = backend(input.device).empty(source.shape, input.dtype, input.device)
+    array = empty_in(kept_order(input), source.shape, input)
     array[...] = source
     _assign(array, index, value.array)
     shape = selected_shape(input, index)
@@ -293,4 +295,4 @@ def _outline(input: Tensor, part: Any) -> Any:
 
 def index_tensor(input: Tensor, array: Any) -> Tensor:
     """Positions as a tensor of int64, on the input's device."""
-    return from_array(array.astype("int64"), dt.int64, input.device)
+    return from_array(array.astype("int64", order="C"), dt.int64, input.device)

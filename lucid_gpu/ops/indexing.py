@@ -12,6 +12,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend_of_array, capturing, xp_of
+from lucid_gpu.fusion.layout import order_of, result_strides, walk_of
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_one_dtype, takes_out
 from lucid_gpu.ops.creation import arange, full, refuse_unheld, tensor
 from lucid_gpu.ops.in_place import (
@@ -40,6 +41,7 @@ from lucid_gpu.ops.index_primitives import (
     with_values,
     zeros_with_values,
 )
+from lucid_gpu.ops.memory_formats import lay, lying, strides_of
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.registry import attach
@@ -102,8 +104,42 @@ def picked(kind: str, input: Tensor, index: Any) -> Tensor:
         result: Tensor = picked(kind, *_by_ints_first(input, parsed))
     else:
         result = read(kind, input, parsed)
+        if kind == "IndexBackward0" and not input.array.flags.c_contiguous:
+            result = lay(result, _order_of_selected(input, parsed, tuple(result.shape)))
     watch(result, *tensors_of(index))
     return result
+
+
+def _order_of_selected(
+    input: Tensor, parts: Sequence[Any], shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """How PyTorch lays what an index with arrays selects: as the input walked, and the arrays."""
+    steps, source = list(strides_of(input)), []
+    own: list[tuple[int, ...]] = []  # the shapes of the arrays
+    first = last = 0
+    for at, part in enumerate(parts):
+        if isinstance(part, slice):
+            source.append(steps.pop(0) * (part.step or 1))
+        elif hasattr(part, "dtype") and part.ndim:
+            first, last = (first if own else len(source)), at
+            mask = part.dtype.kind == "b"
+            own += [(0,)] * part.ndim if mask else [part.shape]
+            del steps[: part.ndim if mask else 1]
+        elif type(part) is int:
+            del steps[0]
+        else:
+            return None
+    rank = len(shape) - len(source) - len(steps)
+    run = parts[last + 1 - sum(hasattr(p, "dtype") for p in parts) : last + 1]
+    lead = first if all(hasattr(p, "dtype") for p in run) else 0
+    source += steps
+    walks = [(*source[:lead], *[0] * rank, *source[lead:])]
+    names = shape[lead : lead + rank]
+    for extents in own:
+        there = names if extents == (0,) else extents
+        walk = walk_of(names, there, None)
+        walks.append((*[0] * lead, *walk, *[0] * (len(source) - lead)))
+    return order_of(shape, result_strides(shape, [(shape, walk) for walk in walks]))
 
 
 @batching(picked)
@@ -278,6 +314,7 @@ def _fitting(input: Tensor, index: Any, value: Tensor, assigned: bool = True) ->
 
 
 @op(autocast={"cuda": "promote"})
+@lying("input")
 def index_put(
     input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -363,6 +400,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 @op
 @owned
+@lying("input")
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of the input with elements of ``source`` at positions of the flattened tensor.
 

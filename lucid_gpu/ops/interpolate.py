@@ -12,6 +12,7 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.resampling import Axis, Band, area, band, resampled
 from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.memory_formats import channels_order, lying
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -114,7 +115,7 @@ def _sizes(
                 "tensor in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) "
                 "format."
             )
-        if not all(hasattr(n, "__index__") for n in sizes):
+        if not all(_whole(n) for n in sizes):
             raise TypeError(
                 "interpolate(): expected size to be one of int or Tuple[int] or Tuple[int, int] or "
                 f"Tuple[int, int, int], but got size with types {[type(n) for n in sizes]}"
@@ -133,6 +134,12 @@ def _sizes(
     factors = [float(f) for f in scales]
     sizes = [math.floor(n * f) for n, f in zip(own, factors, strict=True)]
     return sizes, [None] * len(own) if recompute else list(factors)
+
+
+def _whole(n: Any) -> bool:
+    if isinstance(n, Tensor):
+        return not (n.is_floating_point() or n.is_complex())
+    return hasattr(n, "__index__")
 
 
 def _resized(
@@ -169,6 +176,7 @@ def _resized(
 
 
 @op
+@lying("input", rule=channels_order)
 def resample(input: Tensor, bands: Sequence[Band]) -> Tensor:
     """The last axes resampled, each by its band; 16-bit floats are rounded once, at the end."""
     steps = [(i, b) for i, b in enumerate(bands, -len(bands)) if not b.is_identity()]

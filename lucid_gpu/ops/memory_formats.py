@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.copies import write
+from lucid_gpu.devices.copies import laid_in, row_major, write
 from lucid_gpu.fusion import layout
+from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.layout import order_of, result_strides
+from lucid_gpu.fusion.program import load_program
+from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
 from lucid_gpu.storage import memory_format, preserve_format
 from lucid_gpu.tape.rules import Call, jvp
 from lucid_gpu.tensor import Tensor, _laid_out
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def require_format(op: str, value: Any) -> None:
@@ -77,6 +84,168 @@ def kept_order(input: Tensor) -> tuple[int, ...] | None:
     shape, item = program.shape, program.dtype.itemsize
     strides = tuple([step // item for step in program.root.value[1]])
     return order_of(shape, result_strides(shape, [(shape, strides)]))
+
+
+def channels_order(*inputs: Tensor) -> tuple[int, ...] | None:
+    """The order of images whose channels lie last, where one of several tensors lies so.
+
+    Strides tell as PyTorch has them tell: where they are ambiguous, channels lie first.
+    """
+    for input in inputs:
+        order = _CHANNELS_LAST.get(input.ndim)
+        if order is not None:
+            program = in_memory(input)._expr.program
+            if not program.is_load or program.free:
+                strides = None
+            else:
+                strides = program.root.value[1]
+            lies = strides is not None and channels_lie_last(program.shape, strides, order)
+            if lies or (strides is None and program.order == order):
+                return order
+    return None
+
+
+_CHANNELS_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+
+
+def channels_lie_last(
+    shape: Sequence[int], strides: Sequence[int], order: Sequence[int] = (0, 2, 3, 1)
+) -> bool:
+    """Whether strides are those of images whose channels lie last, as PyTorch decides it."""
+    least = 0
+    if strides[1] == 0:
+        return False
+    for dim in reversed(order):
+        if shape[dim] == 0 or strides[dim] < least or (dim == 0 and least == strides[1]):
+            return False
+        least = strides[dim] * shape[dim]
+    return True
+
+
+def signals_order(*inputs: Tensor) -> tuple[int, ...] | None:
+    """`channels_order` of signals (n, c, w), taken as images of one row, or of images."""
+    first = inputs[0]
+    if first.ndim != 3:
+        return channels_order(*inputs)
+    outer, channel, step = strides_of(first)
+    length = first.shape[2]
+    images = (first.shape[0], first.shape[1], 1, length)
+    return (0, 2, 1) if channels_lie_last(images, (outer, channel, length * step, step)) else None
+
+
+def row_major_order(*inputs: Tensor) -> None:
+    """Row-major, whatever the inputs are."""
+
+
+def joint_order(*inputs: Tensor) -> tuple[int, ...] | None:
+    """The order of a result that is computed element by element from tensors of any shapes."""
+    if all(_is_plain(t._expr.program) for t in inputs):
+        return None
+    operands = [(t._expr.program.shape, strides_of(t)) for t in inputs]
+    shape = broadcast_shapes([own for own, _ in operands])
+    return order_of(shape, result_strides(shape, operands))
+
+
+def _is_plain(program: Any) -> bool:
+    """Whether a value lies in row-major order, or will."""
+    if program.order is not None:
+        return False
+    return not program.is_load or program.free or program.root.value[1] is None
+
+
+def strides_of(input: Tensor) -> tuple[int, ...]:
+    """The strides, in elements, that a tensor has or will have."""
+    program = in_memory(input)._expr.program
+    if not program.is_load or program.free or program.root.value[1] is None:
+        order = program.order
+        shape = program.shape
+        return layout.row_major(shape) if order is None else layout.in_order(shape, order)
+    return tuple([step // program.dtype.itemsize for step in program.root.value[1]])
+
+
+def lying(*names: str, rule: Callable[..., Any] = kept_order) -> Callable[[F], F]:
+    """Declare how the results of a function lie in memory.
+
+    Parameters
+    ----------
+    *names : str
+        Of the parameters whose layout decides.
+    rule : callable
+        Of these tensors: gives the order of the dimensions, None for row-major. By default it is
+        the order of the one that is named.
+    """
+
+    def declare(function: F) -> F:
+        known = list(inspect.signature(function).parameters)
+        places = [(name, known.index(name)) for name in names]
+
+        @functools.wraps(function)
+        def laid(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            inputs = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
+            tensors = [t for t in inputs if isinstance(t, Tensor)]
+            if any(t._wrapper is not None or t.is_sparse for t in tensors):
+                return result
+            order = rule(*tensors)
+            if isinstance(result, tuple):
+                parts = [_lay_beside(tensors, part, order) for part in result]
+                return tuple(parts) if type(result) is tuple else type(result)(*parts)
+            return _lay_beside(tensors, result, order)
+
+        return cast(F, laid)
+
+    return declare
+
+
+def _lay_beside(inputs: Sequence[Tensor], result: Tensor, order: tuple[int, ...] | None) -> Tensor:
+    """`lay`, but for an input that came back, and for a view of one."""
+    base = result._base
+    for t in inputs:
+        if t is result or (base is not None and (base is t or base is t._base)):
+            return result
+    return lay(result, order)
+
+
+def lay(result: Tensor, order: tuple[int, ...] | None) -> Tensor:
+    """A result, which nobody has seen yet, in an order in memory; None is row-major.
+
+    What comes back stands for the result; mostly it is the same tensor.
+    """
+    if result._wrapper is not None or result.is_sparse:
+        return result
+    program, storage = result._expr.program, result._storage
+    if _is_plain(program) if order is None else program.order == order and not program.is_load:
+        return result
+    array = result._cell().array
+    if storage is not None and (result._base is not None or storage.others(result)):
+        wanted = order or range(array.ndim)
+        lies = layout.lies_in(array.shape, array.strides, wanted, array.itemsize)
+        return result if lies else _laid_out(result, tuple(wanted))
+    array = row_major(array) if order is None else laid_in(array, order)
+    moved(result, array, None if array.flags.c_contiguous else array.strides)
+    return result
+
+
+def moved(tensor: Tensor, array: Any, strides: tuple[int, ...] | None) -> None:
+    """Give a realized tensor an array of the same values; who saved the old one hears of writes."""
+    old, program = tensor._cell(), tensor._expr.program
+    laid = load_program(
+        program.dtype, program.shape, strides, program.root.needs_grad, program.device,
+        program.marks,
+    )  # fmt: skip
+    cell = old.again() if array is old.array else old.moved(array)
+    tensor._expr = Expr(laid, (cell,), None)
+    if tensor._storage is not None:
+        tensor._storage.add_cell(cell)
+
+
+def empty_in(order: Sequence[int] | None, shape: Sequence[int], input: Tensor) -> Any:
+    """An array of a shape and a tensor's type, to be filled, whose dimensions lie in an order."""
+    where = input.device
+    if order is None:
+        return backend(where).empty(shape, input.dtype, where)
+    places = sorted(range(len(order)), key=order.__getitem__)
+    return backend(where).empty([shape[i] for i in order], input.dtype, where).transpose(places)
 
 
 def like(made: Tensor, input: Tensor, wanted: memory_format | None) -> Tensor:

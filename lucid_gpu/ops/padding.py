@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.creation import refuse_unheld
+from lucid_gpu.ops.memory_formats import channels_order, empty_in, lay
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
@@ -74,7 +75,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = 
     inwards = tuple([(min(a, 0), min(b, 0)) for a, b in sides])
     if mode == "circular":  # what is cut off does not come back on the other side
         return bordered(_cut(input, inwards), outwards, mode)
-    return _cut(bordered(input, outwards, mode), inwards)
+    whole = bordered(input, outwards, mode)
+    return lay(_cut(whole, inwards), channels_order(whole))
 
 
 def _sides(pad: Any, input: Tensor) -> Sides:
@@ -145,7 +147,8 @@ def framed(input: Tensor, sides: Sides, value: Any) -> Tensor:
     """A border of one value; where sides are negative, less than the input."""
     source, lead = input.array, input.ndim - len(sides)
     shape = _grown(source.shape, sides)
-    array = backend(input.device).empty(shape, input.dtype, input.device)
+    order = channels_order(input)
+    array = empty_in(order, shape, input)
     inside: tuple[slice, ...] = (slice(None),) * lead
     for dim, (before, after) in enumerate(sides, lead):
         start, stop = max(before, 0), shape[dim] - max(after, 0)
@@ -157,7 +160,7 @@ def framed(input: Tensor, sides: Sides, value: Any) -> Tensor:
     result: Tensor = record(
         "ConstantPadNdBackward0", array, (input,), _framed_vjp, dtype=input.dtype, sides=sides
     )
-    return result
+    return lay(result, order)
 
 
 def _framed_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
@@ -220,7 +223,8 @@ def _moves(shape: Sequence[int], sides: Sides, mode: str) -> Iterator[tuple[int,
 def bordered(input: Tensor, sides: Sides, mode: str) -> Tensor:
     """Borders on the last dimensions, copied from the inside."""
     source = input.array
-    array = backend(input.device).empty(_grown(source.shape, sides), input.dtype, input.device)
+    order = None if mode == "circular" else channels_order(input)
+    array = empty_in(order, _grown(source.shape, sides), input)
     array[_inside(source.shape, sides)] = source
     for _, border, copied in _moves(source.shape, sides, mode):
         array[border] = array[copied]
@@ -228,7 +232,7 @@ def bordered(input: Tensor, sides: Sides, mode: str) -> Tensor:
         f"{_NAMES[mode]}{len(sides)}DBackward0", array, (input,), _bordered_vjp,
         dtype=input.dtype, sides=sides, mode=mode,
     )  # fmt: skip
-    return result
+    return lay(result, order)
 
 
 def _inside(shape: Sequence[int], sides: Sides) -> tuple[Any, ...]:

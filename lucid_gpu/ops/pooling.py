@@ -14,10 +14,12 @@ from lucid_gpu.kernels import pooling
 from lucid_gpu.kernels.windows import Frame
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
+from lucid_gpu.ops.memory_formats import channels_order, lay, lying, signals_order
 from lucid_gpu.ops.record import keeping, record, watch
 from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Sizes, Slide
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -72,9 +74,16 @@ _MEAN = """The mean of each window of {what}.
     """
 
 
+def _signals_with_gradient(input: Tensor) -> tuple[int, ...] | None:
+    """PyTorch has a row-major kernel for signals that need no gradient."""
+    recorded = input.requires_grad and is_grad_enabled()
+    return signals_order(input) if recorded else None
+
+
 def _max_of_rank(rank: int) -> Callable[..., Any]:
     @op
     @keeping("input")
+    @lying("input", rule=_signals_with_gradient if rank == 1 else channels_order)
     def max_pool(
         input: Tensor,
         kernel_size: Any,
@@ -112,6 +121,7 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
 
 @op
 @keeping("input")
+@lying("input", rule=signals_order)
 def avg_pool1d(
     input: Tensor,
     kernel_size: Any,
@@ -140,9 +150,12 @@ def _max_pool(
         pooled, places = _largest_of_volumes(images, slide, ceil_mode, indices)
     else:
         pooled, places = _largest(images, Frame(images.shape, slide.window(), ceil_mode), indices)
+    if not images.array.flags.c_contiguous:
+        pooled = lay(pooled, channels_order(images))
     if not indices:
         return _as_before(rank, input, pooled)
-    positions = _as_before(rank, input, from_array(places, None, input.device))
+    positions = lay(from_array(places, None, input.device), channels_order(images))
+    positions = _as_before(rank, input, positions)
     watch(pooled, positions)
     return _as_before(rank, input, pooled), positions
 
@@ -161,6 +174,8 @@ def _avg_pool(
         result = _mean_of_volumes(images, slide, ceil_mode, padding, divisor)
     else:
         result = _mean(images, Frame(images.shape, slide.window(), ceil_mode), padding, divisor)
+        if not images.array.flags.c_contiguous:
+            result = lay(result, channels_order(images))
     return _as_before(rank, input, result)
 
 

@@ -21,7 +21,7 @@ from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
-from lucid_gpu.ops.arguments import is_number, public
+from lucid_gpu.ops.arguments import is_number, public, require_tensor
 from lucid_gpu.ops.record import keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
@@ -760,6 +760,7 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 
 def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if isinstance(dim, Tensor):
+        require_tensor(name, "input", 1, input)
         return apply(TABLE[f"{name}imum"], input, dim)
     if input.dtype.is_complex:
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')

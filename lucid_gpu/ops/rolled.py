@@ -11,6 +11,7 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.copies import duplicate
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.arguments import is_number, public
+from lucid_gpu.ops.memory_formats import channels_order, lying
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import flip, owned, transpose
@@ -21,6 +22,7 @@ from lucid_gpu.tensor import Tensor
 
 
 @op
+@lying("input", rule=channels_order)
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Elements moved along dimensions; those that leave at one end enter at the other.
 

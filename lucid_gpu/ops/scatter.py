@@ -18,6 +18,7 @@ from lucid_gpu.ops.gather import along
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_primitives import with_values
 from lucid_gpu.ops.indexing import as_value
+from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import expand_lazily, normalize_dim
 from lucid_gpu.ops.registry import attach
@@ -28,6 +29,7 @@ from lucid_gpu.tensor import Tensor
 
 @op
 @takes_out
+@lying(rule=row_major_order)
 def scatter(
     input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
     reduce: str | None = None,

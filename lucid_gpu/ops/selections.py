@@ -14,6 +14,7 @@ from lucid_gpu.ops.gather import index_select
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_primitives import index_tensor, selected_shape, slice_view, with_values
 from lucid_gpu.ops.indexing import dynamic_shape, index_put, picked
+from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import cat
@@ -93,6 +94,7 @@ def _with_part(input: Tensor, src: Tensor, index: tuple[Any, ...]) -> Tensor:
 
 @op
 @takes_out
+@lying(rule=row_major_order)
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`narrow` as a copy."""
     return narrow(input, dim, start, length).clone()
@@ -156,6 +158,7 @@ def index_put_(
 
 
 @op
+@lying(rule=row_major_order)
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of the input with the first elements of ``source`` where the mask is true, in order.
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar, cast
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import capturing, xp_of
 from lucid_gpu.devices.copies import row_major
-from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.program import INFERENCE, load_program, marked
+from lucid_gpu.fusion.program import INFERENCE, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops import size as size
@@ -29,8 +29,17 @@ from lucid_gpu.ops.arguments import (
     require_one_device,
     several,
 )
+from lucid_gpu.ops.memory_formats import (
+    channels_order,
+    in_format,
+    in_order,
+    kept_order,
+    lay,
+    lies_in,
+    lying,
+    moved,
+)
 from lucid_gpu.ops.memory_formats import copied as copied_in_format
-from lucid_gpu.ops.memory_formats import in_format, in_order, kept_order, lies_in
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.reductions import (
     normalize_dim,
@@ -41,11 +50,12 @@ from lucid_gpu.ops.reductions import (
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import contiguous_format
+from lucid_gpu.tape import modes
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_inference_mode_enabled, state
+from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
-from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply
+from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply, from_array
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,10 +89,15 @@ def view_of(
             attributes["bits"] = bits
         wrapped: Tensor = level.view(input, name, array, vjp, step, **attributes)
         return wrapped
-    source = apart_in_inference(input)
-    result: Tensor = record(name, array, (source,), vjp, dtype=dtype or input.dtype, **attributes)
+    program = input._expr.program
+    source = apart_in_inference(input) if program.inference else input
+    result: Tensor = record(
+        name, array, (source,), vjp, (), dtype or program.dtype, False, not program.free,
+        **attributes,
+    )  # fmt: skip
     result = _share(input, result, step, bits)
-    note_creation(input, result)
+    if input._creation is not None or not state.grad:
+        note_creation(input, result)
     return result
 
 
@@ -105,12 +120,12 @@ def note_creation(input: Tensor, result: Tensor, several: bool = False) -> None:
     if input._creation == "inference":
         result._creation = "inference"
     elif not state.grad:
-        result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
+        result._creation = "inference" if state.off is modes.INFERENCE else "no_grad"
     elif several or input._creation is not None:
         result._creation = "multiple" if several else input._creation
-    if state.grad or state.grad is None or result._base is None or result.dtype.category < 2:
+    if state.grad or state.grad is None or not input._expr.program.needs_grad:
         return  # None: `Function.forward` tells dependence by itself
-    if input._expr.program.needs_grad:
+    if result._base is not None and result.dtype.category >= 2:
         result._mark()
 
 
@@ -122,8 +137,6 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         result = mirrors.show(input, result, mirrors.bits_of(input) if bits is None else bits)
     else:
         result._storage = storage
-        if result._expr.program.free and not input._expr.program.free:
-            result._keep_order()
     base, program = input._base, input._expr.program
     if program.inference is not result._expr.program.inference:
         expr = result._expr
@@ -138,8 +151,7 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         result._steps = (input._steps, step)
     if shows:
         return result
-    storage.add(result)
-    storage.add_cell(result._expr.leaves[0])
+    storage.add(result, result._expr.leaves[0])
     if program.shared:
         _mark_shared(result)
     return result
@@ -180,6 +192,17 @@ def owned(function: F) -> F:
     return cast(F, call)
 
 
+def replay(tensor: Tensor, steps: Any) -> Tensor:
+    """The view of a tensor that these steps make."""
+    order = []
+    while steps:
+        steps, step = steps
+        order.append(step)
+    for function, arguments in reversed(order):
+        tensor = function(tensor, *arguments)
+    return tensor
+
+
 def view_of_all(input: Tensor) -> Tensor:
     """A view in the same shape, not recorded; a pending value stays pending."""
     result = input.detach()
@@ -205,6 +228,11 @@ def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Shape arguments given one by one or as a sequence."""
     if len(shape) == 1 and not is_number(shape[0]):
         shape = tuple(shape[0])
+    for n in shape:
+        if type(n) is not int:
+            break
+    else:
+        return shape
     try:
         return tuple([operator.index(n) for n in shape])
     except TypeError:
@@ -649,7 +677,9 @@ def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
     program = input._expr.program
     if not program.is_load:
         return program.order is None
-    return program.root.value[1] is None or _in_row_major(input)
+    if program.free and _in_row_major(input):
+        program = input._expr.program
+    return program.root.value[1] is None
 
 
 @batching(is_contiguous)
@@ -657,30 +687,54 @@ def _is_contiguous_batched(level: Batch, f: Any, x: Tensor, memory_format: Any =
     return f(level.value(x)) if memory_format is None else NotImplemented
 
 
+def array_in_order(input: Tensor) -> Any:
+    """The array to take a view of by strides or addresses, which are PyTorch's."""
+    array = base_array(input)
+    if input._expr.program.free and _in_row_major(input):
+        return base_array(input)
+    return array
+
+
 def _in_row_major(input: Tensor) -> bool:
     """Bring a result that we laid out in another order into row-major order, as PyTorch has it.
 
-    False for views and for what shares its memory: there the order is the user's.
+    Views of it are made anew. False where the order is the user's, and where memory is lent.
     """
-    if input._base is not None or input.is_sparse:
+    root, storage = input, input._storage
+    if input._base is not None and storage is not None:
+        root = next((t for t in storage.others(input) if t is input._base), input)
+    program = root._expr.program
+    if not program.free or root._base is not None or input.is_sparse:
         return False
-    cell, program = input._cell(), input._expr.program
-    storage = input._storage
-    if not program.free:
+    cell = root._cell()
+    others = [] if storage is None else storage.others(root)
+    if any(not _follows(t, root) for t in others):
         return False
-    if storage is not None and (storage.others(input) or storage.is_lent()):
+    if storage is not None and (storage.is_lent() or (others and storage.mirrors)):
         return False
     if capturing.fixed and capturing.is_fixed(cell.array):
         return False
-    laid = load_program(
-        program.dtype, program.shape, None, program.root.needs_grad, program.device, program.marks
-    )
     array = row_major(cell.array)
-    own = Cell(array, cell.node, cell.output)
-    input._expr = Expr(laid, (own,), None)
-    if storage is not None:
-        storage.add_cell(own)
+    alone = from_array(array, program.dtype, program.device)
+    for other in others:
+        if other._base is root:
+            with no_grad():
+                view = replay(alone, other._steps)
+            moved(other, base_array(view), view._expr.program.root.value[1])
+        else:
+            moved(other, array, None)
+    moved(root, array, None)
     return True
+
+
+def _follows(other: Tensor, root: Tensor) -> bool:
+    """Whether a tensor on the memory of a result can be made again where that is moved."""
+    if other._wrapper is not None or not other._expr.program.is_load:
+        return False
+    if other._base is root:
+        return True
+    ours, theirs = root._expr.leaves[0].array, other._expr.leaves[0].array
+    return other._base is None and ours.strides == theirs.strides and ours.shape == theirs.shape
 
 
 @op
@@ -747,7 +801,15 @@ def cat(
         sizes=[t.shape[dim] for t in kept],
         dim=dim,
     )
-    return result
+    return lay(result, _common_order(kept))
+
+
+def _common_order(tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
+    """Channels last where all tensors lie so."""
+    order = channels_order(tensors[0])
+    if order is not None and any(channels_order(t) is None for t in tensors):
+        return None
+    return order
 
 
 def _cat_vjp(node: Any, g: Tensor) -> Any:
@@ -804,7 +866,11 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
     result: Tensor = record(
         "StackBackward0", array, tensors, _stack_vjp, dtype=tensors[0].dtype, dim=dim
     )
-    return result
+    order = _common_order(tensors)
+    if order is not None:  # each pair of the new dimension and its next is one of `cat`'s
+        wide = [(d, d + 1) if d == dim else (d + (d > dim),) for d in order]
+        order = None if dim == len(order) else tuple([d for pair in wide for d in pair])
+    return lay(result, order)
 
 
 def _stack_vjp(node: Any, g: Tensor) -> Any:
@@ -846,6 +912,7 @@ def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
 
 
 @op
+@lying("input")
 def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in reverse order, as a copy of the same shape.
 
@@ -856,7 +923,7 @@ def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     wanted = _sizes(order if dims is None else (dims,))
     axes = normalize_dims(wanted, input.ndim) if wanted else ()
     axes = axes if input.ndim else ()  # of a 0-d tensor -1 and 0 are named, and nothing moves
-    array = xp_of(input).flip(input.array, axes).copy()  # also where no element moves
+    array = xp_of(input).flip(input.array, axes).copy("K")  # also where no element moves
     result: Tensor = record(
         "FlipBackward0", array, (input,), _flip_vjp, dtype=input.dtype, dims=axes
     )

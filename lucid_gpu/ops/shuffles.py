@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.memory_formats import channels_order, lying
 from lucid_gpu.ops.shape import owned
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -23,6 +24,7 @@ def _check(name: str, setting: str, input: Tensor, factor: int) -> None:
 
 @op
 @owned
+@lying("input", rule=channels_order)
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """``(*, c r^2, h, w)`` to ``(*, c, h r, w r)``: channels become pixels.
 
@@ -56,6 +58,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 @op
 @owned
+@lying("input", rule=channels_order)
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """``(*, c, h r, w r)`` to ``(*, c r^2, h, w)``: the inverse of `pixel_shuffle`.
 
@@ -87,6 +90,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 @op
 @owned
+@lying("input", rule=channels_order)
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Channels of ``groups`` groups dealt out in turn; Zhang et al., "ShuffleNet" (2018).
 

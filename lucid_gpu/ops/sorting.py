@@ -12,6 +12,7 @@ from lucid_gpu.devices.ordering import leading
 from lucid_gpu.ops.arguments import guarded, takes_out
 from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.index_primitives import index_tensor
+from lucid_gpu.ops.memory_formats import lying
 from lucid_gpu.ops.reductions import ValuesAndIndices, normalize_dim
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -39,6 +40,7 @@ def _alone_or_by_name(function: Op) -> Op:
 
 @op
 @takes_out
+@lying("input")
 @_alone_or_by_name
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
@@ -72,6 +74,7 @@ def sort(
 
 
 @op
+@lying("input")
 @_alone_or_by_name
 def argsort(
     input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None

@@ -44,7 +44,7 @@ def asarray(
     ValueError
         If ``copy`` is False and the result cannot share the memory.
     RuntimeError
-        The same of a number of NumPy's.
+        If ``copy`` is False for a number.
     """
     source = None if isinstance(obj, np.generic) else shared(obj)
     if isinstance(obj, (bytes, bytearray, memoryview, array)):
@@ -210,7 +210,7 @@ def empty_strided(
     Raises
     ------
     RuntimeError
-        If they do not have as many entries.
+        If they are not equally many.
     """
     if len(size) != len(stride):
         raise RuntimeError(

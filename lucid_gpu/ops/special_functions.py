@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.arguments import public, require_tensors
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.record import keeping
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply, from_array
@@ -100,6 +101,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 @keeping("input", "other")
 def fmax(input: Tensor, other: Tensor) -> Tensor:
     """The larger of two elements; a number where the other is NaN. The two broadcast."""
+    require_tensors("fmax", input=input, other=other)
     return where((input >= other).logical_or(other.isnan()), input, other)
 
 
@@ -107,6 +109,7 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
 @keeping("input", "other")
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """The smaller of two elements; a number where the other is NaN. The two broadcast."""
+    require_tensors("fmin", input=input, other=other)
     return where((input <= other).logical_or(other.isnan()), input, other)
 
 
@@ -267,12 +270,21 @@ def frexp(input: Tensor) -> Parts:
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
     """The neighbor of each element, of the type's numbers, toward ``other``; the two broadcast.
 
-    NotImplementedError for types that are not floating point.
+    Its gradient goes to ``input`` where that is not ``other``. NotImplementedError for types that
+    are not floating point.
     """
-    return _of_arrays("nextafter", input, other)
+    value = _of_arrays("nextafter", input, other)
+    input, other = input.to(value.dtype), other.to(value.dtype)
+    x = input.detach()
+    moved = x != other.detach()
+    step = where(moved.logical_and(x.isfinite()), x - input, 0.0)  # 0, with the gradient of -input
+    step = where(moved.logical_and(moved.logical_not()), other, step)  # zeros go to ``other``
+    result: Tensor = value - step
+    return result
 
 
 @op
+@lying("input", "other", rule=joint_order)
 def gcd(input: Tensor, other: Tensor) -> Tensor:
     """The greatest common divisors, element by element; the two broadcast.
 
@@ -282,6 +294,7 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
 
 
 @op
+@lying("input", "other", rule=joint_order)
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """The least common multiples, element by element; the two broadcast.
 

@@ -533,7 +533,7 @@ def isclose(
 ) -> Tensor:
     """Elementwise: within ``atol + rtol * |other|``; infinities are close to themselves only.
 
-    RuntimeError for two types, and a negative ``rtol`` or ``atol``; TypeError for one that is no
+    RuntimeError for two types, and a negative ``rtol`` or ``atol``; TypeError for what is no
     number.
     """
     if input.dtype is not other.dtype:

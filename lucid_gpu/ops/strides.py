@@ -16,8 +16,11 @@ from lucid_gpu.ops.memory_formats import same_vjp
 from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
-from lucid_gpu.ops.shape import _sizes, base_array, movedim, view_of
-from lucid_gpu.storage import SameMemory, memory_format
+from lucid_gpu.ops.shape import _sizes, array_in_order, base_array, movedim, view_of
+from lucid_gpu.storage import (
+    SameMemory,
+    memory_format,
+)
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
@@ -29,15 +32,15 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     IndexError for a ``dim`` that there is not.
     """
     self = in_memory(self)
-    if not self._expr.program.is_load:
-        self._load()  # where a pending value will stand is decided when it is computed
-        self.is_contiguous()  # an order that nobody chose is given up
+    self._load()  # where a pending value will stand is decided when it is computed
     strides = _strides(self)
     return strides if dim is None else strides[normalize_dim(dim, self.ndim)]
 
 
 def _strides(t: Tensor) -> tuple[int, ...]:
     t = in_memory(t)
+    if t._expr.program.free:
+        array_in_order(t)
     program = t._expr.program
     if 0 in program.shape and t._base is not None and t._base.numel():
         return _steps_of_nothing(program.shape, base_array(t))
@@ -100,7 +103,7 @@ def storage_offset(self: Tensor) -> int:
 
 def data_ptr(self: Tensor) -> int:
     """The address of the first element."""
-    array = base_array(self)
+    array = array_in_order(self)
     if isinstance(array, Released):
         return address(array.memory) + array.offset if array.memory.size else 0
     return address(array) if self.numel() else 0
@@ -117,7 +120,7 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 def _memory(t: Tensor) -> tuple[Any, int, int]:
     """An array at the start of a tensor's memory, the tensor's offset there, elements in all."""
     t = in_memory(t)
-    array, item = base_array(t), t.dtype.itemsize
+    array, item = array_in_order(t), t.dtype.itemsize
     if isinstance(array, Released):
         count = array.memory.nbytes // item
         return (

@@ -11,6 +11,7 @@ from lucid_gpu.ops import pooling
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import zeros
+from lucid_gpu.ops.memory_formats import channels_order, lying, row_major_order
 from lucid_gpu.ops.sliding import Sizes, Slide
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
@@ -72,6 +73,7 @@ def _unpool_of_rank(rank: int) -> Callable[..., Tensor]:
     name = f"max_unpool{rank}d"
 
     @op
+    @lying("input", rule=channels_order if rank == 2 else row_major_order)
     def max_unpool(
         input: Tensor,
         indices: Tensor,

@@ -27,6 +27,7 @@ from lucid_gpu.ops.in_place import (
 )
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.shape import replay
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tensor import Tensor, _tensor, from_array
 
@@ -299,17 +300,6 @@ def without_hooks(view: Tensor, value: Expr) -> Expr:
     if node is end or not node._edges:
         return value
     return Expr(value.program, (ViewCell(cell.array, _past(base), view._steps),), None)
-
-
-def replay(tensor: Tensor, steps: Any) -> Tensor:
-    """The view of a tensor that these steps make."""
-    order = []
-    while steps:
-        steps, step = steps
-        order.append(step)
-    for function, arguments in reversed(order):
-        tensor = function(tensor, *arguments)
-    return tensor
 
 
 def _replayed(base: Tensor, steps: Any) -> Tensor:

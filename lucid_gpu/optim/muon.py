@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer
 from lucid_gpu.optim.settings import settings
 from lucid_gpu.tensor import Tensor
@@ -93,7 +94,7 @@ class Muon(Optimizer):
         lr, momentum = float(group["lr"]), group["momentum"]
         for p, g, state in members:
             if "momentum_buffer" not in state:
-                state["momentum_buffer"] = g.new_zeros(g.shape)
+                state["momentum_buffer"] = zeros_like(g)
             mean = state["momentum_buffer"]
             mean.copy_(mean + (g - mean) * (1 - momentum))
             step = g + (mean - g) * momentum if group["nesterov"] else mean

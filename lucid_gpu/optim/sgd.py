@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
@@ -73,7 +74,7 @@ class SGD(Optimizer):
         fresh = [member for member in members if member[2].get(name) is None]
         later = [member for member in members if member[2].get(name) is not None]
         for p, _, state in fresh:
-            state[name] = p.detach().new_zeros(p.shape)
+            state[name] = zeros_like(p)
         # At first b = g: the buffer is zero, so leaving out the dampening says the same.
         for some, dampening in ((fresh, 0.0), (later, group["dampening"])):
             if some:

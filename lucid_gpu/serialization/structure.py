@@ -20,7 +20,9 @@ one entry that says what it is:
 
 Arrays are named by their path, such as ``model.0.weight``; memory that occurs twice is stored once,
 and comes back as one. complex128, which safetensors lack, is an F64 array with a last dimension of
-2 whose name stands in the metadata's list ``lucid_gpu.complex128``.
+2 whose name stands in the metadata's list ``lucid_gpu.complex128``. Arrays are row-major; the order
+in which the dimensions of a tensor lay in memory, channels last for one, stands under its name in
+``lucid_gpu.orders``.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
+from lucid_gpu.devices.copies import laid_in
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.locations import RestoreLocation
 from lucid_gpu.tensor import Size, Tensor, from_array
@@ -44,6 +47,7 @@ from lucid_gpu.tensor import Size, Tensor, from_array
 __all__ = ["packed", "unpacked"]
 
 _VERSION, _STRUCTURE, _PAIRS = "lucid_gpu.version", "lucid_gpu.structure", "lucid_gpu.complex128"
+_ORDERS = "lucid_gpu.orders"
 
 
 def packed(obj: Any) -> tuple[dict[str, str], dict[str, Any]]:
@@ -62,6 +66,8 @@ def packed(obj: Any) -> tuple[dict[str, str], dict[str, Any]]:
     metadata = {_VERSION: "2", _STRUCTURE: json.dumps(structure)}
     if packer.pairs_of:
         metadata[_PAIRS] = json.dumps(packer.pairs_of)
+    if packer.orders:
+        metadata[_ORDERS] = json.dumps(packer.orders)
     return metadata, packer.arrays
 
 
@@ -69,6 +75,7 @@ class _Packer:
     def __init__(self) -> None:
         self.arrays: dict[str, Any] = {}
         self.pairs_of: list[str] = []
+        self.orders: dict[str, tuple[int, ...]] = {}
         self._names: dict[Any, str] = {}
         self._alive: list[Any] = []  # so that an address is not given out twice
 
@@ -103,6 +110,9 @@ class _Packer:
             return self._pickled(value, path)
         where, plain = str(value.device), value.detach()
         name = self._stored(plain.cpu().array, plain.array, path, where)
+        order = plain._load().program.order
+        if order is not None:
+            self.orders[name] = order
         return {_kind_of(value): [name, where] if where != "cpu" else name}
 
     def _stored(self, array: Any, original: Any, path: str, where: str = "numpy") -> str:
@@ -198,7 +208,10 @@ def unpacked(
     """The object again; a file without our metadata is a dict of tensors."""
     for name in json.loads(metadata.get(_PAIRS, "[]")):
         arrays[name] = arrays[name].view(np.complex128)[..., 0]
-    unpacker = _Unpacker(arrays, restore_location, weights_only)
+    orders = json.loads(metadata.get(_ORDERS, "{}"))
+    if any(sorted(order) != [*range(arrays[name].ndim)] for name, order in orders.items()):
+        raise Damage("an order is none of its tensor's dimensions")
+    unpacker = _Unpacker(arrays, restore_location, weights_only, orders)
     if _STRUCTURE not in metadata:
         return {name: unpacker.tensor(name) for name in arrays}
     if metadata.get(_VERSION) not in ("1", "2"):
@@ -208,9 +221,13 @@ def unpacked(
 
 class _Unpacker:
     def __init__(
-        self, arrays: dict[str, Any], restore_location: RestoreLocation, weights_only: bool
+        self,
+        arrays: dict[str, Any],
+        restore_location: RestoreLocation,
+        weights_only: bool,
+        orders: dict[str, list[int]],
     ) -> None:
-        self.arrays, self.weights_only = arrays, weights_only
+        self.arrays, self.weights_only, self.orders = arrays, weights_only, orders
         self.restore_location = restore_location
         self._made: dict[Any, Tensor] = {}
 
@@ -233,7 +250,10 @@ class _Unpacker:
         name, where = (content, "cpu") if isinstance(content, str) else content
         if (name, finish) not in self._made:
             if finish is None:
-                made = self.restore_location(from_array(self.arrays[name]), where)
+                array, order = self.arrays[name], self.orders.get(name)
+                if order is not None:
+                    array = laid_in(array, order)
+                made = self.restore_location(from_array(array)._keep_order(), where)
             else:
                 made = finish(self.tensor(content).detach())
             self._made[name, finish] = made

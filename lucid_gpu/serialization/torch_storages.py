@@ -91,7 +91,7 @@ def rebuild(
         flat = memory.array[: memory.numel() // d.itemsize * d.itemsize].view(d.numpy)
         strides = tuple(s * d.itemsize for s in stride)
         array = xp.lib.stride_tricks.as_strided(flat[offset:], size, strides)
-        made = from_array(array, d, memory.device)
+        made = from_array(array, d, memory.device)._keep_order()
         storage.storage.share(made)
     marks = metadata if isinstance(metadata, dict) else {}
     if marks.get("conj"):

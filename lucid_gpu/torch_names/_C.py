@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -24,8 +25,8 @@ from lucid_gpu import (
 )
 from lucid_gpu.tape.engine import current_number as _current_graph_task_id
 from lucid_gpu.tape.engine import will_run as _will_engine_execute_node
-from lucid_gpu.tape.modes import is_grad_enabled
-from lucid_gpu.torch_names import _autograd
+from lucid_gpu.tape.modes import is_grad_enabled, state
+from lucid_gpu.torch_names import _autograd, _functions
 
 from .library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
 
@@ -33,10 +34,13 @@ __all__ = [
     "Generator",
     "Size",
     "_AutoDispatchBelowAutograd",
+    "_WeakTensorRef",
     "_autograd",
     "_current_graph_task_id",
+    "_functions",
     "_get_tracing_state",
     "_log_api_usage_once",
+    "_set_fwd_grad_enabled",
     "_will_engine_execute_node",
     "device",
     "dtype",
@@ -53,6 +57,27 @@ class PyTorchFileReader:
         raise RuntimeError(
             "lucid_gpu.PyTorchFileReader: archives are read by lucid_gpu.load(path, mmap=True)"
         )
+
+
+class _WeakTensorRef:
+    """A weak reference to a tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._reference = weakref.ref(tensor)
+
+    def expired(self) -> bool:
+        """Whether it is gone."""
+        return self._reference() is None
+
+
+def _set_fwd_grad_enabled(enabled: bool) -> None:
+    """Set whether ops on this thread act on the tangents of forward-mode AD."""
+    state.tangents = bool(enabled)
+
+
+def _is_fwd_grad_enabled() -> bool:
+    """Whether they do."""
+    return state.tangents and state.grad is not None
 
 
 TensorBase = _TensorBase = Tensor
@@ -184,13 +209,21 @@ def _assert(condition: object, message: str) -> None:
     assert condition, message
 
 
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`nn.functional.linear`, of shape ``(..., out_features)``."""
+    from lucid_gpu.nn.functional import linear
+
+    return linear(input, weight, bias)
+
+
 def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     """What arguments of `Tensor.to` say: device, dtype, whether it may be late, and the order."""
-    from lucid_gpu.nn.modules.module import _read_to
+    from lucid_gpu.ops.elementwise import read_to
 
-    late = bool(kwargs.get("non_blocking", False))
-    where, kind, order = _read_to(args, kwargs)
-    return None if where is None else device(where), kind, late, order
+    where, kind, late, copy, order = read_to(args, kwargs)
+    if copy:
+        raise RuntimeError(".to() does not accept copy argument")
+    return where, kind, late, order
 
 
-_nn = SimpleNamespace(_parse_to=_parse_to)
+_nn = SimpleNamespace(_parse_to=_parse_to, linear=_linear)

@@ -126,6 +126,38 @@ def test_shared_results_lie_row_major(device):
     np.testing.assert_allclose(y.cpu().numpy(), 2 * wanted + 1, 1e-4)
 
 
+def test_views_of_a_result_follow_it_into_row_major_order():
+    """Strides and views by strides are PyTorch's, also where other views are alive."""
+    torch = torch_module()
+    x = np.random.default_rng(0).standard_normal((2, 3, 8, 8))
+    w = np.random.default_rng(1).standard_normal((4, 3, 3, 3))
+
+    def strides(m):
+        y = m.nn.functional.conv2d(m.tensor(x), m.tensor(w))
+        views = [y.transpose(1, 2), y[:, 1], y.detach(), y.unsqueeze(0), y.squeeze()]
+        views.append(views[0][1:])
+        assert not y.permute(1, 0, 2, 3).is_contiguous()
+        flat = y.as_strided((4, 7), (40, 1)).numpy()
+        views[1][0, 0, 0] = 7
+        return flat, [tuple(v.stride()) for v in views], y.view(-1).numpy()
+
+    ours, theirs = strides(lucid_gpu), strides(torch)
+    np.testing.assert_allclose(ours[0], theirs[0], 1e-9)
+    assert ours[1] == theirs[1]
+    np.testing.assert_allclose(ours[2], theirs[2], 1e-9)
+
+
+@pytest.mark.parametrize("look", ["view", "stride", "data_ptr"])
+def test_a_result_put_in_order_is_still_told_of_writes(look):
+    x, w = lucid_gpu.randn(2, 3, 8, 8, requires_grad=True), lucid_gpu.randn(4, 3, 3, 3)
+    y = lucid_gpu.nn.functional.conv2d(x, w)
+    z = y * y
+    y.view(-1) if look == "view" else getattr(y, look)()
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace"):
+        z.sum().backward()
+
+
 # --- strides of results, as PyTorch's -------------------------------------------------------------
 
 SHAPES = [(3, 4), (2, 3, 4), (2, 3, 4, 5), (2, 1, 3, 5), (2, 2, 2), (2, 3, 1, 1), (3, 3)]

@@ -375,3 +375,23 @@ NOTHING: dict[str, Any] = {
 def test_a_view_of_nothing_keeps_its_strides(name: str, device: str) -> None:
     expected = NOTHING[name](torch_module().zeros(3, 4)).stride()
     assert NOTHING[name](lucid_gpu.zeros(3, 4, device=device)).stride() == expected
+
+
+@pytest.mark.parametrize("leave", ["data", "set_", "parameter"])
+def test_a_tensor_that_took_other_memory_has_left_its_own(leave: str, device: str) -> None:
+    """What is computed, written or moved there is not its value, and not the other's."""
+
+    def scenario(m: Any, device: str) -> Any:
+        before, other = m.ones(3, device=device) * 2, m.ones(3, device=device) * 5
+        view = m.nn.Parameter(before) if leave == "parameter" else before.detach()
+        if leave == "set_":
+            view.set_(other)
+        else:
+            view.data = other
+        values = [before.tolist(), view.tolist(), other.tolist()]
+        before.add_(1)
+        before.untyped_storage().resize_(24)
+        other.mul_(2)
+        return [*values, before.tolist(), view.tolist(), other.tolist()]
+
+    gives([[2.0] * 3, [5.0] * 3, [5.0] * 3, [3.0] * 3, [10.0] * 3, [10.0] * 3], scenario, device)

@@ -526,3 +526,22 @@ def test_state_dicts_without_newer_settings_load():
     found = [plain(run(m, where)) for m, where in modules()]
     assert all(f == found[0] for f in found)
     assert "caution" in found[0][-2][1]
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Rprop", "ASGD"])
+def test_states_lie_in_memory_as_their_parameters(name, tmp_path):
+    """Channels last, also once they were saved; so does a gradient that is added up."""
+    settings = {"momentum": 0.9} if name == "SGD" else {}
+    layer = lucid_gpu.nn.Conv2d(3, 4, 3).to(memory_format=lucid_gpu.channels_last)
+    optimizer = getattr(lucid_gpu.optim, name)(layer.parameters(), lr=0.1, **settings)
+    for _ in range(2):
+        layer(lucid_gpu.ones(2, 3, 5, 5)).square().sum().backward()
+        layer(lucid_gpu.ones(2, 3, 5, 5)).square().sum().backward()
+        assert layer.weight.grad.stride() == layer.weight.stride() == (27, 1, 9, 3)
+        optimizer.step()
+        optimizer.zero_grad()
+    lucid_gpu.save(optimizer.state_dict(), tmp_path / "state")
+    saved = lucid_gpu.load(tmp_path / "state")["state"][0]
+    for states in (optimizer.state[layer.weight], saved):
+        laid = [s.stride() for s in states.values() if getattr(s, "ndim", 0) == 4]
+        assert laid and all(strides == (27, 1, 9, 3) for strides in laid)

@@ -79,6 +79,20 @@ def test_every_layout(tensor, tmp_path):
     assert back.requires_grad == tensor.requires_grad and back.is_leaf
 
 
+@pytest.mark.parametrize("kind", ["float32", "complex128"])
+def test_dimensions_lie_as_they_did(kind, tmp_path):
+    x = lucid_gpu.arange(120.0).reshape(2, 3, 4, 5).to(getattr(lucid_gpu, kind))
+    last = x.contiguous(memory_format=lucid_gpu.channels_last)
+    saved = {"last": last, "permuted": x.permute(3, 1, 0, 2).clone(), "plain": x}
+    saved["parameter"] = lucid_gpu.nn.Parameter(last)
+    for settings in ({}, {"mmap": True}):
+        loaded = round_trip(saved, tmp_path, **settings)
+        for name, tensor in saved.items():
+            assert loaded[name].stride() == tensor.stride()
+            assert lucid_gpu.equal(loaded[name], tensor)
+            assert (loaded[name] * 2).stride() == tensor.stride()
+
+
 def test_nested_objects(tmp_path):
     back = round_trip(OBJECT, tmp_path)
     assert back == OBJECT

@@ -67,6 +67,14 @@ def test_tensors(name, archive, device):
     assert got.cpu().tolist() == expected.tolist()
 
 
+def test_dimensions_lie_as_they_did(archive):
+    x = torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    loaded = passed({"x": x, "y": x.permute(1, 0, 2, 3)}, archive)
+    assert loaded["x"].stride() == x.stride()
+    assert loaded["y"].stride() == x.permute(1, 0, 2, 3).stride()
+    assert (loaded["x"] + 1).stride() == x.stride()
+
+
 def test_sharing_survives(archive, device):
     shared = passed({"a": BASE, "b": BASE[1], "c": BASE.t(), "own": BASE.clone()}, archive)
     if device != "cpu":

@@ -1,0 +1,176 @@
+"""How results lie in memory, beside PyTorch: ops whose order is declared by `lying` and `lay`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+
+from ..oracle import torch_module
+
+RNG = np.random.default_rng(0)
+IMAGES, VOLUMES = (2, 4, 6, 8), (2, 4, 4, 6, 8)
+FILTERS = RNG.standard_normal((6, 4, 3, 3)).astype(np.float32)
+PER_CHANNEL = RNG.uniform(0.5, 1, 4).astype(np.float32)
+
+
+def laid(m, shape, layout):
+    """Numbers of a shape: channels last, with gaps too, or in an order of their own."""
+    numbers = m.tensor(np.random.default_rng(1).permutation(np.prod(shape)).reshape(shape))
+    x = (numbers / float(np.prod(shape))).to(m.float32)
+    if layout == "permuted":
+        order = (2, 3, 1, 0, 4)[: len(shape)]
+        back = sorted(range(len(shape)), key=order.__getitem__)
+        return x.permute(order).contiguous().permute(back)
+    channels_last = m.channels_last if len(shape) == 4 else m.channels_last_3d
+    wide = x.repeat_interleave(2, -1) if layout == "gaps" else x
+    return wide.contiguous(memory_format=channels_last)[..., :: wide.shape[-1] // shape[-1]]
+
+
+def positions(m, *shape):
+    return m.zeros(shape, dtype=m.int64)
+
+
+OF_IMAGES = {
+    "conv2d": lambda m, x: m.nn.functional.conv2d(x, m.tensor(FILTERS)),
+    "conv2d of one": lambda m, x: m.nn.functional.conv2d(x[0], m.tensor(FILTERS)),
+    "conv2d with bias": lambda m, x: m.nn.functional.conv2d(
+        x, m.tensor(FILTERS), m.tensor(FILTERS[:, 0, 0, 0])
+    ),
+    "conv_transpose2d": lambda m, x: m.nn.functional.conv_transpose2d(
+        x, m.tensor(FILTERS).transpose(0, 1)
+    ),
+    "group_norm": lambda m, x: m.nn.functional.group_norm(x, 2),
+    "group_norm, scaled": lambda m, x: m.nn.functional.group_norm(x, 2, m.tensor(PER_CHANNEL)),
+    "instance_norm": lambda m, x: m.nn.functional.instance_norm(x),
+    "batch_norm": lambda m, x: m.nn.functional.batch_norm(x, None, None, training=True),
+    "batch_norm, followed": lambda m, x: m.nn.functional.batch_norm(
+        x, m.tensor(PER_CHANNEL), m.tensor(PER_CHANNEL)
+    ),
+    "interpolate": lambda m, x: m.nn.functional.interpolate(x, scale_factor=2),
+    "bilinear": lambda m, x: m.nn.functional.interpolate(x, scale_factor=2, mode="bilinear"),
+    "max_pool2d": lambda m, x: m.nn.functional.max_pool2d(x, 2),
+    "max_pool2d's indices": lambda m, x: m.nn.functional.max_pool2d(x, 2, return_indices=True)[1],
+    "avg_pool2d": lambda m, x: m.nn.functional.avg_pool2d(x, 2),
+    "adaptive_avg_pool2d": lambda m, x: m.nn.functional.adaptive_avg_pool2d(x, (4, 3)),
+    "adaptive_max_pool2d": lambda m, x: m.nn.functional.adaptive_max_pool2d(x, (4, 3)),
+    "pad": lambda m, x: m.nn.functional.pad(x, (1, 2, 1, 0)),
+    "reflect": lambda m, x: m.nn.functional.pad(x, (1, 2, 1, 0), mode="reflect"),
+    "circular": lambda m, x: m.nn.functional.pad(x, (1, 2, 1, 0), mode="circular"),
+    "replicate and cut": lambda m, x: m.nn.functional.pad(x, (-1, 2, 1, 0), mode="replicate"),
+    "channel_shuffle": lambda m, x: m.nn.functional.channel_shuffle(x, 2),
+    "pixel_unshuffle": lambda m, x: m.nn.functional.pixel_unshuffle(x, 2),
+    "flip": lambda m, x: x.flip(2, 3),
+    "roll": lambda m, x: x.roll(1, 2),
+    "sort": lambda m, x: x.sort(1)[0],
+    "sort's indices": lambda m, x: x.sort(1)[1],
+    "argsort": lambda m, x: x.argsort(2),
+    "index_select": lambda m, x: x.index_select(1, m.tensor([0, 2])),
+    "gather": lambda m, x: x.gather(1, positions(m, 2, 2, 6, 8)),
+    "scatter": lambda m, x: x.scatter(1, positions(m, 2, 2, 6, 8), 1.0),
+    "index_copy": lambda m, x: x.index_copy(1, m.tensor([0]), m.ones(2, 1, 6, 8)),
+    "index_fill": lambda m, x: x.index_fill(1, m.tensor([0]), 1.0),
+    "index_put": lambda m, x: x.index_put((m.tensor([0]),), m.ones(4, 6, 8)),
+    "select_scatter": lambda m, x: m.select_scatter(x, m.ones(2, 6, 8), 1, 0),
+    "diagonal_scatter": lambda m, x: m.diagonal_scatter(x, m.ones(6, 8, 2)),
+    "masked_scatter": lambda m, x: x.masked_scatter(x > 0.5, m.ones(2, 4, 6, 8)),
+    "masked_fill": lambda m, x: x.masked_fill(x > 0.5, 0.0),
+    "tril": lambda m, x: x.tril(),
+    "lerp": lambda m, x: m.lerp(x, x * 2, m.full(IMAGES, 0.3)),
+    "lerp by it": lambda m, x: m.lerp(m.ones(IMAGES), m.zeros(IMAGES), x),
+    "cat": lambda m, x: m.cat([x, x], 1),
+    "cat, one row-major": lambda m, x: m.cat([x, x.contiguous()], 1),
+    "stack": lambda m, x: m.stack([x, x], 1),
+    "cumsum": lambda m, x: x.cumsum(1),
+    "cumprod": lambda m, x: x.cumprod(1),
+    "cummax's indices": lambda m, x: x.cummax(1)[1],
+    "topk": lambda m, x: x.topk(2, 1)[0],
+    "softmax": lambda m, x: x.softmax(1),
+    "one_hot": lambda m, x: m.nn.functional.one_hot((x > 0.5).long(), 2),
+    "gcd": lambda m, x: m.gcd((x * 99).long(), (x * 70).long().contiguous()),
+    "complex": lambda m, x: m.complex(x, x.contiguous()).abs(),
+    "narrow_copy": lambda m, x: m.narrow_copy(x, 1, 0, 2),
+}
+OF_VOLUMES = {
+    "conv3d": lambda m, x: m.nn.functional.conv3d(x, m.tensor(FILTERS)[..., None]),
+    "max_pool3d": lambda m, x: m.nn.functional.max_pool3d(x, 2),
+    "avg_pool3d": lambda m, x: m.nn.functional.avg_pool3d(x, 2),
+    "adaptive_avg_pool3d": lambda m, x: m.nn.functional.adaptive_avg_pool3d(x, 2),
+    "adaptive_max_pool3d": lambda m, x: m.nn.functional.adaptive_max_pool3d(x, (3, 2, 2)),
+    "trilinear": lambda m, x: m.nn.functional.interpolate(x, scale_factor=2, mode="trilinear"),
+    "replicate": lambda m, x: m.nn.functional.pad(x, (1,) * 6, mode="replicate"),
+    "group_norm": lambda m, x: m.nn.functional.group_norm(x, 2),
+}
+OF_SIGNALS = {
+    "conv1d": lambda m, x: m.nn.functional.conv1d(x, m.tensor(FILTERS[..., 0])),
+    "conv1d, filters laid": lambda m, x: m.nn.functional.conv1d(x, m.tensor(FILTERS)[..., 0]),
+    "avg_pool1d": lambda m, x: m.nn.functional.avg_pool1d(x, 2),
+    "max_pool1d": lambda m, x: m.nn.functional.max_pool1d(x, 2),
+    "adaptive_avg_pool1d": lambda m, x: m.nn.functional.adaptive_avg_pool1d(x, 2),
+    "linear": lambda m, x: m.nn.functional.interpolate(x, scale_factor=2, mode="linear"),
+    "batch_norm": lambda m, x: m.nn.functional.batch_norm(x, None, None, training=True),
+}
+
+
+def long_strides(t):
+    return [s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1]
+
+
+def compare(function, shape, layout):
+    torch = torch_module()
+    rows = []
+    for m in (lucid_gpu, torch):
+        x = laid(m, shape, layout).requires_grad_()
+        result = function(m, x)
+        if result.requires_grad:
+            numbers = np.random.default_rng(2).standard_normal(result.shape).astype(np.float32)
+            result.backward(m.tensor(numbers))
+        rows.append((result, x.grad))
+    (ours, our_grad), (theirs, their_grad) = rows
+    assert long_strides(ours) == long_strides(theirs)
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), 1e-4, 1e-4)
+    assert (our_grad is None) is (their_grad is None)
+    if our_grad is not None:
+        assert long_strides(our_grad) == long_strides(their_grad)
+        np.testing.assert_allclose(our_grad.numpy(), their_grad.numpy(), 1e-3, 1e-3)
+
+
+KEEP_GAPS = ("select_scatter", "diagonal_scatter")  # in PyTorch only
+
+
+@pytest.mark.parametrize("layout", ["channels last", "permuted", "gaps"])
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_images(name, layout):
+    if layout == "gaps" and name in KEEP_GAPS:
+        pytest.skip("PyTorch's result has gaps too, ours has none: docs/differences.md")
+    compare(OF_IMAGES[name], IMAGES, layout)
+
+
+@pytest.mark.parametrize("name", OF_VOLUMES)
+def test_volumes(name):
+    compare(OF_VOLUMES[name], VOLUMES, "channels last")
+
+
+@pytest.mark.parametrize("name", OF_SIGNALS)
+def test_signals(name):
+    signals = lambda m, x: OF_SIGNALS[name](m, x.squeeze(2))  # noqa: E731
+    compare(signals, (2, 4, 1, 8), "channels last")
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex64"])
+def test_float64_volumes_are_row_major_in_convolutions(kind):
+    torch = torch_module()
+    strides = []
+    for m in (lucid_gpu, torch):
+        x = laid(m, VOLUMES, "channels last").to(getattr(m, kind))
+        filters = m.tensor(FILTERS)[..., None].to(getattr(m, kind))
+        strides.append(long_strides(m.nn.functional.conv3d(x, filters)))
+    assert strides[0] == strides[1]
+
+
+def test_filters_alone_have_images_lie_channels_last():
+    w = lucid_gpu.tensor(FILTERS).contiguous(memory_format=lucid_gpu.channels_last)
+    result = lucid_gpu.nn.functional.conv2d(lucid_gpu.ones(IMAGES), w)
+    assert result.is_contiguous(memory_format=lucid_gpu.channels_last)
+    assert (result * 2).stride() == result.stride()
