@@ -118,6 +118,7 @@ _TORCH_NAMES = (
         "hub",
         "jit",
         "library",
+        "masked",
         "onnx",
         "overrides",
         "quasirandom",

@@ -1066,8 +1066,12 @@ class Size(tuple[int, ...]):
 
         def __add__(self, other):
             if not isinstance(other, tuple):
-                kind = type(other).__name__
-                raise TypeError(f"can only concatenate tuple (not {kind}) to torch.Size")
+                reflected = getattr(type(other), "__radd__", None)
+                joined = NotImplemented if reflected is None else reflected(other, self)
+                if joined is NotImplemented:
+                    kind = type(other).__name__
+                    raise TypeError(f"can only concatenate tuple (not {kind}) to torch.Size")
+                return joined
             return Size(tuple.__add__(self, other))
 
         def __radd__(self, other):

@@ -21,13 +21,14 @@ _fills = True
 def use_deterministic_algorithms(mode: builtins.bool, *, warn_only: builtins.bool = False) -> None:
     """Ask for ops that give the same bits for the same input, which they do anyway.
 
-    TypeError for a ``mode`` that is not a bool.
+    TypeError for what is not a bool.
     """
-    if not isinstance(mode, builtins.bool):
-        raise TypeError(
-            "_set_deterministic_algorithms(): argument 'mode' (position 1) must be bool, not "
-            f"{type(mode).__name__}"
-        )
+    for role, value in (("'mode' (position 1)", mode), ("'warn_only'", warn_only)):
+        if not isinstance(value, builtins.bool):
+            raise TypeError(
+                f"_set_deterministic_algorithms(): argument {role} must be bool, not "
+                f"{type(value).__name__}"
+            )
     global _enabled, _warn_only
     _enabled, _warn_only = mode, warn_only
     settings.required = mode

@@ -146,7 +146,7 @@ team = Team(_wanted())
 def set_num_threads(count: int) -> None:
     """Use ``count`` threads for elementwise work on the CPU.
 
-    RuntimeError for less than one.
+    RuntimeError for less than one, ValueError for more than an int holds.
     """
     global team
     _require_count("set_num_threads", count)
@@ -161,6 +161,8 @@ def get_num_threads() -> int:
 def _require_count(name: str, count: Any) -> None:
     if not hasattr(count, "__index__"):
         raise RuntimeError(f"{name} expects an int, but got {type(count).__name__}")
+    if count >= 1 << 31:
+        raise ValueError(f"Overflow when unpacking long: {name} got {count}")
     if count < 1:
         raise RuntimeError(f"{name} expects a positive integer, got {count}")
 
@@ -171,7 +173,7 @@ _between_ops = 1
 def set_num_interop_threads(count: int) -> None:
     """Keep a number for `get_num_interop_threads`: ops run one after another in any case.
 
-    RuntimeError for less than one.
+    RuntimeError for less than one, ValueError for more than an int holds.
     """
     global _between_ops
     _require_count("set_num_interop_threads", count)

@@ -295,6 +295,11 @@ def _other_type(result: Tensor, out: Tensor, name: str) -> str:
             "input tensor and bin_edges tensor should have the same dtype, but got "
             f"{wanted} and {actual}"
         )
+    if name in ("searchsorted", "bucketize"):
+        return (
+            f"torch.searchsorted(): output tensor's dtype is wrong, {wanted} is computed, but out= "
+            f"is {actual}; out_int32=True computes int32"
+        )
     if name in ("quantile", "nanquantile"):
         return (
             f"{name}() out tensor must be same dtype as the input tensor, {wanted}, but got "

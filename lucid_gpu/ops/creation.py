@@ -209,8 +209,10 @@ def _gives_arrays(data: Any) -> bool:
 _NO_ARRAYS = frozenset((list, tuple, bool, int, float, complex))
 
 
-def _plain(data: Any) -> Any:
+def _plain(data: Any, depth: int = 0) -> Any:
     """Nested sequences with tensors of one element in them as plain numbers."""
+    if depth > 128:
+        raise TypeError("new(): self-referential lists are incompatible")
     if isinstance(data, Tensor):
         if data.numel() == 1:
             return data.item()
@@ -221,7 +223,7 @@ def _plain(data: Any) -> Any:
             )
         raise ValueError(f"only one element tensors can be converted to Python scalars, {hint}")
     if isinstance(data, (list, tuple)) and not _PYTHONS.issuperset(map(type, data)):
-        return [_plain(item) for item in data]
+        return [_plain(item, depth + 1) for item in data]
     return data
 
 

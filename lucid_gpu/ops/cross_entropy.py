@@ -83,7 +83,11 @@ def nll_loss(
     IndexError
         If a target is no class. On a GPU a kernel finds that out, and the error is raised where
         the program next waits for the GPU (`item`, `cpu`, `cuda.synchronize`).
+    ValueError
+        For an input without dimensions.
     """
+    if not input.ndim:
+        raise ValueError("Expected 1 or more dimensions (got 0)")
     _check_target(input, target)
     _check_weight(input, weight)
     require_weight_dtype(input, weight)

@@ -32,9 +32,17 @@ def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     -------
     Tensor, of input's shape
         The same input gives the same bits. 16-bit floats are added in float32.
+
+    Raises
+    ------
+    NotImplementedError
+        For bool as ``dtype``.
     """
     to = input.dtype if input.dtype.category >= 2 else dt.int64
-    return running_sum(input, dim, to if dtype is None else as_dtype(dtype), False)
+    to = to if dtype is None else as_dtype(dtype)
+    if to is dt.bool:
+        raise NotImplementedError('"cumsum" not implemented for bool')
+    return running_sum(input, dim, to, False)
 
 
 @op

@@ -41,9 +41,14 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     ------
     IndexError
         For a ``dim`` that there is not.
+    NotImplementedError
+        For bool as ``dtype``.
     """
     to = input.dtype if input.dtype.category >= 2 else dt.int64
-    input = input.to(to if dtype is None else as_dtype(dtype))
+    to = to if dtype is None else as_dtype(dtype)
+    if to is dt.bool:
+        raise NotImplementedError('"cumprod" not implemented for bool')
+    input = input.to(to)
     dim = normalize_dim(dim, input.ndim)
     return _running_product(input, dim) if input.ndim else input.clone()
 

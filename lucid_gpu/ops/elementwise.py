@@ -58,7 +58,10 @@ def _unary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]
         if out is None and isinstance(input, Tensor):
             result: Tensor = method(input)
             return result
-        return into(apply(op, input), out, op.name)
+        result = apply(op, input)
+        if out is not None and result.dtype is not input.dtype and op.name == "abs":
+            return into(result, out, "abs of complex numbers")  # of which PyTorch converts
+        return into(result, out, op.name)
 
     return function
 

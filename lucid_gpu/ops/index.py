@@ -119,7 +119,7 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
         "nonzero_static repeat_interleave masked_select nonzero index_put_",
     "signal_windows": "hann_window hamming_window blackman_window bartlett_window kaiser_window",
     "sorting": "sort argsort topk",
-    "sources": "asarray frombuffer logspace range empty_permuted empty_strided",
+    "sources": "asarray frombuffer from_file logspace range empty_permuted empty_strided",
     "special_functions":
         "polygamma mvlgamma logit sinc logaddexp2 fmax fmin float_power heaviside positive "
         "signbit isposinf isneginf isreal ldexp frexp nextafter gcd lcm",

@@ -225,6 +225,57 @@ def empty_strided(
     return view._mark() if requires_grad else view
 
 
+def from_file(
+    filename: Any,
+    shared: bool = False,
+    size: int = 0,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    **options: Any,
+) -> Tensor:
+    """A one-dimensional tensor on the memory of a file.
+
+    Parameters
+    ----------
+    filename : str or path
+    shared : bool
+        Whether writes go to the file, which is then made or made longer where needed; else the
+        file stays as it is.
+    size : int
+        How many elements.
+    **options
+        As in `zeros`.
+
+    Raises
+    ------
+    RuntimeError
+        For a file that cannot be opened, or that is too small and not ``shared``.
+    """
+    d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    wanted = size * d.itemsize
+    try:
+        with open(filename, "a+b" if shared else "rb") as file:
+            held = file.seek(0, 2)
+            if held < wanted and not shared:
+                raise RuntimeError(
+                    f"file <{filename}> size <{held}> is smaller than the required mapping size "
+                    f"<{wanted}>"
+                )
+            if held < wanted:
+                file.truncate(wanted)
+    except OSError as error:
+        mode = "read-write" if shared else "read-only"
+        raise RuntimeError(
+            f"unable to open file <{filename}> in {mode} mode: {error.strerror} ({error.errno})"
+        ) from None
+    if not size:
+        return empty(0, dtype=d, requires_grad=requires_grad, **options)
+    memory = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(wanted,))
+    view = from_array_shared(memory.view(np.ndarray).view(d.numpy))
+    return view._mark() if requires_grad else view
+
+
 @op
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> Tensor:
     """Memory in which the dimensions lie in another order, the outermost first.
@@ -315,4 +366,4 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
 
 
 METHODS = (new_empty_strided, apply_, map_, map2_)
-FUNCTIONS = (asarray, frombuffer, logspace, range, empty_permuted, empty_strided)
+FUNCTIONS = (asarray, frombuffer, from_file, logspace, range, empty_permuted, empty_strided)

@@ -466,8 +466,8 @@ def histogram(
     Raises
     ------
     RuntimeError
-        For ``bins`` not above 0 or of another type, and a range that is not finite or ends before
-        it begins.
+        For ``bins`` not above 0, of another type or no vector, and a range that is not finite or
+        ends before it begins.
     NotImplementedError
         For types that are not floating point.
     """
@@ -483,6 +483,8 @@ def histogram(
             "torch.histogram(): input tensor and bins tensors should have the same dtype, but got "
             f"{input.dtype} and {bins.dtype}"
         )
+    else:
+        _require_edges(bins)
     if weight is not None and weight.dtype is not input.dtype:
         raise RuntimeError(
             "torch.histogram(): input tensor and weight tensor should have the same dtype, but got "
@@ -510,6 +512,16 @@ def _edges(input: Tensor, bins: int, limits: Any, name: str, margin: float) -> T
     if low == high:
         low, high = low - margin, high + margin
     return linspace(low, high, bins + 1, dtype=input.dtype, device=input.device)
+
+
+def _require_edges(edges: Tensor) -> None:
+    if edges.ndim != 1:
+        raise RuntimeError(
+            "torch.histogram(): bins tensor should have one dimension, but got "
+            f"{edges.ndim} dimensions"
+        )
+    if not edges.numel():
+        raise RuntimeError("torch.histogram(): bins tensor should have at least 1 element")
 
 
 def _in_bins(input: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:

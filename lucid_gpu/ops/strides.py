@@ -42,11 +42,22 @@ def _strides(t: Tensor) -> tuple[int, ...]:
     if t._expr.program.free:
         array_in_order(t)
     program = t._expr.program
+    if 0 in program.shape and t._base is not None and t._base.numel():
+        return _steps_of_nothing(program.shape, base_array(t))
     if not program.is_load or program.root.value[1] is None:  # row-major
         extents = [max(n, 1) for n in program.shape]
         behind = accumulate(extents[:0:-1], lambda a, b: a * b, initial=1)
         return tuple(behind)[::-1] if extents else ()
     return tuple([s // program.dtype.itemsize for s in program.root.value[1]])
+
+
+def _steps_of_nothing(shape: tuple[int, ...], array: Any) -> tuple[int, ...]:
+    """The strides of a view without elements: those of the elements it was cut from."""
+    steps = [s // array.itemsize for s in array.strides]
+    for d in range(len(shape) - 1, -1, -1):
+        if shape[d] == 1 and not steps[d]:  # a new dimension
+            steps[d] = steps[d + 1] * max(shape[d + 1], 1) if d + 1 < len(shape) else 1
+    return tuple(steps)
 
 
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:

@@ -266,11 +266,18 @@ def test_whole_numbers_that_no_type_holds_are_converted(number: int, dtype: str)
     assert ours == theirs
 
 
+def _in_itself() -> list[Any]:
+    data: list[Any] = [0]
+    data.append(data)
+    return data
+
+
 NO_DATA: dict[str, tuple[Any, str]] = {
     "tensors of several": (lambda m: [m.ones(2), m.ones(2)], "only one element tensors"),
     "whole tensors of several": (lambda m: [m.arange(2)], "only integer tensors of a single"),
     "text": (lambda m: [0, "torch"], "new(): invalid data type 'str'"),
     "too large": (lambda m: [2**63], "Overflow when unpacking long long"),
+    "itself": (lambda m: _in_itself(), "self-referential lists are incompatible"),
     "far too large": (lambda m: 2**64, "Overflow when unpacking long long"),
 }
 

@@ -112,6 +112,16 @@ ARGUMENTS: dict[str, Call] = {
         m.tensor([True, False, True]), m.tensor([])
     ),
     "a position where there is none": lambda m: m.ones(2, 0)[:, [0]],
+    "bins that are no vector": lambda m: m.histogram(m.zeros(()), m.zeros(())),
+    "no bins": lambda m: m.histogram(m.zeros(2), m.zeros(0)),
+    "positions into floats": lambda m: m.searchsorted(m.ones(3), m.ones(3), out=m.ones(3)),
+    "magnitudes into integers": lambda m: m.abs(of(m, "complex64", 2), out=of(m, "int64", 2)),
+    "running sums of bools": lambda m: m.cumsum(m.ones(2), 0, dtype=m.bool),
+    "running products of bools": lambda m: m.ones(2).cumprod(0, dtype=m.bool),
+    "more threads than an int holds": lambda m: m.set_num_threads(2**31),
+    "determinism by a number": lambda m: m.use_deterministic_algorithms(False, warn_only=1),
+    "a loss of one number": lambda m: losses(m).nll_loss(m.tensor(1.0), m.tensor(0)),
+    "no file": lambda m: m.from_file("/nowhere/at/all", size=2),
     "strides of another rank": lambda m: m.empty_strided((2, 3), (1,)),
     "a number without copying": lambda m: m.asarray(np.float64(1), copy=False),
     "one number among rows": lambda m: m.searchsorted(m.ones(2, 2), 1),
@@ -279,6 +289,8 @@ def test_results_are_put_where_out_says(device: str) -> None:
         F, x = m.nn.functional, x.detach()
         calls = [F.gelu, F.softplus, F.logsigmoid, F.hardshrink, F.softshrink]
         some = [f(x, out=x.new_zeros(2, 2)) for f in calls]
+        z = m.complex(x, x)
+        some += [m.abs(z, out=m.zeros_like(z)), m.abs(z, out=x.double().zero_())]
         return [*some, F.linear(x, x, out=x.new_zeros(2, 2)), m.where(x > 0, x, -x, out=x.clone())]
 
     agree(put, np.array([[0.1, -2.0], [1.5, 0.4]]), device=device, order=0)

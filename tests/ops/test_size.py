@@ -68,3 +68,11 @@ def test_methods_of_arrays_mean_what_they_do_there(call, device):
 @pytest.mark.parametrize("other", [[2], 5, "a"])
 def test_a_shape_is_joined_to_tuples_only(other):
     same_error(lambda m: m.Size([1]) + other, "can only concatenate tuple (not")
+
+
+def test_other_classes_may_be_joined_to_a_shape():
+    class Other:
+        def __radd__(self, other):
+            return "joined"
+
+    assert lucid_gpu.Size([1]) + Other() == "joined"

@@ -129,6 +129,20 @@ def test_views_of_parts(device: str) -> None:
     assert gradcheck(lambda x: lucid_gpu.view_as_complex(x).abs(), (leaf,))
 
 
+def test_memory_of_a_file(tmp_path: Any) -> None:
+    for module, _ in modules():
+        path = str(tmp_path / module.__name__)
+        x = module.from_file(path, shared=True, size=3)  # which makes the file
+        x.copy_(module.arange(3.0)).mul_(2)
+        assert np.fromfile(path, np.float32).tolist() == [0.0, 2.0, 4.0]
+        own = module.from_file(path, size=2, dtype=module.float32)
+        assert own.add_(1).tolist() == [1.0, 3.0] and x.tolist() == [0.0, 2.0, 4.0]
+        with pytest.raises(RuntimeError, match="is smaller than the required mapping size"):
+            module.from_file(path, size=4)
+        assert module.from_file(path, size=1, requires_grad=True).requires_grad
+        assert module.from_file(path).shape == (0,)
+
+
 def test_dimensions_lie_in_an_order(device: str) -> None:
     def order(m: Any, where: str) -> Any:
         last = m.empty((2, 3, 5, 7), memory_format=m.channels_last, device=where)

@@ -420,6 +420,26 @@ def test_each_example_of_a_batch_is_looked_at_from_its_own_start(
     gives(expected, scenario, device)
 
 
+NOTHING: dict[str, Any] = {
+    "columns": lambda x: x[:, 4:],
+    "rows": lambda x: x[1:1],
+    "transposed": lambda x: x.t()[:, 1:1],
+    "cut twice": lambda x: x.reshape(2, 3, 2)[:, :, 1][:, 1:1],
+    "every second": lambda x: x[3:, ::2],
+    "narrowed": lambda x: x.narrow(1, 2, 0),
+    "with a new dimension": lambda x: x[:0, None],
+    "split": lambda x: x.split([4, 0], 1)[1],
+    "beside the diagonal": lambda x: x.diagonal(4),
+    "by strides": lambda x: x.as_strided((0, 2), (7, 9)),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_view_of_nothing_keeps_its_strides(name: str, device: str) -> None:
+    expected = NOTHING[name](torch_module().zeros(3, 4)).stride()
+    assert NOTHING[name](lucid_gpu.zeros(3, 4, device=device)).stride() == expected
+
+
 KINDS = "Float Double Half BFloat16 Int Long Short Char Byte Bool ComplexFloat ComplexDouble"
 
 
