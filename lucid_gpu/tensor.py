@@ -725,7 +725,8 @@ class Tensor:
             tensor = reference()
             if tensor is not None:
                 earlier = tensor.__dict__.get("_kept_grad")
-                tensor._kept_grad = gradient.unrecorded() if earlier is None else earlier + gradient
+                fresh = gradient.as_gradient(None) if earlier is None else earlier + gradient
+                tensor._kept_grad = fresh
 
         self._retains_grad = True
         node.all_hooks().retain[output] = keep
