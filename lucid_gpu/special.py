@@ -14,15 +14,11 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops import reductions
 from lucid_gpu.ops import softmax as _softmax
-from lucid_gpu.ops.arguments import into, public
-from lucid_gpu.ops.elementwise import _of_one_type, where
-from lucid_gpu.ops.incomplete_gamma import igamma as gammainc
-from lucid_gpu.ops.incomplete_gamma import igammac as gammaincc
+from lucid_gpu.ops import special_functions as _functions
+from lucid_gpu.ops.arguments import into, public, with_out
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.incomplete_gamma import igamma, igammac
 from lucid_gpu.ops.record import keeping as _keeping
-from lucid_gpu.ops.special_functions import logit as logit
-from lucid_gpu.ops.special_functions import mvlgamma as multigammaln
-from lucid_gpu.ops.special_functions import polygamma as polygamma
-from lucid_gpu.ops.special_functions import sinc as sinc
 from lucid_gpu.tensor import Tensor, apply
 
 
@@ -86,7 +82,7 @@ def xlog1py(input: Any, other: Any) -> Tensor:
     """``x * log(1 + y)``, and 0 where x is, element by element; the two broadcast."""
     x = input if isinstance(input, Tensor) else other.new_full((), input)
     y = other if isinstance(other, Tensor) else x.new_full((), other)
-    x, y = _of_one_type(x, y)
+    x, y = _functions._floats(x, y)
     # Where there is no logarithm, nothing of it may reach the product or the gradient of a 0.
     none = (x == 0).logical_and((y <= -1).logical_or(y == math.inf))
     return x * where(none, 0.0, y).log1p()
@@ -94,6 +90,11 @@ def xlog1py(input: Any, other: Any) -> Tensor:
 
 round = _of_row("round", "round")
 logsumexp = public(reductions.logsumexp)
+logit, polygamma, sinc = [
+    public(f) for f in (_functions.logit, _functions.polygamma, _functions.sinc)
+]
+multigammaln = public(_functions.mvlgamma)
+gammainc, gammaincc = with_out(igamma), with_out(igammac)
 softmax, log_softmax = public(_softmax.softmax), public(_softmax.log_softmax)
 __all__ = [
     "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",

@@ -33,6 +33,10 @@ __all__ = [
 ]
 
 
+def _nothing() -> None:
+    """What a dead weak reference gives."""
+
+
 class Loan(NamedTuple):
     """Memory that `Storage.lend` lent, and how it was lent before."""
 
@@ -59,10 +63,12 @@ class Storage:
         Records of tensors that show this memory conjugated or negated.
     mirror : Mirror or None
         This record, where it is one of those.
+    lent_part : function
+        Gives the array that somebody else lent, which may be a part of one of theirs, or None.
     """
 
     __slots__ = (
-        *("__weakref__", "cells", "idle_references", "mirrors", "owner"),
+        *("__weakref__", "cells", "idle_references", "lent_part", "mirrors", "owner"),
         *("read_only", "tensors", "version"),
     )
     mirror: Any = None
@@ -75,6 +81,7 @@ class Storage:
         self.owner: Any = None
         self.idle_references = 0
         self.read_only = False
+        self.lent_part: Any = _nothing
 
     def add(self, tensor: Any) -> None:
         """Note a tensor on this memory; the dead are forgotten now and then."""
@@ -141,7 +148,18 @@ def _of_memory(name: str) -> Any:
     )
 
 
-for _name in (*("cells", "idle_references", "mirror", "mirrors", "owner", "read_only", "tensors"),):
+for _name in (
+    *(
+        "cells",
+        "idle_references",
+        "mirror",
+        "mirrors",
+        "owner",
+        "read_only",
+        "tensors",
+        "lent_part",
+    ),
+):
     setattr(SameMemory, _name, _of_memory(_name))
 
 CONJUGATED, NEGATED = 1, 2
@@ -166,7 +184,7 @@ class Mirror(Storage):
     def __init__(self, raw: Any, bits: int) -> None:
         self.raw, self.bits = raw, bits
         self.tensors, self.cells, self.mirrors = [], [], None
-        self.owner, self.idle_references = None, 0
+        self.owner, self.idle_references, self.lent_part = None, 0, _nothing
         memory = raw._storage
         known = memory.mirrors or []
         if len(known) > 8 and len(known) & (len(known) - 1) == 0:

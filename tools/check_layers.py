@@ -59,7 +59,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "utils": ("autograd", "cuda", "distributed"),
     "cuda": ("amp", "autograd", "compat"),
     "viz": ("optim", "profiler"),
-    "backends": ("devices",),
+    "backends": ("ops",),
     "accelerator": ("cuda",),
     "torch_names": ("*",),  # as a user's program would
     "__init__": ("*",),

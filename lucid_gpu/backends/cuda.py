@@ -11,11 +11,101 @@ Examples
 
 from __future__ import annotations
 
-from lucid_gpu.devices.precision import matmul as matmul
+import warnings
+from typing import NamedTuple
 
-__all__ = ["is_built", "matmul"]
+from lucid_gpu.devices.precision import matmul as matmul
+from lucid_gpu.ops import attention
+from lucid_gpu.tensor import Tensor
+
+__all__ = [
+    "SDPAParams",
+    "can_use_cudnn_attention",
+    "cudnn_sdp_enabled",
+    "enable_cudnn_sdp",
+    "enable_flash_sdp",
+    "enable_math_sdp",
+    "enable_mem_efficient_sdp",
+    "flash_sdp_enabled",
+    "is_built",
+    "math_sdp_enabled",
+    "matmul",
+    "mem_efficient_sdp_enabled",
+]
 
 
 def is_built() -> bool:
     """Whether this package can use NVIDIA GPUs: it can, where CuPy and a driver are installed."""
     return True
+
+
+class SDPAParams(NamedTuple):
+    """The arguments of a `scaled_dot_product_attention`, for `can_use_cudnn_attention`."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None
+    dropout: float
+    is_causal: bool
+    enable_gqa: bool
+
+
+def can_use_cudnn_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """Whether cuDNN's attention is enabled and takes these arguments; ``debug`` warns why not.
+
+    cuDNN itself is not asked, which may still have no engine for a shape.
+    """
+    reason = attention.why_not_cudnn(*params)
+    if not cudnn_sdp_enabled():
+        reason = "it is disabled: torch.backends.cuda.enable_cudnn_sdp(True)"
+    if reason is not None and debug:
+        warnings.warn(f"cuDNN attention cannot be used: {reason}", stacklevel=2)
+    return reason is None
+
+
+def enable_cudnn_sdp(enabled: bool) -> None:
+    """Let attention use cuDNN's kernel where it can, before ours; PyTorch's is on by default."""
+    _enable(attention.CUDNN, enabled)
+
+
+def cudnn_sdp_enabled() -> bool:
+    """Whether `enable_cudnn_sdp` or `nn.attention.sdpa_kernel` lets attention use cuDNN's."""
+    return attention.CUDNN in attention.allowed()
+
+
+def enable_flash_sdp(enabled: bool) -> None:
+    """Let attention use our kernel by PyTorch's name ``FLASH_ATTENTION``; on by default."""
+    _enable(1, enabled)
+
+
+def flash_sdp_enabled() -> bool:
+    """Whether attention may use our kernel by the name ``FLASH_ATTENTION``."""
+    return 1 in attention.allowed()
+
+
+def enable_mem_efficient_sdp(enabled: bool) -> None:
+    """Let attention use our kernel by PyTorch's name ``EFFICIENT_ATTENTION``; on by default."""
+    _enable(2, enabled)
+
+
+def mem_efficient_sdp_enabled() -> bool:
+    """Whether attention may use our kernel by the name ``EFFICIENT_ATTENTION``."""
+    return 2 in attention.allowed()
+
+
+def enable_math_sdp(enabled: bool) -> None:
+    """Let attention use our kernel by PyTorch's name ``MATH``; on by default."""
+    _enable(0, enabled)
+
+
+def math_sdp_enabled() -> bool:
+    """Whether attention may use our kernel by the name ``MATH``."""
+    return 0 in attention.allowed()
+
+
+def _enable(kernel: int, enabled: bool) -> None:
+    rest = [number for number in attention.allowed() if number != kernel]
+    if enabled:
+        rest.insert(0 if kernel == attention.CUDNN else len(rest), kernel)
+    attention.allow(tuple(rest))

@@ -1,4 +1,4 @@
-"""Convolutions by cuDNN, where the packages nvidia-cudnn-frontend and nvidia-cudnn are installed.
+"""Convolutions and attention by cuDNN, where nvidia-cudnn-frontend and nvidia-cudnn are installed.
 
 A convolution, its gradient by images and that by filters are graphs of one operation each. cuDNN
 lists engines for a graph, the most promising first; engines that would change results more than
@@ -7,6 +7,9 @@ shapes, layouts, types and settings. Where none is left the caller computes it o
 
 Left out are engines that add in an order that changes from run to run, unless `settings` says they
 may; those that add in 16 bits; and those that round float32, unless TF32 is allowed.
+
+Attention and its gradient, which `attend` launches, are graphs of one operation each, too. They are
+used only where a program asks for them.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucid_gpu.devices.precision import matmul as precision
 
-__all__ = ["convolve", "in_use", "library", "settings"]
+__all__ = ["INSTALL", "NoEngine", "attend", "convolve", "in_use", "library", "settings"]
+
+INSTALL = "python -m pip install 'lucid-gpu[cudnn12]', or cudnn13 for CUDA 13"
 
 OPERANDS = {  # by the graph's method
     "conv_fprop": ("image", "weight"),
@@ -92,7 +97,7 @@ def library() -> Any:
         warnings.warn(
             "nvidia-cudnn-frontend is installed, but cuDNN cannot be loaded "
             f"({error}): convolutions are computed by cuBLAS. On a machine with an NVIDIA GPU: "
-            "python -m pip install 'lucid-gpu[cudnn12]', or cudnn13 for CUDA 13",
+            f"{INSTALL}",
             stacklevel=2,
         )
         return None
@@ -141,9 +146,8 @@ def convolve(xp: Any, op: str, kind: str, a: Any, b: Any, shape: Sequence[int], 
     out = xp.empty(shape, a.dtype)
     run = functools.partial(here.run, xp, (a, b, out))
     if graph is here:
-        graph = here.graphs[key] = _planned(xp, here, key, run)
-        if len(here.graphs) > KEPT:
-            del here.graphs[next(iter(here.graphs))]
+        graph = _planned(xp, here, key, run)
+        here.keep(key, graph)
         if graph is None:
             return None
     run(graph)
@@ -185,6 +189,12 @@ class _Here:
         self.set_stream, self.handle = cudnn.set_stream, cudnn.create_handle()
         self.graphs: dict[Any, Any] = {}
         weakref.finalize(self, cudnn.destroy_handle, self.handle).atexit = False
+
+    def keep(self, key: Any, graph: Any) -> None:
+        """Have a graph, or why there is none, for the next call; the oldest goes."""
+        self.graphs[key] = graph
+        if len(self.graphs) > KEPT:
+            del self.graphs[next(iter(self.graphs))]
 
     def run(self, xp: Any, arrays: Sequence[Any], graph: Any) -> None:
         """Launch a graph's plan, its workspace from the pool of the current stream."""
@@ -290,6 +300,122 @@ def buildable(cudnn: Any, graph: Any) -> Iterator[int]:
         except cudnn.cudnnGraphNotSupportedError:  # left out, or not for this size or GPU
             continue
         yield index
+
+
+# --- attention ------------------------------------------------------------------------------------
+
+
+class NoEngine(RuntimeError):
+    """Why cuDNN does not compute an attention, as the end of a sentence."""
+
+
+class _Attention(NamedTuple):
+    """What a graph of attention is made for: its operation, types, layouts and numbers."""
+
+    op: str
+    kind: str
+    layouts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # shape, and strides in elements
+    scale: float
+    causal: bool
+    deterministic: bool
+
+
+def attend(xp: Any, op: str, kind: str, arrays: Sequence[Any], scale: float, causal: bool) -> None:
+    """Attention or its gradient, on the current device and stream.
+
+    Parameters
+    ----------
+    xp : module
+        CuPy.
+    op : {"sdpa", "sdpa_backward"}
+    kind : {"float16", "bfloat16"}
+        The arrays' type; that of sums is float32.
+    arrays : sequence of array
+        ``q, k, v, out`` and, where the gradient is wanted later, ``sums``: the natural logarithm
+        of each row's sum of exponentials, float32 of shape (batch, heads, rows, 1). Of the gradient
+        ``q, k, v, out, g, sums``, which are read, and ``dq, dk, dv``. Columns lie side by side,
+        other strides are multiples of `ALIGNMENT`; ``g`` lies as ``out`` does.
+    scale : float
+    causal : bool
+        Query i sees the keys 0 to i.
+
+    Raises
+    ------
+    NoEngine
+        If cuDNN has none, here or, where there are sums, for the gradient. Nothing was launched.
+    """
+    here = _here(xp.cuda.runtime.getDevice())
+    layouts = tuple([(a.shape, tuple([s // a.itemsize for s in a.strides])) for a in arrays])
+    deterministic = settings.deterministic or settings.required
+    key = _Attention(op, kind, layouts, scale, causal, deterministic)
+    graph = here.graphs.get(key)
+    if graph is None:
+        graph = _attention_planned(here, key)
+        if op == "sdpa" and len(arrays) == 5 and not isinstance(graph, str):
+            q, k, v, out, sums = layouts
+            gradient = key._replace(op="sdpa_backward", layouts=(q, k, v, out, out, sums, q, k, v))
+            planned = _attention_planned(here, gradient)
+            here.keep(gradient, planned)
+            graph = planned if isinstance(planned, str) else graph
+        here.keep(key, graph)
+    if isinstance(graph, str):
+        raise NoEngine(graph)
+    here.run(xp, arrays, graph)
+
+
+def _attention_planned(here: _Here, key: _Attention) -> Any:
+    """A graph with a plan, or why there is none."""
+    cudnn = library()
+    shapes = ", ".join(str(list(shape)) for shape, _ in key.layouts[:3])
+    reason = "none of its plans can be built"
+    try:
+        graph = attention_described(cudnn, here.handle, key)
+        if next(buildable(cudnn, graph), None) is not None:
+            return graph
+    except (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+    return f"cuDNN has no engine for {key.op} of {key.kind} {shapes}: {reason}"
+
+
+def attention_described(cudnn: Any, handle: Any, key: _Attention) -> Any:
+    """The graph of an attention or its gradient, its engines listed.
+
+    Raises
+    ------
+    cudnn.cudnnGraphNotSupportedError
+        If cuDNN lists none.
+    """
+    data, single = getattr(cudnn.data_type, TYPES[key.kind]), cudnn.data_type.FLOAT
+    graph = cudnn.pygraph(
+        io_data_type=data,
+        intermediate_data_type=single,
+        compute_data_type=single,
+        handle=handle,
+    )
+    backward = key.op == "sdpa_backward"
+    kinds = [data] * len(key.layouts)
+    if len(key.layouts) > 4:
+        kinds[5 if backward else 4] = single  # the sums
+    read = 6 if backward else 3
+    operands = [
+        graph.tensor(dim=list(shape), stride=list(strides), data_type=kind, uid=uid)
+        for uid, ((shape, strides), kind) in enumerate(zip(key.layouts[:read], kinds), 1)
+    ]
+    how: dict[str, Any] = {"attn_scale": key.scale, "use_causal_mask": key.causal}
+    if backward:
+        how["use_deterministic_algorithm"] = key.deterministic
+    else:
+        how["generate_stats"] = len(key.layouts) > 4
+    how |= dict(zip(("q", "k", "v", "o", "dO", "stats"), operands))
+    results = getattr(graph, key.op)(**how)
+    written = list(zip(results, key.layouts[read:], kinds[read:]))  # the sums are None unasked
+    for uid, (result, (shape, strides), kind) in enumerate(written, read + 1):
+        result.set_uid(uid).set_output(True).set_data_type(kind)
+        result.set_dim(list(shape)).set_stride(list(strides))
+    graph.validate()
+    graph.build_operation_graph()
+    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    return graph
 
 
 def _time(xp: Any, run: Any) -> float:

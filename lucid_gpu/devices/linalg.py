@@ -232,7 +232,9 @@ def eliminated(where: device, array: Any) -> tuple[Any, Any]:
     flat = array.reshape(-1, m, n).copy()
     each_matrix = xp.arange(len(flat))
     for i in range(min(m, n)):
-        best = xp.argmax(xp.abs(flat[:, i:, i]), axis=1) + i
+        column = flat[:, i:, i]
+        sizes = xp.abs(column.real) + xp.abs(column.imag)  # LAPACK's size of a complex number
+        best = xp.argmax(sizes, axis=1) + i
         pivots[:, i] = best + 1
         rows = flat[each_matrix, best]  # a copy
         flat[each_matrix, best] = flat[:, i]

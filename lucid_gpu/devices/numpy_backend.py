@@ -13,7 +13,7 @@ from lucid_gpu.devices import capturing
 from lucid_gpu.devices.background_matmul import BackgroundMatmul, worth_it
 from lucid_gpu.devices.blas import UNSHARED, UNSPLIT, on_few_threads
 from lucid_gpu.devices.loops import address
-from lucid_gpu.devices.pool import aligned, pool
+from lucid_gpu.devices.pool import aligned, pool, wrapped
 from lucid_gpu.dtypes import dtype, float64
 
 _WORK = {  # multiplications, in n^3; of the last ones those that a second thread hastens
@@ -79,7 +79,7 @@ class NumpyBackend:
         count = source.size
         memory = pool.empty(source.shape, d.numpy)
         if memory.base is None and count > 16:
-            memory = aligned(count * d.itemsize).view(d.numpy).reshape(source.shape)
+            memory = wrapped(aligned(count * d.itemsize), source.shape, d.numpy)
         np.copyto(memory, source, casting="unsafe")
         return memory
 

@@ -35,6 +35,11 @@ def aligned(nbytes: int) -> Any:
     return raw[offset : offset + nbytes]
 
 
+def wrapped(memory: Any, shape: Sequence[int], kind: np.dtype[Any]) -> Any:
+    """Bytes as an array that NumPy takes for the first on its memory, as `Pool` hands out."""
+    return np.ndarray(shape, kind, cast(Any, PickleBuffer(memory)))
+
+
 class Pool:
     """Recycles host buffers.
 

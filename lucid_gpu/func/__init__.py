@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from lucid_gpu.func.forward import jacfwd, jvp, linearize
-from lucid_gpu.func.functional_call import functional_call, stack_module_state
-from lucid_gpu.func.transforms import grad, grad_and_value, hessian, jacrev, value_and_grad, vjp
+from lucid_gpu.func.functional_call import (
+    functional_call,
+    replace_all_batch_norm_modules_,
+    stack_module_state,
+)
+from lucid_gpu.func.transforms import (
+    functionalize,
+    grad,
+    grad_and_value,
+    hessian,
+    jacrev,
+    value_and_grad,
+    vjp,
+)
 from lucid_gpu.func.vmap import vmap
 
 __all__ = [
     "functional_call",
+    "functionalize",
     "grad",
     "grad_and_value",
     "hessian",
@@ -16,6 +29,7 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "replace_all_batch_norm_modules_",
     "stack_module_state",
     "value_and_grad",
     "vjp",

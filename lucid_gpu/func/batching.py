@@ -18,8 +18,10 @@ from lucid_gpu.fusion.program import WRAPPED, Instruction, intern
 from lucid_gpu.fusion.typing_rules import types_of
 from lucid_gpu.ops.elementwise import cast
 from lucid_gpu.ops.shape import expand, movedim, reshape
+from lucid_gpu.ops.statistics import allclose
+from lucid_gpu.ops.shape import replay
 from lucid_gpu.tape.levels import BACKWARD_INSIDE, ENDED, MARKED_INSIDE, Level, Wrapper, open_levels
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.rules import Batch
 from lucid_gpu.tensor import Tensor, apply
 
@@ -122,6 +124,7 @@ class BatchLevel(Batch):
     def __init__(self, size: int, randomness: str) -> None:
         super().__init__(size, randomness)
         self.thread = threading.get_ident()
+        self.taken: list[tuple[Tensor, Expr, type]] = []  # see `take_in`
 
     # --- values -----------------------------------------------------------------------------------
 
@@ -177,13 +180,7 @@ class BatchLevel(Batch):
         raise NeedsArray("vmap: a view was taken that vmap does not know")
 
     def write(self, target: Tensor, value: Any, name: str) -> Tensor:
-        if not self.holds(target):
-            raise RuntimeError(
-                f"vmap: {name}(self, *extra_args) is not possible because there exists a Tensor "
-                "`other` in extra_args that has more elements than `self`. This happened due to "
-                "`other` being vmapped over but `self` not being vmapped over in a vmap. Please "
-                f"try to use out-of-place operators instead of {name}."
-            )
+        self.take_in(target, value, name)
         if isinstance(value, Tensor):
             if tuple(value.shape) != tuple(target.shape):
                 raise RuntimeError(
@@ -193,6 +190,40 @@ class BatchLevel(Batch):
             value = self.full(value)
         self.value(target)._write(value, name)
         return target
+
+    def take_in(self, target: Tensor, value: Any, name: str) -> None:
+        if self.holds(target):
+            return
+        if not _only_tangents_vary(value, self):
+            raise RuntimeError(
+                f"vmap: {name}(self, *extra_args) is not possible because there exists a Tensor "
+                "`other` in extra_args that has more elements than `self`. This happened due to "
+                "`other` being vmapped over but `self` not being vmapped over in a vmap. Please "
+                f"try to use out-of-place operators instead of {name}."
+            )
+        base = target if target._base is None else target._base
+        others = base._memory().others(None)
+        views = [t for t in others if t._base is base]
+        whole = self.wrap(self.full(base.alias()).clone())
+        self.taken.append((base, base._expr, type(base)))
+        _become(base, whole)
+        for view in views:
+            self.taken.append((view, view._expr, type(view)))
+            _become(view, replay(whole, view._steps))
+
+    def close(self) -> None:
+        """Tensors that took a batch are as before; bases have the value that was written."""
+        taken, self.taken = self.taken, []
+        values = [(t, _without_tangents(self.value(t)), expr, cls) for t, expr, cls in taken]
+        super().close()
+        for tensor, _, expr, cls in values:
+            tensor.__class__ = cls
+            tensor._expr = expr
+            del tensor._wrapper
+        with no_grad():
+            for tensor, value, _, _ in values:
+                if tensor._base is None and self.size:
+                    tensor._write(value[0], "copy_")
 
     def detach(self, tensor: Tensor) -> Tensor:
         return self.wrap(self.value(tensor).detach())
@@ -207,6 +238,39 @@ class BatchLevel(Batch):
     def parts(self, tensor: Tensor) -> list[Tensor]:
         """What a batched tensor consists of."""
         return [self.value(tensor)]
+
+
+def _become(tensor: Tensor, batched: Tensor) -> None:
+    """Make a batched tensor of an ordinary one."""
+    tensor.__class__ = BatchedTensor
+    tensor._expr = batched._expr
+    tensor._wrapper = batched._wrapper
+
+
+def _without_tangents(value: Tensor) -> Tensor:
+    """The value that lies under tangents of all levels."""
+    while value._wrapper is not None and not value._wrapper.level.batches:
+        value = value._wrapper.level.primal(value)
+    return value
+
+
+def _only_tangents_vary(value: Any, level: BatchLevel) -> bool:
+    """Whether the examples of a value with tangents differ in these only, as `jacfwd`'s do.
+
+    Then memory that has no batch can take it. The values have a batch here because batches lie
+    over tangents.
+    """
+    part = level.value(value)
+    dual, axis = False, 1
+    while part is not value and part._wrapper is not None:
+        within = part._wrapper.level
+        part = within.value(part) if within.batches else within.primal(part)
+        axis += within.batches
+        dual = dual or not within.batches
+    if not dual:
+        return False
+    rows = movedim(part.detach(), axis - 1, 0)
+    return not level.size or allclose(rows, rows[:1], 0.0, 0.0, equal_nan=True)
 
 
 def _in_one_type(op: Op, operands: Sequence[Any]) -> Sequence[Any]:

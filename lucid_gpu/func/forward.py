@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid_gpu.autograd.dual import DualLevel
 from lucid_gpu.autograd.grad import grad
-from lucid_gpu.func.graphs import transforming
+from lucid_gpu.func.graphs import Ends, fresh, transforming
 from lucid_gpu.func.transforms import (
     _numbers,
     _units,
@@ -18,11 +18,11 @@ from lucid_gpu.func.transforms import (
     vjp,
 )
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
-from lucid_gpu.func.vmap import vmap
+from lucid_gpu.func.vmap import everywhere_batched, vmap
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.shape import movedim
 from lucid_gpu.ops.splitting import split
-from lucid_gpu.tape.modes import inference_mode
+from lucid_gpu.tape.modes import inference_mode, is_grad_enabled
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["jacfwd", "jvp", "linearize"]
@@ -236,12 +236,14 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     RuntimeError
         For tangents, given to ``jvp_fn``, of another structure, shape or type than the primals.
     """
-    output, pull = vjp(func, *primals)
+    with transforming():  # its leaves are no end of what the caller differentiates
+        output, pull = vjp(func, *primals)
     outputs, of_output = flatten(output)
     points, of_primals = flatten(primals)
     with inference_mode(False):
-        probes = [zeros_like(o)._mark() for o in outputs]
+        probes = [fresh(everywhere_batched(zeros_like(o))) for o in outputs]
         pulled = flatten(pull(unflatten(probes, of_output)))[0]
+    ends = Ends(probes)
 
     def pushed(*tangents: Any) -> Any:
         directions, structure = flatten(tangents)
@@ -260,8 +262,11 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         if not pairs:
             return unflatten([zeros_like(o) for o in outputs], of_output)
         rows, vectors = zip(*pairs, strict=True)
-        output_tangents = grad(rows, probes, vectors, retain_graph=True, materialize_grads=True)
-        return unflatten(output_tangents, of_output)
+        keep = is_grad_enabled() and ends.lead_elsewhere((*rows, *vectors))
+        moved = grad(
+            rows, probes, vectors, retain_graph=True, create_graph=keep, materialize_grads=True
+        )
+        return unflatten(moved, of_output)
 
     return output, pushed
 

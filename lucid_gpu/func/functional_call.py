@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from lucid_gpu.nn.modules.batchnorm import _BatchNorm
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["functional_call", "stack_module_state"]
+__all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 
 State = dict[str, Tensor]
 
@@ -184,3 +185,20 @@ def stack_module_state(models: Sequence[Module]) -> tuple[State, State]:
     buffered = [dict(m.named_buffers()) for m in models]
     buffers = {name: stack([own[name] for own in buffered]) for name in buffered[0]}
     return parameters, buffers
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Let all batch norms of a module use the statistics of the batch only, in place.
+
+    Running statistics cannot be written under `vmap`: each example would write its own.
+
+    Returns
+    -------
+    Module
+        ``root``.
+    """
+    for module in root.modules():
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root

@@ -56,11 +56,23 @@ def parts_of(tensor: Tensor) -> Iterator[Tensor]:
         yield from parts_of(part)
 
 
+def _beginning(part: Tensor) -> Any:
+    """The node where a fresh tensor's graph begins: a dual is a view of it."""
+    node = part._edge()[0]
+    while node is not None and not isinstance(node, (AccumulateGrad, Apart)):
+        ((node, _),) = node._edges
+    return node
+
+
 class Ends:
     """The fresh inputs of a transformation, as the ends of graphs."""
 
     def __init__(self, inputs: Iterable[Tensor]) -> None:
-        self.nodes = {part._edge()[0] for tensor in inputs for part in parts_of(tensor)}
+        self.nodes = {_beginning(part) for tensor in inputs for part in parts_of(tensor)}
+        self.depth = state.transforms
+        for node in self.nodes:
+            if type(node) is AccumulateGrad:
+                node.metadata[_DEPTH] = self.depth
 
     def lead_elsewhere(self, tensors: Iterable[Any]) -> bool:
         """Whether the tensors depend on anything that requires grad besides these inputs."""
@@ -72,9 +84,10 @@ class Ends:
                 continue
             seen.add(node)
             if type(node) is AccumulateGrad:
-                if node not in self.nodes and not node.metadata.get(_OVER):
-                    return True
-                continue
+                known = node.metadata
+                if node in self.nodes or known.get(_OVER) or known.get(_DEPTH, 0) > self.depth:
+                    continue
+                return True
             stack.extend([target for target, _ in node._edges])
         return False
 
@@ -103,3 +116,4 @@ class Ends:
 
 
 _OVER = "transformation is over"
+_DEPTH = "how many transformations it was made in"

@@ -17,7 +17,15 @@ from lucid_gpu.ops.wrapping import cut
 from lucid_gpu.tape.modes import inference_mode, is_grad_enabled, state
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["grad", "grad_and_value", "hessian", "jacrev", "value_and_grad", "vjp"]
+__all__ = [
+    "functionalize",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacrev",
+    "value_and_grad",
+    "vjp",
+]
 
 Argnums = int | tuple[int, ...]
 _VALUE = "grad_and_value(f)(*args)"
@@ -190,6 +198,35 @@ def jacrev(
 def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     """The function that computes the second derivatives of ``func``: ``jacrev(jacrev(func))``."""
     return jacrev(jacrev(func, argnums), argnums)
+
+
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+    """A function with the same results, and the same writes to its arguments.
+
+    PyTorch rewrites in-place ops and views for tracers that take pure functions only. Here every
+    transform takes the function as it is.
+
+    Parameters
+    ----------
+    func : callable
+    remove : {"mutations", "mutations_and_views"}
+
+    Raises
+    ------
+    RuntimeError
+        For another ``remove``.
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(
+            f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. "
+            'Valid options are: "mutations", "mutations_and_views"'
+        )
+
+    @functools.wraps(func)
+    def pure(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    return pure
 
 
 def refuse_complex(name: str, tree: Any, role: str) -> None:

@@ -5,6 +5,8 @@ and BLAS (`lucid_gpu.devices.recording`), strip after strip of rows whose scores
 of a causal head only scores that are seen are computed, but for the corners of the blocks on the
 diagonal. Threads share the heads. Dao et al., "FlashAttention" (2022); Dao, "FlashAttention-2"
 (2023).
+
+`forward_by_cudnn` and `backward_by_cudnn` are cuDNN's way, for programs that ask for it.
 """
 
 from __future__ import annotations
@@ -20,15 +22,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, loops, threads
+from lucid_gpu.devices import backend, cudnn, loops, threads
 from lucid_gpu.devices.blocks import each, slices
+from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.launch import Kernel
 
-__all__ = ["applies", "backward", "forward"]
+__all__ = ["applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn"]
 
 WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
 TYPES = (float16, bfloat16, float32)
@@ -150,7 +153,7 @@ def forward(
     -------
     array of q's shape and order in memory, and array of float32, shape (batch, heads, queries)
     """
-    out = _empty_like(where, d, q)
+    out = _empty_like(where, d, q, q.shape[3])
     lse = backend(where).empty(q.shape[:3], float32, where)
     q, k, v = (_rows_together(where, x) for x in (q, k, v))
     walked = (q, k, v, out, None, None, None, None)
@@ -195,16 +198,72 @@ def _empty_gradients(where: device, d: dtype, q: Any, k: Any, v: Any) -> Any:
     ):
         made = backend(where).empty((batch, rows, 3 * heads * columns), d, where)
         return made.reshape(batch, rows, 3, heads, columns).transpose(2, 0, 3, 1, 4)
-    return [_empty_like(where, d, x) for x in (q, k, v)]
+    return [_empty_like(where, d, x, x.shape[3]) for x in (q, k, v)]
 
 
-def _empty_like(where: device, d: dtype, x: Any) -> Any:
-    """A fresh array of x's shape, with heads inside rows in memory where ``x`` has them there."""
-    batch, heads, rows, columns = x.shape
+def _empty_like(where: device, d: dtype, x: Any, columns: int) -> Any:
+    """A fresh array of x's shape but so many columns, heads inside rows where ``x`` has them so."""
+    batch, heads, rows, _ = x.shape
     if x.strides[1] < x.strides[2] and heads > 1:
         made = backend(where).empty((batch, rows, heads, columns), d, where)
         return made.transpose(0, 2, 1, 3)
-    return backend(where).empty(x.shape, d, where)
+    return backend(where).empty((batch, heads, rows, columns), d, where)
+
+
+# --- cuDNN ----------------------------------------------------------------------------------------
+
+
+def forward_by_cudnn(
+    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device, trained: bool
+) -> tuple[Any, Any]:
+    """``softmax(q k^T scale) v``, and what `backward_by_cudnn` wants where it is ``trained``.
+
+    That is the natural logarithm of each row's sum of exponentials, of shape (batch, heads,
+    queries, 1); else None. `cudnn.NoEngine` where cuDNN does not compute it or, of what is trained,
+    its gradient.
+    """
+    xp = backend(where).xp
+    out = _empty_like(where, d, q, v.shape[3])
+    sums = backend(where).empty((*q.shape[:3], 1), float32, where) if trained else None
+    with on_gpu(xp.cuda, where.index):
+        arrays = [*[_for_cudnn(where, x) for x in (q, k, v)], out, *([sums] if trained else ())]
+        cudnn.attend(xp, "sdpa", d.name, arrays, scale, causal)
+    return out, sums
+
+
+def backward_by_cudnn(
+    saved: tuple[Any, Any, Any, Any, Any],
+    g: Any,
+    scale: float,
+    causal: bool,
+    d: dtype,
+    where: device,
+) -> tuple[Any, Any, Any]:
+    """The gradients of q, k and v, as `backward` gives them."""
+    q, k, v, out, sums = saved
+    written = _empty_gradients(where, d, q, k, v)
+    xp = backend(where).xp
+    with on_gpu(xp.cuda, where.index):
+        q, k, v = (_for_cudnn(where, x) for x in (q, k, v))
+        if g.strides != out.strides or backend(where).address(g) % ACCESS:
+            same = _empty_like(where, d, out, out.shape[3])  # cuDNN wants it to lie as out does
+            same[...] = g
+            g = same
+        arrays = (q, k, v, out, g, sums, *written)
+        cudnn.attend(xp, "sdpa_backward", d.name, arrays, scale, causal)
+    return tuple(written)
+
+
+def _for_cudnn(where: device, x: Any) -> Any:
+    """An array that cuDNN reads as it lies, the same or a copy: rows begin at `ACCESS`."""
+    steps = x.strides[:3]
+    if (
+        x.strides[3] == x.itemsize
+        and all(step > 0 and step % ACCESS == 0 for step in steps)
+        and backend(where).address(x) % ACCESS == 0
+    ):
+        return x
+    return x.copy()
 
 
 # --- CUDA C --------------------------------------------------------------------------------------
@@ -282,7 +341,7 @@ def has_tensor_cores(where: device) -> bool:
 def _forward_on_host(
     q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
 ) -> tuple[Any, Any]:
-    out = _empty_like(where, d, q)
+    out = _empty_like(where, d, q, q.shape[3])
     lse = backend(where).empty(q.shape[:3], float32, where)
     heads = _Heads.of(q, k, causal)
     written = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)

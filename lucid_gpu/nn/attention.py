@@ -1,4 +1,4 @@
-"""PyTorch's choice of kernels for attention: there is one here, by all their names."""
+"""PyTorch's choice of kernels for attention: ours by three of their names, and cuDNN's."""
 
 from __future__ import annotations
 
@@ -33,15 +33,18 @@ def sdpa_kernel(
 ) -> Iterator[dict[str, object]]:
     """Allow `scaled_dot_product_attention` some kernels only.
 
-    There is one kernel, by tiles, and it answers to each name that PyTorch's device knows: on a CPU
-    ``MATH`` and ``FLASH_ATTENTION``, on a GPU ``EFFICIENT_ATTENTION`` and ``CUDNN_ATTENTION``.
-    Where none of these is among the ``backends``, attention raises PyTorch's RuntimeError.
+    The kernel of this package answers to ``MATH`` and ``FLASH_ATTENTION``, on a GPU also to
+    ``EFFICIENT_ATTENTION``; it is used unless a program asks for another. ``CUDNN_ATTENTION`` is
+    cuDNN's, on a GPU, for float16 and bfloat16 of shape (batch, heads, rows, columns), without a
+    mask or with ``is_causal``, where nvidia-cudnn-frontend is installed. It has not run on a GPU
+    yet. Where what is asked for cannot be used, and nothing else is among the ``backends``,
+    attention raises PyTorch's RuntimeError, which says why.
 
     Parameters
     ----------
     backends : SDPBackend or list of SDPBackend
     set_priority : bool
-        Taken and without effect.
+        Take the first of the ``backends`` that can be used; else cuDNN's is taken before ours.
 
     Raises
     ------
@@ -53,7 +56,10 @@ def sdpa_kernel(
             "Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "
             f"{type(backends).__name__}"
         )
-    before = kernels.allow(frozenset(backends if isinstance(backends, list) else [backends]))
+    names = list(dict.fromkeys(backends if isinstance(backends, list) else [backends]))
+    if not set_priority:
+        names.sort(key=lambda name: name != kernels.CUDNN)
+    before = kernels.allow(tuple(names))
     try:
         yield {}
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from typing import Any, TypeVar, cast
@@ -220,7 +219,11 @@ _EXACT = """abs ceil conj_physical floor frac mm matmul median neg nan_to_num ro
     isposinf isneginf signbit frexp sgn histogram msort triangular_solve heaviside tensordot
     narrow_copy bucketize searchsorted float_power where inv inv_ex det slogdet solve
     solve_triangular cholesky cholesky_ex eigh eigvalsh svdvals matrix_power
-    multi_dot vector_norm matrix_norm lu lu_factor vecdot"""
+    multi_dot vector_norm matrix_norm lu lu_factor vecdot vdot bitwise_not isin linear logsigmoid
+    hardshrink softshrink gelu softplus ormqr slice_scatter index_reduce scatter_reduce multinomial
+    histc lu_unpack lu_solve lu_factor_ex solve_ex avg_pool2d avg_pool3d complex polar ifft
+    ihfft alias_copy as_strided_copy detach_copy diagonal_copy expand_copy permute_copy slice_copy
+    squeeze_copy t_copy transpose_copy unfold_copy unsqueeze_copy view_copy"""
 EXACT = frozenset(_EXACT.split())
 
 
@@ -315,9 +318,4 @@ def _resize(out: Any, result: Any, name: str) -> None:
             "outputs will not be resized unless they have zero elements. You can explicitly reuse "
             "an out tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
         )
-    held = out.untyped_storage().nbytes() // out.element_size() - out.storage_offset()
-    if out._base is not None and result.numel() <= held:  # a view goes on where it begins
-        strides = [math.prod(result.shape[i + 1 :]) for i in range(result.ndim)]
-        out.as_strided_(tuple(result.shape), strides)
-    else:
-        out._set_to(out.detach().new_empty(result.shape))
+    out._take_sizes(tuple(result.shape))

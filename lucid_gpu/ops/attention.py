@@ -2,7 +2,8 @@
 
 The tiles (`lucid_gpu.kernels.attention`) keep one number a row for backward instead of the matrix
 of scores. Masks other than the causal one, dropout, float64, heads wider than 128 and transformed
-tensors take the composition, whose elementwise parts fuse.
+tensors take the composition, whose elementwise parts fuse. cuDNN's kernel runs only where a program
+asks for it by PyTorch's names (`allow`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lucid_gpu.devices import cudnn
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import attention as kernels
 from lucid_gpu.ops.arguments import require_tensor
@@ -30,17 +32,26 @@ __all__ = ["scaled_dot_product_attention"]
 NAME = "scaled_dot_product_attention"
 
 
+CUDNN = 3
 _ON_CPU = {0: "SDPBackend.MATH", 1: "SDPBackend.FLASH_ATTENTION"}
-_ON_GPU = {2: "SDPBackend.EFFICIENT_ATTENTION", 3: "SDPBackend.CUDNN_ATTENTION"}
+_ON_GPU = {2: "SDPBackend.EFFICIENT_ATTENTION", CUDNN: "SDPBackend.CUDNN_ATTENTION"}
 VIABLE = {"cpu": _ON_CPU, "cuda": _ON_CPU | _ON_GPU}
-_allowed: frozenset[int] | None = None
+OURS = (1, 2, 0)  # one attention by three of PyTorch's names
+WIDEST = 128  # columns of a head that cuDNN is given
+_allowed: tuple[int, ...] | None = None
 
 
-def allow(kernels: frozenset[int] | None) -> frozenset[int] | None:
-    """Let attention use these of `VIABLE` only, or all; what held before."""
+def allow(kernels: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Let attention use the first of these that can be, or `OURS`; what held before."""
     global _allowed
-    before, _allowed = _allowed, kernels
+    before = _allowed
+    _allowed = None if kernels is None or set(kernels) == set(OURS) else kernels
     return before
+
+
+def allowed() -> tuple[int, ...]:
+    """Which kernels attention may use, the first that is asked first."""
+    return OURS if _allowed is None else _allowed
 
 
 @op(autocast="lower")
@@ -88,12 +99,12 @@ def scaled_dot_product_attention(
         For shapes, types or devices that do not go together, and for a mask beside ``is_causal``.
     """
     _check(query, key, value, dropout_p)
-    if _allowed is not None and not _allowed.intersection(VIABLE[query.device.type]):
-        raise RuntimeError(
-            "No viable backend for scaled_dot_product_attention was found: this device has "
-            f"{', '.join(VIABLE[query.device.type].values())}; sdpa_kernel allowed none of them"
-        )
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
+    if _allowed is not None:
+        asked = (query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+        output = _by_the_allowed(_allowed, asked, factor)
+        if output is not None:
+            return output
     if attn_mask is None and not dropout_p:
         output = _in_tiles(query, key, value, factor, is_causal, enable_gqa)
         if output is not None:
@@ -103,6 +114,86 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         _check_mask(query, key, attn_mask, is_causal)
     return _composed(query, key, value, attn_mask, dropout_p, is_causal, factor)
+
+
+def _by_the_allowed(numbers: tuple[int, ...], asked: Any, scale: float) -> Tensor | None:
+    """cuDNN's attention where it is the first of those allowed that can be; None where ours is."""
+    viable = [number for number in numbers if number in VIABLE[asked[0].device.type]]
+    if not viable:
+        raise RuntimeError(
+            "No viable backend for scaled_dot_product_attention was found: this device has "
+            f"{', '.join(VIABLE[asked[0].device.type].values())}; sdpa_kernel allowed none of them"
+        )
+    if viable[0] != CUDNN:
+        return None
+    reason = why_not_cudnn(*asked)
+    if reason is None:
+        try:
+            return _by_cudnn(asked[:3], scale, asked[5])
+        except cudnn.NoEngine as error:
+            reason = str(error)
+    if len(viable) == 1:
+        raise RuntimeError(
+            "No viable backend for scaled_dot_product_attention was found: "
+            f"SDPBackend.CUDNN_ATTENTION alone is allowed, but {reason}"
+        )
+    return None
+
+
+def why_not_cudnn(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout: float,
+    is_causal: bool,
+    enable_gqa: bool,
+) -> str | None:
+    """Why cuDNN's attention cannot be used, the first of PyTorch's conditions; None if it can."""
+    tensors = (query, key, value)
+    shapes = ", ".join(str(list(t.shape)) for t in tensors)
+    if query.device.type != "cuda":
+        return f"cuDNN computes on CUDA devices; query is on {query.device}"
+    if cudnn.library() is None:
+        return f"cuDNN is not installed: {cudnn.INSTALL}"
+    if query.dtype.name not in ("float16", "bfloat16"):
+        return f"cuDNN takes float16 and bfloat16; query is {query.dtype.name}"
+    if attn_mask is not None or dropout:
+        return "cuDNN is given no attn_mask and no dropout here"
+    if any(t.ndim != 4 for t in tensors):
+        return f"cuDNN takes tensors (batch, heads, rows, columns); got {shapes}"
+    (batch, heads, rows, columns), (_, groups, keys, _) = query.shape, key.shape
+    if not batch == key.shape[0] == value.shape[0] or groups != value.shape[1]:
+        return (
+            f"cuDNN takes key and value of query's batch and of one number of heads; got {shapes}"
+        )
+    if any(0 in t.shape for t in tensors) or keys == 1:
+        return f"cuDNN takes no empty tensors, and two keys or more; got {shapes}"
+    if heads % groups if enable_gqa else heads != groups:
+        return (
+            f"cuDNN takes as many heads of key as of query, or groups with enable_gqa; got {shapes}"
+        )
+    if any(n % 8 or n > WIDEST for n in (columns, value.shape[3])):
+        return f"cuDNN takes heads of up to {WIDEST} columns, a multiple of 8; got {shapes}"
+    if rows == 1 and is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return f"cuDNN is given no single query whose gradient is wanted; got {shapes}"
+    if max(batch, heads) > 65535:
+        return f"cuDNN takes batches and heads up to 65535; got {shapes}"
+    if open_levels and innermost(tensors) is not None:
+        return "inside vmap, grad and jvp attention is composed of other ops"
+    return None
+
+
+def _by_cudnn(tensors: tuple[Tensor, Tensor, Tensor], scale: float, causal: bool) -> Tensor:
+    trained = is_grad_enabled() and any(t.requires_grad for t in tensors)
+    q, k, v = (t.array for t in tensors)
+    d, where = tensors[0].dtype, tensors[0].device
+    out, sums = kernels.forward_by_cudnn(q, k, v, scale, causal, d, where, trained)
+    result: Tensor = record(
+        "ScaledDotProductCudnnAttentionBackward0", out, tensors, _attended_vjp, tensors, d,
+        keeps_output=True, sums=sums, scale=scale, causal=causal, by=kernels.backward_by_cudnn,
+    )  # fmt: skip
+    return result
 
 
 def _in_tiles(
@@ -128,17 +219,10 @@ def _in_tiles(
         weighed = query.requires_grad or key.requires_grad
         saved = alias_of(query), alias_of(key), value if weighed else alias_of(value)
     result: Tensor = record(
-        "ScaledDotProductFlashAttentionBackward0",
-        out.reshape(query.shape),
-        tensors,
-        _in_tiles_vjp,
-        saved,
-        query.dtype,
-        keeps_output=True,
-        lse=lse,
-        scale=scale,
-        causal=causal,
-    )
+        "ScaledDotProductFlashAttentionBackward0", out.reshape(query.shape), tensors,
+        _attended_vjp, saved, query.dtype,
+        keeps_output=True, sums=lse, scale=scale, causal=causal, by=kernels.backward,
+    )  # fmt: skip
     return result
 
 
@@ -151,13 +235,13 @@ def _heads(t: Tensor) -> Any:
     return x.reshape(math.prod(x.shape[:-3]), heads, *x.shape[-2:])
 
 
-def _in_tiles_vjp(node: Any, g: Tensor) -> Any:
+def _attended_vjp(node: Any, g: Tensor) -> Any:
     query, key, value, out = node.saved_tensors
     if is_grad_enabled() or (open_levels and innermost((g, query, key, value)) is not None):
         return _formulas(g, query, key, value, node.scale, node.causal)
     q, k, v, o = (_heads(t) for t in (query, key, value, out))
-    saved = (q, k, v, o, node.lse)
-    gradients = kernels.backward(saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
+    saved = (q, k, v, o, node.sums)
+    gradients = node.by(saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
     memory = gradients[0].base
     if query.ndim == 4 and memory is not None and memory is gradients[1].base:
         whole = from_array(memory, g.dtype, g.device)  # of which split's gradient is all

@@ -65,7 +65,7 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     pairs = zip(reversed(own), reversed(wanted), strict=False)
     if len(wanted) > len(own) or any(m not in (1, n) for n, m in pairs):
         raise RuntimeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(own)}}}.")
-    if own == wanted:
+    if own == wanted and own:
         return self
     if self.dtype.category < 2:
         self = self.long()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
     result = _tensor(expression.of_array(view, d, array_backend.device_of(array)))._keep_order()
     storage = result._memory()
     storage.lend(result._expr.leaves[0])
+    storage.lent_part = weakref.ref(view)
     on_cpu = array_backend.type == "cpu"
     storage.read_only = read_only or (on_cpu and not view.flags.writeable)
     forever = storage.read_only or array_backend.is_borrowed(storage.owner)

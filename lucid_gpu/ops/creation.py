@@ -553,11 +553,14 @@ def arange(
         d = as_dtype(dtype)
     if d.category not in (1, 2):
         raise NotImplementedError(f'"arange" not implemented for {d.name}')
-    if d.category == 1:  # PyTorch cuts what it is given
-        start, end, step = int(start), int(end), int(step)
-        if step == 0:
-            raise ValueError("step must be nonzero")
+    cut = [int(x) for x in (start, end, step)]
+    if d.category == 1 and cut[2] == 0:
+        raise ValueError("step must be nonzero")
+    if d is dt.int64:  # PyTorch cuts what it is given, for the other integers after counting
+        start, end, step = cut
     count = math.ceil((end - start) / step)
+    if d.category == 1:
+        start, end, step = cut
     where_ = resolve(device, options.get("out"))
     if where_.type != "cpu":
         made = shape_for(_range(start, step, count, d, where_), options.get("out"))

@@ -288,7 +288,7 @@ def _not_broadcast(operand: Labeled, other: Labeled, needed: set[Label]) -> Labe
         n, m = x.shape[labels.index(label)], y.shape[others.index(label)]
         if n != m:
             d = labels.index(label)
-            x = squeeze(x, d) if n == 1 else x.sum(d)
+            x = squeeze(x, d) if n == 1 else x.sum(d, dtype=x.dtype)
             labels = (*labels[:d], *labels[d + 1 :])
     return x, labels
 

@@ -24,7 +24,7 @@ from lucid_gpu.ops.arguments import (
     require_tensor,
     takes_out,
 )
-from lucid_gpu.ops.in_place import alias_before, before_write, written
+from lucid_gpu.ops.in_place import alias_before, alias_of, before_write, written
 from lucid_gpu.ops.memory_formats import joint_order, lay, lying
 from lucid_gpu.ops.record import constant, keeping, keeps, record
 from lucid_gpu.ops.registry import attach
@@ -346,15 +346,21 @@ def div(
     if all(
         isinstance(o, int) or isinstance(o, Tensor) and o.dtype.category < 2 for o in (input, other)
     ):
-        if isinstance(input, Tensor) and input.dtype is dt.bool is not getattr(
-            other, "dtype", bool
-        ):
-            input = input.to(dt.uint8)
+        if isinstance(input, Tensor) and input.dtype is dt.bool:
+            input = input.to(_common_type(input, other))
         rest = apply(TABLE["fmod"], input, other)
         quotient = apply(TABLE["floor_divide"], apply(TABLE["sub"], input, rest), other)
     else:
         quotient = apply(TABLE["div"], input, other).trunc()
     return into(quotient, out, "div")
+
+
+def _common_type(*operands: Any) -> dtype:
+    """The type that tensors and numbers have in common."""
+    tensors = [(x.dtype, x.ndim) for x in operands if isinstance(x, Tensor)]
+    return dt.result_type(
+        tensors, [dt.scalar_type(x) for x in operands if not isinstance(x, Tensor)]
+    )
 
 
 def where(
@@ -422,14 +428,16 @@ def _within(bound: Any, d: dtype) -> Any:
 @keeping("input", "low", "high")
 def _clamp_between(input: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Which of the three gets the gradient is PyTorch's choice: none where ``low == high``."""
+    input, low, high = _of_one_type(input, low, high)
+    if input.dtype is dt.bool:
+        raise NotImplementedError('"clamp" not implemented for bool: use logical_and, logical_or')
     x, a, b = input.detach(), low.detach(), high.detach()
     value = x.maximum(a).minimum(b)
     clamped = where((a < b).logical_and(x < a), low, value)
     clamped = where((x > b).logical_or(b < a), high, clamped)
     clamped = where((x >= a).logical_and(x <= b), input, clamped)
     kept: Tensor = where(value.isnan(), value, clamped)
-    common = dt.result_type([(t.dtype, t.ndim) for t in (input, low, high)], [])
-    return kept if kept.dtype is common else kept.to(common)
+    return kept
 
 
 @takes_out
@@ -453,6 +461,8 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     if input.dtype.category < 2:
         raise NotImplementedError(f'"lerp" not implemented for {input.dtype.name}')
     if isinstance(weight, Tensor):
+        if weight.dtype.category <= input.dtype.category:
+            weight = weight.to(input.dtype)
         near = weight.abs() < 0.5
         moved = where(near, input, end) + where(near, weight, weight - 1) * (end - input)
         return keeps(moved, input, end) if weight.requires_grad else moved
@@ -529,7 +539,8 @@ def addcdiv(
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """``value`` where the mask is true, else the input's elements; the mask broadcasts.
 
-    RuntimeError for a number that the input's type does not hold, and a mask that is not boolean.
+    RuntimeError for a number that the input's type does not hold, a value with dimensions, and a
+    mask that is not boolean.
     """
     from lucid_gpu.ops.creation import number_in, refuse_beyond, refuse_unheld
 
@@ -538,8 +549,12 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
             f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype}"
         )
     if isinstance(value, Tensor):
-        if value.numel() == 1:
-            refuse_unheld(value, input.dtype)
+        if value.ndim:
+            raise RuntimeError(
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.ndim} dimension(s)."
+            )
+        refuse_unheld(value, input.dtype)
     elif input.dtype is not dt.bool:
         value = number_in(value, input.dtype)
         refuse_beyond(value, input.dtype)
@@ -1015,6 +1030,8 @@ def _over(old: Tensor, value: Tensor) -> Tensor:
     both = old.requires_grad and value.requires_grad
     if not (both and is_grad_enabled()) or old._wrapper is not None or value._wrapper is not None:
         return value
+    if old._base is not None:
+        old = alias_of(old)  # the hooks of a view do not see the write
     recorded: Tensor = record("CopyBackwards", value.detach(), (old, value), _over_vjp)
     return recorded
 

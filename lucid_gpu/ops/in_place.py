@@ -168,7 +168,9 @@ def alias_of(tensor: Tensor) -> Tensor:
         return batched
     other = tensor.alias()
     value = other._expr
-    if not value.program.is_load:
+    if tensor._base is not None and value.program.is_load:
+        other._expr = tensor._without_hooks(value)
+    elif not value.program.is_load:
         if value.program.needs_grad and value.node is None and saves_result(value):
             region.region_node(value)  # both know when it is written
         other._expr = expression.reread(value)

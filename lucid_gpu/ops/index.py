@@ -31,7 +31,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "linalg.determinant": "det slogdet logdet",
     "linalg.householder": "geqrf orgqr ormqr",
     "linalg.inverse": "inverse triangular_solve cholesky_solve cholesky_inverse",
-    "linalg.old_names": "svd qr lu lu_solve",
+    "linalg.old_names": "svd qr lu lu_solve _nuclear_norm",
     "linalg.products": "matrix_power matrix_exp cross",
     "linalg.svd": "pinverse",
     "multinomial": "multinomial",
@@ -61,10 +61,10 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "statistics":
         "quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc histogram "
         "isclose allclose equal",
-    "storages": "set_ storage untyped_storage _copied_with_memory",
+    "storages": "set_ storage untyped_storage _copied_with_memory _take_sizes resize_ resize_as_",
     "strides":
         "stride storage_offset data_ptr is_set_to as_strided as_strided_ as_strided_scatter "
-        "unfold resize_ resize_as_",
+        "unfold",
     "tensor_types": "type new byte char _construct",
 }
 FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
@@ -130,8 +130,8 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
     "statistics":
         "quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc histogram "
         "isclose allclose equal std_mean var_mean",
-    "storages": "is_storage",
-    "strides": "as_strided as_strided_ as_strided_scatter resize_as_",
+    "storages": "is_storage resize_as_",
+    "strides": "as_strided as_strided_ as_strided_scatter",
     "transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "view_copies":
         "alias_copy as_strided_copy detach_copy diagonal_copy expand_copy permute_copy "

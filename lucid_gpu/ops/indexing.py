@@ -265,8 +265,7 @@ def _put_at(array: Any, index: Any, source: Any) -> None:
 
 @batching(setitem)
 def _setitem_batched(level: Batch, f: Any, x: Tensor, index: Any, value: Any) -> Any:
-    if not level.holds(x):
-        level.write(x, value, "index_put_")
+    level.take_in(x, value, "index_put_")
     return NotImplemented
 
 

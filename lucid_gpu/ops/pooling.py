@@ -184,7 +184,7 @@ def _pool_batched(level: Batch, f: Any, rank: int, x: Tensor, *settings: Any) ->
     if x.ndim == rank + 2:
         return level.parted(f(rank, level.joined(x), *settings), x.shape[0])
     if x.ndim == rank + 1:
-        return level.wrap(f(rank, level.value(x), *settings))
+        return level.wrap_all(f(rank, level.value(x), *settings))
     return NotImplemented
 
 
@@ -274,6 +274,8 @@ def _flat_indices(xp: Any, frame: Frame, places: Any) -> Any:
 def _mean_of_volumes(
     x: Tensor, slide: Slide, ceil_mode: bool, padding: bool, divisor: int
 ) -> Tensor:
+    if x.dtype.category == 1:
+        return _quotients_of_volumes(x, slide, ceil_mode, padding, divisor)
     n, c, depth, h, w = x.shape
     alone = 1 if divisor else 0
     slices = Frame((n, c * depth, h, w), slide.window(), ceil_mode)
@@ -282,6 +284,20 @@ def _mean_of_volumes(
     means = _mean(means.reshape(stacked.shape), stacked, padding, alone)
     means = means.reshape(n, c, stacked.steps[0], *slices.steps)
     return means / divisor if divisor else means
+
+
+def _quotients_of_volumes(
+    x: Tensor, slide: Slide, ceil_mode: bool, padding: bool, divisor: int
+) -> Tensor:
+    """Means of integers: sums divided once, without a remainder."""
+    real = x.double()
+    sums = _mean_of_volumes(real, slide, ceil_mode, padding, 1)
+    counts: Any = divisor
+    if not divisor:
+        ones = real.new_ones(real.shape)
+        valid = _mean_of_volumes(ones, slide, ceil_mode, padding, 1)
+        counts = (valid / _mean_of_volumes(ones, slide, ceil_mode, padding, 0)).round()
+    return (sums / counts).trunc().to(x.dtype)
 
 
 @op

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import lucid_gpu.dtypes as dt
 from lucid_gpu.ops.arguments import public, require_one_dtype
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.matmul import _conj, addmm, dot, in_type_of, matmul, outer
@@ -15,6 +16,8 @@ from lucid_gpu.tensor import Tensor
 def added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     """``beta * input + alpha * product``, in the product's shape; not read where beta is 0."""
     wide = tuple(product.shape)
+    if product.dtype is dt.bool and input.dtype is dt.bool:  # numbers are truth values there
+        beta, alpha = bool(beta), bool(alpha)
     beta, alpha = in_type_of(product, beta, alpha)
     input = input.expand(wide)
     product = product if alpha == 1 else product * alpha

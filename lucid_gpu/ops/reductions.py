@@ -479,12 +479,18 @@ def norm(
 ) -> Tensor:
     """Vector norm of all elements, or over dimensions; ``p`` is a number, inf or ``"fro"``.
 
+    ``p="nuc"`` is the sum of singular values of a matrix, or of those in two dimensions.
+
     RuntimeError for integers and bool; IndexError for a dimension that there is not.
     """
     if dtype is not None:
         input = input.to(as_dtype(dtype))
     if p in ("fro", None):
         p = 2
+    elif p == "nuc":
+        return input._nuclear_norm(dim, keepdim)
+    elif isinstance(p, str):
+        raise RuntimeError(f"only valid string values are 'fro' and 'nuc', found {p}")
     if input.dtype.category < 2:
         raise RuntimeError(
             "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
@@ -532,7 +538,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     if input.dtype.category < 2:
         input = input.to(dt.get_default_dtype())
     if not input.ndim:
-        return input.clone()
+        return input.exp().log() if input.dtype.is_complex else input.clone()
     if _in_one_kernel(input) or _at_once(input):
         shape = result_shape(input.shape, dims, keepdim)
         if _in_one_kernel(input):
@@ -545,7 +551,8 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
         return result
     if 0 in input.shape:
         return sum(input.exp(), dims, keepdim).log()
-    top = _extremum("amax", input.detach(), dims, keepdim=True)
+    sizes = input.detach().real if input.dtype.is_complex else input.detach()
+    top = _extremum("amax", sizes, dims, keepdim=True)
     top = apply(TABLE["where"], top.isfinite(), top, 0.0)
     total = sum((input - top).exp(), dims, keepdim=True).log() + top
     return total if keepdim else total.reshape(dropped_shape(tuple(input.shape), dims))

@@ -217,9 +217,14 @@ def _of_product(node: Any, g: Tensor, x: Tensor, src: Tensor, result: Tensor) ->
         where(x == 0, 1.0, x) if node.include_self else x, dim, index, safe, "prod",
         include_self=node.include_self,
     )  # fmt: skip
-    only = zero.logical_and(gather(zeros, dim, index) == 1)
-    others = where(only, gather(g * without, dim, index), gather(g * result, dim, index) / safe)
-    return own, others
+    count = gather(zeros, dim, index)
+    rest = gather(g * without, dim, index)
+    # beside one other zero the gradient is 0, but what it depends on is that zero
+    own_zeros = where(x == 0, x, 0.0) if node.include_self else x.new_zeros(x.shape)
+    sums = scatter_add(own_zeros.to(x.dtype), dim, index, where(zero, src, 0.0).to(x.dtype))
+    beside = where(count == 2, gather(sums, dim, index) - src, 0.0)
+    of_zeros = rest * where(count == 1, 1.0, beside)
+    return own, where(zero, of_zeros, gather(g * result, dim, index) / safe)
 
 
 @op

@@ -142,6 +142,9 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         refuse_unheld(value, input.dtype)
         value = value.to(input.dtype)
     indices = (*[None] * dim, index.reshape(-1))
+    if isinstance(value, Tensor) and value.requires_grad:  # a position named twice is filled once
+        named = index_fill(input.new_zeros(input.shape, dtype=dt.bool), dim, index, True)
+        return value.where(named, input)
     return index_put(input, indices, value)
 
 
@@ -231,7 +234,16 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     return index_tensor(input, xp.stack(coordinates, axis=1)[:, : input.ndim])
 
 
-@batching(nonzero, masked_select)
+@batching(masked_select)
+def _masked_select_batched(level: Batch, f: Any, input: Tensor, mask: Tensor) -> Any:
+    if level.holds(mask):
+        raise dynamic_shape("masked_select")
+    shape = broadcast_shapes((tuple(input.shape), tuple(mask.shape)), "masked_select")
+    batch = level.aligned(input, len(shape)).expand((level.size, *shape))
+    return level.wrap(batch[:, mask.expand(shape)])
+
+
+@batching(nonzero)
 def _refused_batched(level: Batch, f: Any, *args: Any, **kwargs: Any) -> None:
     raise dynamic_shape(f.__name__)
 

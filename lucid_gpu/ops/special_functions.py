@@ -92,6 +92,7 @@ _SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in range(10)]  # the next i
 @keeping("input", "other")
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """``log2(2**a + 2**b)`` without overflow, element by element; the two broadcast."""
+    input, other = _floats(input, other)
     ln2 = math.log(2.0)
     return (input * ln2).logaddexp(other * ln2) / ln2
 
@@ -225,7 +226,21 @@ def isreal(input: Tensor) -> Tensor:
 @keeping("other")
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """``input * 2**other``, element by element; the two broadcast."""
-    return input * apply(TABLE["pow"], 2.0, other)
+    input, other = _floats(input, other)
+    if other.dtype.is_complex:
+        return input * apply(TABLE["pow"], 2.0, other)
+    half = (
+        other.detach() * 0.5
+    ).trunc()  # in two steps: a power may be out of range, the product not
+    half = where(half.isfinite(), half, 0.0)
+    return input * apply(TABLE["pow"], 2.0, half) * apply(TABLE["pow"], 2.0, other - half)
+
+
+def _floats(*operands: Tensor) -> tuple[Tensor, ...]:
+    """Operands as the type of floats that they have in common."""
+    common = dt.result_type([(t.dtype, t.ndim) for t in operands], [])
+    common = common if common.category >= 2 else dt.get_default_dtype()
+    return tuple([t.to(common) for t in operands])
 
 
 class Parts(NamedTuple):

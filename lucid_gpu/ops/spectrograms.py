@@ -86,7 +86,7 @@ def stft(
     transform = fourier.rfft if onesided else fourier.fft
     spectra = transform(frames, norm="ortho" if normalized else None).transpose(-2, -1)
     spectra = spectra.squeeze(0) if input.ndim == 1 else spectra
-    return spectra if return_complex or whole else stack([spectra.real, spectra.imag], -1)
+    return spectra if return_complex in (None, True) else stack([spectra.real, spectra.imag], -1)
 
 
 def _positions(x: Tensor, count: int, hop: int, n_fft: int) -> Tensor:

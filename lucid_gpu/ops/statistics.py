@@ -419,7 +419,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         raise RuntimeError("bins must be > 0")
     if input.dtype.category != 2:
         raise NotImplementedError(f'"histogram_cpu" not implemented for {input.dtype.name}')
-    edges = _edges(input, bins, None if min == max == 0 else (min, max), "torch.histc")
+    edges = _edges(input, bins, None if min == max == 0 else (min, max), "torch.histc", 1)
     return _in_bins(input, edges, None)
 
 
@@ -466,7 +466,7 @@ def histogram(
     if not isinstance(bins, Tensor):
         if bins <= 0:
             raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins}")
-        edges = _edges(input, bins, range, "torch.histogram")
+        edges = _edges(input, bins, range, "torch.histogram", 0.5)
     elif bins.dtype is not input.dtype:
         raise RuntimeError(
             "torch.histogram(): input tensor and bins tensors should have the same dtype, but got "
@@ -483,10 +483,13 @@ def histogram(
     return Histogram(counts, edges)
 
 
-def _edges(input: Tensor, bins: int, limits: Any, name: str) -> Tensor:
+def _edges(input: Tensor, bins: int, limits: Any, name: str, margin: float) -> Tensor:
+    """Of equal parts; ``margin`` is how far those around a single value reach."""
     if limits is None:
         empty = not input.numel()
-        low, high = (0.0, 0.0) if empty else [f().item() for f in (input.min, input.max)]
+        low, high = (
+            (0.5 - margin, 0.5 + margin) if empty else [f().item() for f in (input.min, input.max)]
+        )
     else:
         low, high = limits
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -494,7 +497,7 @@ def _edges(input: Tensor, bins: int, limits: Any, name: str) -> Tensor:
     if low > high:
         raise RuntimeError(f"{name}: max must be larger than min, got [{low:g}, {high:g}]")
     if low == high:
-        low, high = low - 1, high + 1
+        low, high = low - margin, high + margin
     return linspace(low, high, bins + 1, dtype=input.dtype, device=input.device)
 
 

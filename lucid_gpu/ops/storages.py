@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,15 +12,21 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import part_of
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import Expr
+from lucid_gpu.fusion.expression import Expr, Write, make_stale
 from lucid_gpu.fusion.plan import row_major_strides
 from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.mirrors import in_memory
-from lucid_gpu.ops.shape import base_array
+from lucid_gpu.ops.shape import _sizes, base_array
 from lucid_gpu.ops.shared_memory import is_shared, shared_bytes
-from lucid_gpu.ops.strides import _memory, restrided, storage_offset
-from lucid_gpu.storage import SameMemory
-from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.ops.strides import Released, _memory, _span, as_strided_, restrided, storage_offset
+from lucid_gpu.storage import (
+    SameMemory,
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    preserve_format,
+)
+from lucid_gpu.tape.modes import is_inference_mode_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["TypedStorage", "UntypedStorage"]
@@ -326,36 +334,6 @@ def _new_memory(source: Any, d: dtype, where: Any) -> Tensor:
 # --- memory of another size -----------------------------------------------------------------------
 
 
-class Released:
-    """Stands for the array of a tensor whose elements its storage no longer has.
-
-    Attributes
-    ----------
-    offset : int
-        Where they begin in the memory, in bytes.
-    lies : tuple of int
-        The strides in bytes.
-    memory : array
-        What there is of the memory.
-    """
-
-    def __init__(self, offset: int, lies: tuple[int, ...], memory: Any) -> None:
-        self.offset, self.lies, self.memory = offset, lies, memory
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(
-            f"the storage of this tensor was resized to {self.memory.nbytes} bytes, and its "
-            "elements are not there; untyped_storage().resize_(...) before it is read or written"
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        if name[:2] == "__":
-            raise AttributeError(name)
-        return self._refuse()
-
-    __array__ = __array_ufunc__ = __array_function__ = __len__ = _refuse
-
-
 def _where_it_lies(t: Tensor) -> tuple[int, tuple[int, ...]]:
     """The offset and the strides of a tensor in its memory, in bytes."""
     array = t._cell().array
@@ -376,6 +354,7 @@ def _resize(held: Tensor, size: int) -> None:
     seen, kept = memory.view("uint8"), min(size, old.size)
     if kept:
         seen[:kept] = old[:kept]
+    seen[kept:] = 0
     _move(held, memory)
 
 
@@ -404,9 +383,8 @@ def _placed(t: Tensor, offset: int, strides: tuple[int, ...], memory: Any) -> An
 def _flat(t: Tensor) -> Tensor:
     """All elements of the memory a tensor lies in, as one row that shares it."""
     held: Any = in_memory(t.detach())
-    array = held._cell().array
-    if isinstance(array, Released):
-        return from_array(array.memory)
+    if isinstance(held._cell().array, Released):
+        return from_array(_memory(held)[0], held.dtype, held.device)
     strides = held.stride()
     return restrided(held, (_memory(held)[2],), (1,), -storage_offset(held), strides)
 
@@ -476,18 +454,102 @@ def set_(
                 f"Expected a Storage of type {self.dtype.name} or an UntypedStorage, but got type "
                 f"{source.dtype.name} for argument 1 'storage'"
             )
-        source = _flat(source._held)
-        source = source if source.dtype is self.dtype else source.view(self.dtype)
-        size = (source.numel() - storage_offset,) if size is None else size
+        memory = source.untyped()
+        size = (memory.nbytes() // self.dtype.itemsize - storage_offset,) if size is None else size
     elif size is None:
         return self._set_to(source)
     else:
+        memory = source.untyped_storage()
         storage_offset += source.storage_offset()
-    if source.dtype is self.dtype:
-        steps = row_major_strides(tuple(size), 1) if stride is None else stride
-        source = source.detach().as_strided(size, steps, storage_offset)
+    if isinstance(source, UntypedStorage) or source.dtype is self.dtype:
+        steps = row_major_strides(tuple(size), 1) if stride is None else tuple(stride)
+        _check_lies(tuple(size), steps, storage_offset)
+        needed = (storage_offset + _span(size, steps)) * self.dtype.itemsize
+        if 0 not in size and needed > memory.nbytes():
+            memory.resize_(needed)
+        source = _flat(memory._held)
+        source = source if source.dtype is self.dtype else source.view(self.dtype)
+        source = source.as_strided(size, steps, storage_offset)
     return self._set_to(source)
 
 
-METHODS = (set_, storage, untyped_storage, _copied_with_memory)
-FUNCTIONS = (is_storage,)
+def _check_lies(size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> None:
+    """Refuse what no tensor's sizes, strides and offset can be."""
+    if offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {offset}")
+    if len(size) != len(stride):
+        raise RuntimeError(f"unequal size length ({len(size)}) and stride length ({len(stride)})")
+    if any(n < 0 for n in (*size, *stride)):
+        raise RuntimeError(
+            f"Storage size calculation overflowed with sizes={list(size)} and "
+            f"strides={list(stride)}"
+        )
+
+
+# --- other sizes in place -------------------------------------------------------------------------
+
+
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Take another shape in place: the memory stays, and grows by zeros where needed.
+
+    Parameters
+    ----------
+    memory_format : memory_format, optional
+        The order of the dimensions in memory.
+
+    Raises
+    ------
+    RuntimeError
+        For tensors that require grad, and memory that cannot grow: see `UntypedStorage.resize_`.
+    """
+    if self.requires_grad and not is_inference_mode_enabled():
+        raise RuntimeError("cannot resize variables that require grad")
+    wanted = _sizes(sizes)
+    if any(n < 0 for n in wanted):
+        raise RuntimeError(f"resize_: sizes must not be negative, got {list(wanted)}")
+    order = None if memory_format is None else memory_format.order
+    if order is not None and len(order) != len(wanted):
+        raise RuntimeError(
+            f"required rank {len(order)} tensor to use {memory_format.name} format, got "
+            f"{len(wanted)} sizes"
+        )
+    if tuple(self.shape) == tuple(wanted) and memory_format is None:
+        return self
+    count = math.prod(wanted)
+    if count * self.dtype.itemsize > sys.maxsize:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(wanted)}")
+    if math.prod(n for n in wanted[1:] if n) > sys.maxsize:
+        raise RuntimeError(f"Stride calculation overflowed with sizes={list(wanted)}")
+    _take_sizes(self, wanted, order)
+    return self
+
+
+def _take_sizes(t: Tensor, sizes: tuple[int, ...], order: tuple[int, ...] | None = None) -> None:
+    """Let a tensor have other sizes in its memory, which grows where it is too small."""
+    order = tuple(range(len(sizes))) if order is None else order
+    lying = row_major_strides(tuple([max(sizes[i], 1) for i in order]), 1)
+    strides = [lying[order.index(i)] for i in range(len(order))]
+    if tuple(t.shape) != sizes and not t.is_inference():
+        make_stale(t._expr, Write("resize_", t._version, t._memory()))
+    _, offset, count = _memory(t)
+    end = offset + math.prod(sizes)
+    if end > count:
+        t.untyped_storage().resize_(end * t.dtype.itemsize)
+    as_strided_(t, sizes, strides, offset)
+
+
+def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+    """`resize_` to another tensor's shape, with `preserve_format` to its memory format too."""
+    if memory_format is preserve_format:
+        formats = (channels_last, channels_last_3d)
+        lies = [f for f in formats if f.order is not None and len(f.order) == the_template.ndim]
+        plain = the_template.is_contiguous()
+        matching = None if plain else [f for f in lies if the_template.is_contiguous(f)]
+        memory_format = matching[0] if matching else contiguous_format
+    return resize_(self, tuple(the_template.shape), memory_format=memory_format)
+
+
+METHODS = (
+    set_, storage, untyped_storage, _copied_with_memory, _take_sizes, resize_, resize_as_,
+)  # fmt: skip
+FUNCTIONS = (is_storage, resize_as_)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from lucid_gpu.devices import backend, xp_of
-from lucid_gpu.fusion.expression import Write, make_stale
+from lucid_gpu.devices.copies import part_of
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.in_place import refers_to_itself
 from lucid_gpu.ops.index_primitives import getitem_parsed, zeros_with_values
@@ -17,10 +16,9 @@ from lucid_gpu.ops.memory_formats import same_vjp
 from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
-from lucid_gpu.ops.shape import _sizes, array_in_order, base_array, cat, movedim, view_of
-from lucid_gpu.storage import channels_last, channels_last_3d, contiguous_format, preserve_format
+from lucid_gpu.ops.shape import _sizes, array_in_order, base_array, movedim, view_of
+from lucid_gpu.storage import SameMemory
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.modes import is_inference_mode_enabled
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
@@ -55,27 +53,50 @@ def storage_offset(self: Tensor) -> int:
 
 def data_ptr(self: Tensor) -> int:
     """The address of the first element."""
-    return address(array_in_order(self)) if self.numel() else 0
+    array = array_in_order(self)
+    if isinstance(array, Released):
+        return address(array.memory) + array.offset if array.memory.size else 0
+    return address(array) if self.numel() else 0
 
 
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Whether two tensors are the same elements of the same memory in the same order."""
-    same = self._memory() is tensor._memory() and self.shape == tensor.shape
+    records = self._memory(), tensor._memory()
+    one, other = [r.memory if isinstance(r, SameMemory) else r for r in records]
+    same = one is other and self.shape == tensor.shape
     return same and _strides(self) == _strides(tensor) and data_ptr(self) == data_ptr(tensor)
 
 
 def _memory(t: Tensor) -> tuple[Any, int, int]:
     """An array at the start of a tensor's memory, the tensor's offset there, elements in all."""
     t = in_memory(t)
-    array = array_in_order(t)
-    kind, start, base = type(array), array, array.base
+    array, item = array_in_order(t), t.dtype.itemsize
+    if isinstance(array, Released):
+        count = array.memory.nbytes // item
+        return (
+            part_of(array.memory, (count,), t.dtype.numpy, 0, (item,)),
+            array.offset // item,
+            count,
+        )
+    start, part = _first_on_memory(array), t._storage and t._storage.lent_part()
+    if part is not None and _first_on_memory(part) is start:
+        start = part
+    item = array.itemsize
+    count = (
+        start.itemsize * _span(start.shape, [s // start.itemsize for s in start.strides]) // item
+    )
+    if start.dtype != array.dtype:  # a memory of bytes, or a view of another type
+        start = part_of(start, (count,), array.dtype, 0, (item,))
+    return start, (address(array) - address(start)) // item, count
+
+
+def _first_on_memory(array: Any) -> Any:
+    """The largest array that an array is known to be a part of."""
+    kind, first, base = type(array), array, array.base
     while base is not None:
-        start = base if isinstance(base, kind) else start
+        first = base if isinstance(base, kind) else first
         base = getattr(base, "base", None)
-    if start.dtype != array.dtype:  # a buffer of bytes, perhaps of several tensors
-        start = array if t._base is None else base_array(t._base)
-    offset = (address(array) - address(start)) // array.itemsize
-    return start, offset, _span(start.shape, [s // start.itemsize for s in start.strides])
+    return first
 
 
 def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
@@ -83,6 +104,36 @@ def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
     if 0 in sizes:
         return 0
     return 1 + sum([(n - 1) * s for n, s in zip(sizes, strides, strict=True)])
+
+
+class Released:
+    """Stands for the array of a tensor whose elements its storage no longer has.
+
+    Attributes
+    ----------
+    offset : int
+        Where they begin in the memory, in bytes.
+    lies : tuple of int
+        The strides in bytes.
+    memory : array
+        What there is of the memory.
+    """
+
+    def __init__(self, offset: int, lies: tuple[int, ...], memory: Any) -> None:
+        self.offset, self.lies, self.memory = offset, lies, memory
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            f"the storage of this tensor was resized to {self.memory.nbytes} bytes, and its "
+            "elements are not there; untyped_storage().resize_(...) before it is read or written"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name[:2] == "__":
+            raise AttributeError(name)
+        return self._refuse()
+
+    __array__ = __array_ufunc__ = __array_function__ = __len__ = __getitem__ = _refuse
 
 
 # --- views by strides -----------------------------------------------------------------------------
@@ -149,6 +200,16 @@ def restrided(
         (restrided, (sizes, strides, relative, own)),
         view=(sizes, strides, relative), whole=(tuple(input.shape), own),
     )  # fmt: skip
+
+
+@batching(as_strided)
+def _as_strided_batched(
+    level: Batch, f: Any, x: Tensor, size: Any, stride: Any, storage_offset: int | None = None
+) -> Any:
+    """An offset is that of the first example: the others look as far from their own start."""
+    batch = level.value(x)
+    strides = (batch.stride(0), *_sizes((stride,)))
+    return level.wrap(f(batch, (level.size, *_sizes((size,))), strides, storage_offset))
 
 
 def _laid_out(input: Tensor, strides: tuple[int, ...]) -> Tensor:
@@ -272,67 +333,6 @@ def _unfold_batched(level: Batch, f: Any, x: Tensor, dimension: int, size: int, 
     return level.wrap(f(level.value(x), normalize_dim(dimension, x.ndim) + 1, size, step))
 
 
-# --- other sizes in place -------------------------------------------------------------------------
-
-
-def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
-    """Take another shape in place: elements stay in order, new ones are zeros.
-
-    Parameters
-    ----------
-    memory_format : memory_format, optional
-        The order of the dimensions in memory.
-
-    Raises
-    ------
-    RuntimeError
-        For tensors that require grad.
-    """
-    if self.requires_grad and not is_inference_mode_enabled():
-        raise RuntimeError("cannot resize variables that require grad")
-    wanted = _sizes(sizes)
-    if any(n < 0 for n in wanted):
-        raise RuntimeError(f"resize_: sizes must not be negative, got {list(wanted)}")
-    order = None if memory_format is None else memory_format.order
-    if order is not None and len(order) != len(wanted):
-        raise RuntimeError(
-            f"required rank {len(order)} tensor to use {memory_format.name} format, got "
-            f"{len(wanted)} sizes"
-        )
-    if tuple(self.shape) == tuple(wanted) and memory_format is None:
-        return self
-    count = math.prod(wanted)
-    if count * self.dtype.itemsize > sys.maxsize:
-        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(wanted)}")
-    if math.prod(n for n in wanted[1:] if n) > sys.maxsize:
-        raise RuntimeError(f"Stride calculation overflowed with sizes={list(wanted)}")
-    flat = self.detach().reshape(-1)
-    missing = count - flat.shape[0]
-    kept = flat[:count] if missing <= 0 else cat([flat, flat.new_zeros((missing,))])
-    changes = tuple(self.shape) != tuple(wanted)
-    counts = changes and not self.is_inference()
-    if counts:
-        make_stale(self._expr, Write("resize_", self._version, self._memory()))
-    if order is None:
-        self.data = kept.reshape(wanted)
-    else:
-        lying = kept.reshape([wanted[i] for i in order])
-        self.data = lying.permute(sorted(range(len(order)), key=order.__getitem__))
-    self._memory().version += counts
-    return self
-
-
-def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
-    """`resize_` to another tensor's shape, with `preserve_format` to its memory format too."""
-    if memory_format is preserve_format:
-        formats = (channels_last, channels_last_3d)
-        lies = [f for f in formats if f.order is not None and len(f.order) == the_template.ndim]
-        plain = the_template.is_contiguous()
-        matching = None if plain else [f for f in lies if the_template.is_contiguous(f)]
-        memory_format = matching[0] if matching else contiguous_format
-    return resize_(self, tuple(the_template.shape), memory_format=memory_format)
-
-
 METHODS = (stride, storage_offset, data_ptr, is_set_to, as_strided, as_strided_,
-           as_strided_scatter, unfold, resize_, resize_as_)  # fmt: skip
-FUNCTIONS = (as_strided, as_strided_, as_strided_scatter, resize_as_)
+           as_strided_scatter, unfold)  # fmt: skip
+FUNCTIONS = (as_strided, as_strided_, as_strided_scatter)

@@ -112,6 +112,8 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
         state.took_history.append(weakref.ref(base))
     before = _past(base)
     replaced = target._expr
+    if target is not base and replaced.program.is_load:
+        replaced = without_hooks(target, replaced)
     _protect_readers(target, storage, name)
     capture = capturing.capturing()
     if capture is not None:
@@ -286,6 +288,22 @@ class ViewCell(Cell):
         return other
 
 
+def without_hooks(view: Tensor, value: Expr) -> Expr:
+    """The value of a view that is about to be written: its hooks do not see that gradient."""
+    (cell,) = value.leaves
+    if not value.program.needs_grad or view._creation is not None or _root(view) is view:
+        return value
+    base: Any = view._base
+    node, end = cell.node, base._edge()[0]
+    while node is not end and not node._hooks:
+        if not node._edges:  # a leaf: its base requires no grad
+            return value
+        ((node, _),) = node._edges
+    if node is end:
+        return value
+    return Expr(value.program, (ViewCell(cell.array, _past(base), view._steps),), None)
+
+
 def _replayed(base: Tensor, steps: Any) -> Tensor:
     recording, state.grad = state.grad, True
     try:
@@ -355,5 +373,5 @@ def _fill_view(base: Tensor, steps: Any) -> None:
 
 attach(
     Tensor, _refuse_views=refuse_views, _refuse_written_view=refuse_written_view,
-    _write_with_history=write_with_history,
+    _without_hooks=without_hooks, _write_with_history=write_with_history,
 )  # fmt: skip

@@ -107,6 +107,13 @@ class Batch(Level):
         """A value with the batch in front: expanded, without a copy, if there was none."""
         raise NotImplementedError
 
+    def take_in(self, target: Any, value: Any, name: str) -> None:
+        """Make a tensor and its views batched, in place, before ``value`` is written to it.
+
+        Until the level closes. RuntimeError where the examples differ in more than tangents.
+        """
+        raise NotImplementedError
+
     def aligned(self, tensor: Any, rank: int) -> Any:
         """A value whose dimensions after the batch face those of tensors of a larger rank."""
         raise NotImplementedError

@@ -88,16 +88,26 @@ class _Torch(ModuleType):
         return sorted({*super().__dir__(), *dir(lucid_gpu)})
 
 
+def _ours(fullname: str) -> str | None:
+    """The module of this package that stands for one of PyTorch's."""
+    if fullname.startswith("torch."):
+        return f"lucid_gpu{fullname[5:]}"
+    if fullname.partition(".")[0] == "functorch":  # PyTorch installs it beside `torch`
+        return f"lucid_gpu.{fullname}"
+    return None
+
+
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds ``torch.x`` where ``lucid_gpu.x`` is, and gives that module itself."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if not fullname.startswith("torch."):
+        name = _ours(fullname)
+        if name is None:
             return None
         try:
-            ours = importlib.util.find_spec(f"lucid_gpu{fullname[5:]}")
+            ours = importlib.util.find_spec(name)
         except ModuleNotFoundError:  # what would hold it is absent
             return None
         if ours is None:
@@ -106,7 +116,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=package)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        module = importlib.import_module(f"lucid_gpu{spec.name[5:]}")
+        name = _ours(spec.name)
+        assert name is not None
+        module = importlib.import_module(name)
         spec.loader_state = module.__spec__
         _alias_hidden(module)
         return module

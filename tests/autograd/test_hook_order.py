@@ -798,3 +798,33 @@ def test_leaves_that_are_reached_together_come_in_the_order_of_the_operands(devi
         b.register_hook(note(seen, "b"))
         (a @ b).backward()
         assert [name for name, *_ in seen] == ["a", "b"]
+
+
+VIEW_WRITES = {
+    "multiplied": lambda m, v: v.mul_(3),
+    "recomputed": lambda m, v: v.sigmoid_(),
+    "zeroed": lambda m, v: v.zero_(),
+    "copied": lambda m, v: v.copy_(v.detach().clone().requires_grad_()),
+}
+
+
+@pytest.mark.parametrize("write", VIEW_WRITES)
+@pytest.mark.parametrize("deep", [False, True])
+def test_hooks_of_a_view_do_not_see_its_own_write(device: str, write: str, deep: bool) -> None:
+    """They stay with what was computed from the view before."""
+
+    def scenario(m: Any, device: str) -> Any:
+        seen: list[Any] = []
+        base = leaf(m, device, 1.0, 2.0, 3.0) * 2
+        first = base[:2]
+        view = first[1:] if deep else first
+        used = first * 3
+        first.register_hook(note(seen, "before"))
+        VIEW_WRITES[write](m, view)
+        view.register_hook(note(seen, "after"))
+        view.sum().backward(retain_graph=True)
+        used.sum().backward()
+        return seen
+
+    after = [1.0] if deep else [1.0, 1.0]
+    gives([["after", after], ["before", [3.0, 3.0]]], scenario, device)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,33 +16,6 @@ from tests.oracle import agree
 normal = np.random.default_rng(0).standard_normal
 F = lucid_gpu.nn.functional
 single = lucid_gpu.float32
-
-
-@pytest.fixture
-def cudnn(gpu: None, request: pytest.FixtureRequest, monkeypatch: Any) -> Iterator[Any]:
-    """The package, or what stands in for it."""
-    standin = request.config.getoption("--standin")
-    if standin:
-        monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "standin" / "frontend"))
-    by_cudnn.library.cache_clear()
-    found = by_cudnn.library()
-    if found is None:
-        pytest.skip("nvidia-cudnn-frontend is not installed")
-    earlier = settings.set_flags()
-    yield found
-    settings.set_flags(*earlier)
-    if standin:
-        by_cudnn._thread.devices.clear()
-        by_cudnn.library.cache_clear()
-        del sys.modules["cudnn"]
-
-
-@pytest.fixture
-def standin(cudnn: Any) -> Any:
-    """The stand-in, which tells what was asked of it."""
-    if not hasattr(cudnn, "_graphs"):
-        pytest.skip("the real cuDNN does not tell which engine ran")
-    return cudnn
 
 
 CASES = {

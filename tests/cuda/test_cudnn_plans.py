@@ -86,6 +86,55 @@ def test_every_op_has_a_deterministic_plan(case: str, kind: str) -> None:
             assert 0 <= size <= by_cudnn.WORKSPACE
 
 
+ATTENTION = {  # queries, keys, values, and whether heads lie inside rows
+    "of one length": ((2, 4, 128, 64), (2, 4, 128, 64), (2, 4, 128, 64), False),
+    "of two lengths": ((2, 2, 33, 8), (2, 2, 70, 8), (2, 2, 70, 8), True),
+    "groups of heads": ((2, 8, 64, 128), (2, 2, 64, 128), (2, 2, 64, 128), True),
+    "wider values": ((1, 2, 70, 32), (1, 2, 40, 32), (1, 2, 40, 64), False),
+}
+
+
+def attention(op: str, case: str, kind: str, causal: bool, trained: bool = True) -> Any:
+    """What `attend` plans a case for."""
+    q, k, v, inside = ATTENTION[case]
+    layouts = []
+    for batch, heads, rows, columns in (q, k, v, (*q[:3], v[3])):
+        step = heads * columns
+        strides = (columns, step) if inside else (rows * columns, columns)
+        layouts.append(((batch, heads, rows, columns), (rows * step, *strides, 1)))
+    sums = ((*q[:3], 1), (q[1] * q[2], q[2], 1, 1))
+    if op == "sdpa_backward":
+        layouts += [layouts[3], sums, *layouts[:3]]
+    elif trained:
+        layouts.append(sums)
+    return by_cudnn._Attention(op, kind, tuple(layouts), 0.2, causal, True)
+
+
+@functools.cache
+def package_with_attention() -> Any:
+    """The real package where it plans the plainest attention; a skip where it cannot here."""
+    cudnn = package()
+    key = attention("sdpa", "of one length", "bfloat16", False)
+    try:
+        next(by_cudnn.buildable(cudnn, by_cudnn.attention_described(cudnn, None, key)))
+    except (cudnn.cudnnGraphNotSupportedError, StopIteration) as error:
+        reason = str(error).partition("\n")[0]
+        pytest.skip(f"cuDNN finds no functions for attention in this libcuda.so.1: {reason}")
+    return cudnn
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("case", ATTENTION)
+def test_attention_and_its_gradient_have_a_plan(case: str, kind: str, causal: bool) -> None:
+    cudnn = package_with_attention()
+    for op, trained in (("sdpa", False), ("sdpa", True), ("sdpa_backward", True)):
+        key = attention(op, case, kind, causal, trained)
+        graph = by_cudnn.attention_described(cudnn, None, key)
+        next(by_cudnn.buildable(cudnn, graph))
+        assert graph.get_workspace_size() >= 0
+
+
 def test_notes_leave_engines_out() -> None:
     cudnn = package()
     layouts = [(shape, False) for shape in ((8, 16, 28, 28), (8, 32, 26, 26), (32, 16, 3, 3))]

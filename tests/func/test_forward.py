@@ -413,3 +413,100 @@ def test_writes_to_what_jvp_is_called_with_are_seen_outside(name, batched):
 
     for mine, other in zip(run(lucid_gpu), run(torch_module()), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-12)
+
+
+def _rows_set(m, x):
+    out = m.zeros(3, dtype=x.dtype)
+    out[0] = x[1]
+    out[1:] = x[1:] * x[:2]
+    out[2] *= x[0]
+    return out
+
+
+def _views_written(m, x):
+    square = m.zeros(3, 3, dtype=x.dtype)
+    square.diagonal().copy_(x)
+    row = square[0]
+    row += x * x
+    return square @ x
+
+
+def _added(m, x):
+    out = m.zeros(3, dtype=x.dtype)
+    out.index_put_((m.tensor([0, 1, 1]),), x * x, accumulate=True)
+    return out.scatter_add_(0, m.tensor([2, 2, 0]), x)
+
+
+@pytest.mark.parametrize("function", [_rows_set, _views_written, _added])
+def test_jacfwd_of_functions_that_write_new_memory(function):
+    """The memory has no batch, and takes the tangents of all columns."""
+
+    def jacobians(m):
+        x = m.tensor([1.0, 2.0, 3.0], dtype=m.float64)
+        t = m.func
+
+        def f(x):
+            return function(m, x)
+
+        nested = [t.jacfwd(t.jacfwd(f)), t.jacfwd(t.jacrev(f)), t.jacrev(t.jacfwd(f))]
+        return [j(x).numpy() for j in (t.jacfwd(f), *nested)]
+
+    for mine, other in zip(jacobians(lucid_gpu), jacobians(torch_module()), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-12)
+
+
+def test_jacfwd_writes_an_argument_that_it_does_not_differentiate_by():
+    x, y = lucid_gpu.tensor([1.0, 2.0, 3.0]), lucid_gpu.ones(3)
+    part = y[:2]
+    slope = jacfwd(lambda x, y: y.mul_(x) * 2)(x, y)
+    assert slope.tolist() == [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]]
+    assert (y.tolist(), part.tolist()) == ([1.0, 2.0, 3.0], [1.0, 2.0])
+    assert type(y) is lucid_gpu.Tensor and y.add_(part.sum()).tolist() == [4.0, 5.0, 6.0]
+
+
+def test_memory_without_a_batch_does_not_take_examples_that_differ():
+    x = lucid_gpu.tensor([1.0, 2.0, 3.0])
+    for f in (lambda x: lucid_gpu.zeros(()).copy_(x), lambda x: jvp(_stored, (x,), (x,))[1]):
+        with pytest.raises(RuntimeError, match=r"vmap: copy_\(self, \*extra_args\)"):
+            vmap(f)(x)
+
+
+def _stored(x):
+    return lucid_gpu.zeros(()).copy_(x)
+
+
+@pytest.mark.parametrize("inner", ["grad", "jacrev", "vjp"])
+@pytest.mark.parametrize("outer", ["jvp", "jacfwd", "linearize", "grad of jvp"])
+def test_results_of_nested_transforms_require_no_grad(outer, inner):
+    x = lucid_gpu.tensor([1.0, 2.0, 3.0])
+
+    def along(f):
+        return lambda x: jvp(f, (x,), (lucid_gpu.ones_like(x),))[1]
+
+    first = {
+        "grad": grad(lambda x: (x * x * x).sum()),
+        "jacrev": lambda x: jacrev(lambda x: x * x * x)(x).sum(0),
+        "vjp": lambda x: vjp(lambda x: x * x * x, x)[1](lucid_gpu.ones_like(x))[0],
+    }[inner]
+    second = {
+        "jvp": along(first),
+        "jacfwd": lambda x: jacfwd(first)(x).sum(0),
+        "linearize": lambda x: linearize(first, x)[1](lucid_gpu.ones_like(x)),
+        "grad of jvp": grad(lambda x: along(first)(x).sum()),
+    }[outer]
+    result = second(x)
+    assert result.tolist() == ([6.0] * 3 if outer == "grad of jvp" else [6.0, 12.0, 18.0])
+    assert not result.requires_grad
+
+
+def test_linearize_inside_other_transforms():
+    """PyTorch refuses vmap and gives no derivative."""
+    x = lucid_gpu.tensor([1.0, 2.0, 3.0], dtype=lucid_gpu.float64)
+
+    def slope(x):
+        return linearize(lambda x: x * x * x, x)[1](lucid_gpu.ones_like(x))
+
+    assert vmap(slope)(lucid_gpu.stack([x, 2 * x])).tolist() == [[3, 12, 27], [12, 48, 108]]
+    assert grad(lambda x: slope(x).sum())(x).tolist() == [6, 12, 18]
+    assert jvp(slope, (x,), (x,))[1].tolist() == [6, 24, 54]
+    assert jacfwd(slope)(x).diagonal().tolist() == [6, 12, 18]

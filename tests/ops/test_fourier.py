@@ -196,3 +196,12 @@ REFUSED: tuple[tuple[Any, str], ...] = (
 @pytest.mark.parametrize("case", range(len(REFUSED)))
 def test_refusals(case: int) -> None:
     same_error(*REFUSED[case])
+
+
+def test_spectra_of_complex_signals_in_two_parts(device: str) -> None:
+    def spectra(m: Any, x: Any) -> Any:
+        window = m.ones(8, dtype=x.dtype, device=x.device)
+        both = m.stft(turned(x), 8, window=window, return_complex=False)
+        return both, m.view_as_real(m.stft(turned(x), 8, window=window))
+
+    agree(spectra, SIGNAL, device=device)

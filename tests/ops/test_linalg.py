@@ -499,3 +499,22 @@ def test_cholesky_of_large_matrices_has_the_gradient_that_solving_gives(dtype, d
     np.testing.assert_allclose(
         by_inverse.cpu().numpy(), by_solving.detach().cpu().numpy(), rtol=1e-9, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3, 5), (2, 6, 4)], ids=str)
+def test_complex_pivots_are_those_of_lapack(shape: tuple[int, ...]) -> None:
+    torch = torch_module()
+    a = some(*shape) + 1j * some(*shape)
+    for got, expected in zip(
+        lucid_gpu.linalg.lu_factor(lucid_gpu.tensor(a)), torch.linalg.lu_factor(torch.tensor(a))
+    ):
+        np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-9)
+
+
+def test_nuclear_norms_under_the_old_name(device: str) -> None:
+    agree(lambda m, x: (m.norm(x, "nuc"), x.norm("nuc", keepdim=True)), WIDE, device=device)
+    agree(lambda m, x: m.norm(x, "nuc", dim=(0, 2)), TALL, device=device)
+    same_error(lambda m: m.norm(m.ones(2, 2, 2), "nuc"), "Expected a tensor with 2 dimensions")
+    same_error(
+        lambda m: m.norm(m.ones(2, 2), "none"), "only valid string values are 'fro' and 'nuc'"
+    )

@@ -171,3 +171,13 @@ def test_channels_taken_apart_give_what_they_give_together(name, device):
     y.backward(g)
     found.backward(g)
     np.testing.assert_array_equal(whole.grad.numpy(force=True), parts.grad.numpy(force=True))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_maxima_and_indices_of_a_batch_without_channels(rank):
+    x = lucid_gpu.tensor(normal((2, 3, *(4,) * rank)))
+    for pool in (getattr(F, f"max_pool{rank}d"), getattr(F, f"adaptive_max_pool{rank}d")):
+        alone = [pool(row, 2, return_indices=True) for row in x]
+        together = lucid_gpu.vmap(lambda row, pool=pool: pool(row, 2, return_indices=True))(x)
+        for i, part in enumerate(together):
+            assert lucid_gpu.equal(part, lucid_gpu.stack([a[i] for a in alone]))

@@ -34,6 +34,7 @@ BOOL: dict[str, Call] = {
     "addcmul": lambda m: m.addcmul(*[of(m, "bool", 2)] * 3),
     "bincount": lambda m: m.bincount(of(m, "bool", 2)),
     "clamp": lambda m: m.clamp(of(m, "bool", 2), False, True),
+    "clamp between tensors": lambda m: m.clamp(*[of(m, "bool", 2)] * 3),
     "sub": lambda m: m.ones(2) - of(m, "bool", 2),
     "sub of a number": lambda m: of(m, "bool", 2) - 1,
     "a number less": lambda m: 1.5 - of(m, "bool", 2),
@@ -42,6 +43,7 @@ BOOL: dict[str, Call] = {
 INTEGERS: dict[str, Call] = {
     "masked_select": lambda m: m.masked_select(m.ones(2), of(m, "uint8", 2)),
     "frac": lambda m: m.frac(of(m, "int64", 2)),
+    "masked_fill by a vector": lambda m: m.ones(2).masked_fill(m.tensor(True), m.ones(1)),
     "addcdiv": lambda m: m.addcdiv(m.ones(2), of(m, "int64", 2), of(m, "int64", 2)),
     "inner": lambda m: m.inner(of(m, "int64", 2), m.ones(2)),
     "tensordot": lambda m: m.tensordot(of(m, "int64", 2, 2), m.ones(2, 2), 1),
@@ -110,7 +112,9 @@ OUT: dict[str, Call] = {
     )
     for name, args in {
         "mm": (None,), "abs": (), "clamp": (0, 1), "tril": (), "neg": (), "softmax": (0,),
-        "inverse": (), "matmul": (None,), "renorm": (2, 0, 1.0),
+        "inverse": (), "matmul": (None,), "renorm": (2, 0, 1.0), "t_copy": (),
+        "view_copy": ((2, 2),), "complex": (None,), "polar": (None,), "histc": (2,),
+        "slice_scatter": (None,),
     }.items()
 }  # fmt: skip
 

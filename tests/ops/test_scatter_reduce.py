@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu.autograd import gradcheck, gradgradcheck
 from lucid_gpu.func import entries
 from tests.oracle import agree, same_error
 
@@ -169,3 +170,17 @@ def test_means_of_complex_numbers(device):
 
     x, source = np.array([1j, 2, 3]), np.array([1 + 1j, 2, 4j, 6])
     agree(means, x, source, np.array([0, 0, 1, 1]), device=device, order=0)
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+def test_a_product_with_several_zeros_has_second_derivatives(include_self: bool) -> None:
+    x = lucid_gpu.tensor([[0.0, 2, 3], [3, 4, 0]], dtype=lucid_gpu.float64, requires_grad=True)
+    source = [[0.0, 1.5, 2], [0, 0, 2], [2, 0, 0], [0, 2, 3]]
+    src = lucid_gpu.tensor(source, dtype=lucid_gpu.float64, requires_grad=True)
+    index = lucid_gpu.tensor([0, 1, 1, 0])
+
+    def joined(x: Any, src: Any) -> Any:
+        return lucid_gpu.index_reduce(x, 0, index, src, "prod", include_self=include_self)
+
+    assert gradcheck(joined, (x, src))
+    assert gradgradcheck(joined, (x, src))

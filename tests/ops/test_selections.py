@@ -122,3 +122,19 @@ MISUSE: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", MISUSE)
 def test_misuse_raises_as_in_torch(name: str) -> None:
     same_error(*MISUSE[name])
+
+
+def test_a_position_named_twice_is_filled_once(device: str) -> None:
+    """The gradient of the value counts an element once."""
+    agree(lambda m, t: t.index_fill(2, long(m, t, 1, 3, 1), t[0, 0, 0]), CUBE, device=device)
+    agree(lambda m, t: (t * 1).index_fill_(0, long(m, t, 1, 1), t.sum() * 2), CUBE, device=device)
+
+
+def test_vmap_of_masked_select_with_one_mask(device: str) -> None:
+    x = lucid_gpu.tensor(CUBE, device=device)
+    for mask in (x[0] > 0, x[0, 0] > 0, x[:1] > 0):
+        batch = lucid_gpu.vmap(lambda row, mask=mask: row.masked_select(mask))(x)
+        alone = [row.masked_select(mask) for row in x]
+        assert lucid_gpu.equal(batch, lucid_gpu.stack(alone))
+    with pytest.raises(RuntimeError, match="dynamic shape"):
+        lucid_gpu.vmap(lambda row: row.masked_select(row > 0))(x)

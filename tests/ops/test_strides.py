@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, gives, modules, same_error
+from tests.oracle import agree, gives, modules, same_error, torch_module
 
 RNG = np.random.default_rng(27)
 CUBE = RNG.standard_normal((3, 4, 2))
@@ -267,7 +267,91 @@ def test_set_takes_storages_offsets_and_sizes(device: str) -> None:
     gives(wanted, scenario, device)
 
 
-def test_set_refuses_what_a_storage_does_not_hold() -> None:
-    with pytest.raises(RuntimeError, match="out of bounds for storage of size 24"):
-        lucid_gpu.ones(4).set_(lucid_gpu.arange(6.0), 3, (2, 2))
+def test_memory_grows_for_what_set_and_resize_ask_of_it() -> None:
+    def scenario(m: Any, device: str) -> Any:
+        grown, taken, part, turned = [m.arange(6.0, device=device) for _ in range(4)]
+        seen, view = part[2:4], part[4:]
+        seen.resize_(8)[4:].fill_(9)
+        turned = turned.reshape(2, 3).t().resize_(2, 3)
+        whole = m.ones(4, device=device).set_(grown, 3, (2, 2)).fill_(3)
+        rest = taken.resize_(2).resize_(6)
+        sizes = [t.untyped_storage().nbytes() for t in (grown, part, rest)]
+        again = part[2:].resize_(2, 2)
+        part[5] = 7
+        return grown, whole, part, view, turned, rest, sizes, again, again.storage_offset()
+
+    wanted = [
+        *([0, 1, 2, 3, 3, 3], [[3, 3], [3, 3]], [0, 1, 2, 3, 4, 7], [4, 7]),
+        *([[0, 1, 2], [3, 4, 5]], [0, 1, 2, 3, 4, 5], [28, 40, 24], [[2, 3], [4, 7]], 2),
+    ]
+    gives(wanted, scenario, "cpu")
+    lent = lucid_gpu.from_numpy(np.zeros(3))
+    array = lent.numpy()
+    with pytest.raises(RuntimeError, match="Trying to resize storage that is not resizable"):
+        lent.resize_(4)
+    assert lent.resize_(1).tolist() == array[:1].tolist()
+
+
+def test_set_refuses_what_lies_in_no_storage() -> None:
     same_error(lambda m: m.ones(4, dtype=m.int32).set_(m.arange(6.0)))
+    for lies in ((-1, (1,), (1,)), (0, (2,), (-1,)), (0, (2,), (1, 1))):
+        same_error(lambda m, lies=lies: m.ones(2).set_(m.ones(3), *lies))
+
+
+SHARERS: dict[str, Any] = {
+    "a part": lambda m: m.arange(18.0).reshape(6, 3)[3:],
+    "of other bytes": lambda m: m.arange(18.0)[4:].view(m.int16),
+    "of a list": lambda m: m.tensor([float(i) for i in range(20)])[3:],
+    "imaginary parts": lambda m: m.ones(6, dtype=m.complex64)[2:].imag,
+    "truth values": lambda m: (m.arange(20) > 4)[3:].view(m.uint8),
+    "of an array's part": lambda m: m.from_numpy(np.arange(10.0)[2:]),
+    "a part of an array's part": lambda m: m.from_numpy(np.arange(10.0)[1::2])[1:],
+    "bytes from one on": lambda m: m.frombuffer(bytearray(40), dtype=m.float32, offset=4),
+    "shared": lambda m: m.arange(6.0).share_memory_()[2:],
+}
+
+
+@pytest.mark.parametrize("name", SHARERS)
+def test_a_view_knows_all_of_its_memory(name: str) -> None:
+    def run(m: Any) -> Any:
+        t = SHARERS[name](m)
+        told = []
+        for view in (t, t.detach(), t.data, t[1:], t[1:].detach(), t.view(-1)):
+            memory = view.untyped_storage()
+            told.append((view.storage_offset(), memory.nbytes(), view.stride()))
+            told.append((memory.data_ptr() - t.data_ptr(), view.is_set_to(t), memory.is_shared()))
+        return told
+
+    found = [run(m) for m, _ in modules()]
+    assert all(f == found[0] for f in found)
+
+
+def test_views_of_released_memory_are_refused() -> None:
+    t = lucid_gpu.arange(18.0).reshape(6, 3)
+    kept = t[3:]
+    t.untyped_storage().resize_(0)
+    assert (t.data_ptr(), kept.shape, kept.storage_offset()) == (0, (3, 3), 9)
+    for view in (lambda: t[3:], lambda: t[0], lambda: t.t(), lambda: t.unbind()):
+        with pytest.raises(RuntimeError, match="was resized to 0 bytes"):
+            view()
+
+
+@pytest.mark.parametrize("offset", [None, 0, 1])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_each_example_of_a_batch_is_looked_at_from_its_own_start(
+    dim: int, offset: int | None, device: str
+) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.arange(24.0, device=device).reshape(4, 6)
+
+        def looked(row: Any) -> Any:
+            return m.as_strided(row, (2, 2), (1, 1), offset)
+
+        if dim:
+            x = x.t().contiguous().t()
+        batch = m.vmap(looked, dim)(x)
+        weights = m.arange(batch.numel(), device=device).reshape(batch.shape) * 1.0
+        return batch, m.func.grad(lambda x: (m.vmap(looked, dim)(x) * weights).sum())(x)
+
+    expected = scenario(torch_module(), "cpu")
+    gives(expected, scenario, device)

@@ -127,3 +127,74 @@ def test_a_value_of_16_bits_is_rounded_before_it_becomes_wider(how: str, name: s
         if our_gradient is not None:
             rtol = 2**-7 if name == "bfloat16" else 2**-10
             np.testing.assert_allclose(our_gradient, their_gradient, rtol=rtol, atol=1e-6)
+
+
+def _of(m: Any, device: str, dtype: str, *values: Any) -> Any:
+    """A vector, or of one value a tensor without dimensions."""
+    listed = values[0] if len(values) == 1 else list(values)
+    return m.tensor(listed, dtype=getattr(m, dtype), device=device)
+
+
+TYPED = {
+    "clamp of a smaller integer": lambda m, t: m.clamp(
+        t("int64", -5), t("float32", -1.5, -9.0), t("uint8", 4, 4)
+    ),
+    "xlog1py of a smaller integer": lambda m, t: m.special.xlog1py(
+        t("uint8", 2, 0), t("int64", -1)
+    ),
+    "ldexp of a smaller integer": lambda m, t: m.ldexp(t("uint8", 2, 6), t("int64", -1)),
+    "ldexp keeps 16 bits": lambda m, t: m.ldexp(t("float16", 2**-10, 1.0), t("int32", 15, 3)),
+    "ldexp by a power out of range": lambda m, t: m.ldexp(
+        t("float32", 1e-38, 1.0), t("int64", 200, 1)
+    ),
+    "ldexp by no number": lambda m, t: m.ldexp(t("float32", 1.0, 2, 3), t("float32", *SPECIAL)),
+    "logaddexp2 of 0-d floats": lambda m, t: m.logaddexp2(
+        t("float32", 3.5), t("bfloat16", 4.75, -1.0)
+    ),
+    "lerp of a 0-d weight": lambda m, t: m.lerp(
+        t("float32", 1.5, 0.75), t("float32", 0.25, 5.5), t("float16", -1.3562)
+    ),
+    "trunc of bools": lambda m, t: m.div(
+        t("bool", True, False), t("int32", 2), rounding_mode="trunc"
+    ),
+    "trunc of bools by a number": lambda m, t: m.div(
+        t("bool", True, False), 2, rounding_mode="trunc"
+    ),
+    "sum_to_size of a number": lambda m, t: t("uint8", 3).sum_to_size([]),
+    "tensordot over a size of 1": lambda m, t: m.tensordot(
+        t("uint8", 3, 200)[:1], t("uint8", 200, 100), ([0], [0])
+    ),
+    "addr of bools": lambda m, t: m.addr(
+        t("bool", True, False), t("bool", False, True), t("bool", True, False), beta=3, alpha=2
+    ),
+    "addr of bools and none": lambda m, t: m.addr(
+        t("bool", True, False), t("bool", False, True), t("bool", True, False), beta=0
+    ),
+    "logsumexp of complex numbers": lambda m, t: m.logsumexp(
+        t("complex64", 1 + 7j, 2 - 3j, 2.9j), 0
+    ),
+    "logsumexp of a complex number": lambda m, t: m.logsumexp(t("complex64", 1 + 7j), 0),
+    "histogram of equal numbers": lambda m, t: m.histogram(t("float32", 2.0, 2.0), 2)[1],
+    "histogram of nothing": lambda m, t: m.histogram(t("float32", 2.0, 3.0)[:0], 2)[1],
+    "arange of small integers": lambda m, t: m.arange(0.0, -8.0001, -4.0, dtype=m.int32),
+    "arange of integers": lambda m, t: m.arange(0.0, -8.0001, -4.0, dtype=m.int64),
+    "avg_pool3d of integers": lambda m, t: m.nn.functional.avg_pool3d(
+        m.arange(54).reshape(1, 2, 3, 3, 3) - 20, 2, 1, 1, True, False
+    ),
+    "avg_pool3d of integers by a number": lambda m, t: m.nn.functional.avg_pool3d(
+        m.arange(27).reshape(1, 3, 3, 3) - 20, 2, 2, 1, divisor_override=3
+    ),
+}
+SPECIAL = (float("inf"), -float("inf"), float("nan"))
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_values_of_mixed_types(name: str) -> None:
+    def called(m: Any) -> Any:
+        return TYPED[name](m, lambda *args: _of(m, "cpu", *args))
+
+    got, expected = called(lucid_gpu), called(torch_module())
+    assert got.dtype.name == str(expected.dtype).rpartition(".")[2]
+    assert tuple(got.shape) == tuple(expected.shape)
+    wide = lambda r: r.double() if r.dtype.is_floating_point else r  # noqa: E731
+    np.testing.assert_allclose(wide(got).numpy(), wide(expected).numpy(), rtol=1e-6)

@@ -10,7 +10,15 @@ from typing import Any, TypeVar
 
 from lucid_gpu.dtypes import dtype as DType
 from lucid_gpu.nn.modules.hooks import *  # noqa: F403  PyTorch has them here
-from lucid_gpu.nn.modules.hooks import EVERYWHERE, LoadHook, Table, called, register, registered
+from lucid_gpu.nn.modules.hooks import (
+    EVERYWHERE,
+    LoadHook,
+    Table,
+    called,
+    register,
+    register_backward,
+    registered,
+)
 from lucid_gpu.nn.modules.state import IncompatibleKeys, load, load_own
 from lucid_gpu.nn.parameter import Buffer, Parameter
 from lucid_gpu.ops.creation import empty_like
@@ -85,6 +93,7 @@ class Module:
     _load_state_dict_post_hooks: Table
     _version = 1  # of what `state_dict` gives, kept with it
 
+    _is_full_backward_hook: bool | None = None  # of `_backward_hooks`, all of one kind
     call_super_init = False  # whether `__init__` hands its arguments on, for mixins behind Module
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -177,11 +186,15 @@ class Module:
         What it returns replaces ``grad_input``, a tuple with one gradient for each positional
         argument (None for anything but a tensor).
         """
-        return register(self._backward_hooks, hook, prepend)
+        return register_backward(self, hook, True, prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """`register_full_backward_hook` under its older name."""
-        return self.register_full_backward_hook(hook)
+        """Call ``hook(module, grad_input, grad_output)`` for the last node of forward.
+
+        Deprecated, as in PyTorch: of a forward of several ops, ``grad_input`` is that of the last.
+        What is returned may be written in place, which full hooks forbid.
+        """
+        return register_backward(self, hook, False)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call ``hook(module, prefix, keep_vars)`` before `state_dict` is made."""

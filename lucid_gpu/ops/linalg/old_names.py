@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.linalg import lu as _lu
@@ -78,5 +78,16 @@ def nuclear_norm(input: Tensor, dim: object = (-2, -1), keepdim: bool = False) -
     return matrix_norm(input, "nuc", dim, keepdim)
 
 
-METHODS = (svd, qr, lu, lu_solve)
-FUNCTIONS = (*METHODS, frobenius_norm, nuclear_norm)
+def _nuclear_norm(input: Tensor, dim: Any, keepdim: bool) -> Tensor:
+    """What `norm` with ``p="nuc"`` is: without dimensions of a matrix only."""
+    if dim is None and input.ndim != 2:
+        raise RuntimeError(
+            f"Expected a tensor with 2 dimensions, but got a tensor with {input.ndim} dimensions "
+            "instead."
+        )
+    return matrix_norm(input, "nuc", (0, 1) if dim is None else dim, keepdim)
+
+
+_PUBLIC = (svd, qr, lu, lu_solve)
+METHODS = (*_PUBLIC, _nuclear_norm)
+FUNCTIONS = (*_PUBLIC, frobenius_norm, nuclear_norm)

@@ -1,4 +1,6 @@
-"""A stand-in for nvidia-cudnn-frontend: graphs of one convolution, carried out by NumPy.
+"""A stand-in for nvidia-cudnn-frontend: graphs of one op, carried out by NumPy.
+
+The ops are convolutions and attention.
 
 It takes the streams and addresses of the stand-in for CuPy, and lies in a folder of its own: only
 tests that ask for it find it. `_graphs` holds the graphs made so far, `_ran` the op and engine of
@@ -179,12 +181,75 @@ class pygraph:
             "conv_wgrad", image, loss, pre_padding, post_padding, stride, dilation
         )
 
+    def sdpa(
+        self,
+        q: tensor,
+        k: tensor,
+        v: tensor,
+        attn_scale: Any = None,
+        use_causal_mask: bool = False,
+        generate_stats: Any = None,
+    ) -> list[tensor | None]:
+        assert type(generate_stats) is bool, "generate_stats must be provided"
+        out, stats = tensor(), tensor() if generate_stats else None
+        results = [out] if stats is None else [out, stats]
+        self._attention("sdpa", (q, k, v, *results), attn_scale, use_causal_mask)
+        return [out, stats]
+
+    def sdpa_backward(
+        self,
+        q: tensor,
+        k: tensor,
+        v: tensor,
+        o: tensor,
+        dO: tensor,
+        stats: tensor,
+        attn_scale: Any = None,
+        use_causal_mask: bool = False,
+        use_deterministic_algorithm: bool = False,
+    ) -> list[tensor]:
+        self._deterministic = use_deterministic_algorithm
+        results = [tensor() for _ in range(3)]
+        operands = (q, k, v, o, dO, stats, *results)
+        self._attention("sdpa_backward", operands, attn_scale, use_causal_mask)
+        return results
+
+    def _attention(self, op: str, operands: Any, scale: Any, causal: bool) -> None:
+        assert not self._steps and type(scale) is float and type(causal) is bool
+        self._op, self._operands, self._numbers = op, operands, (scale, causal)
+
+    def _validate_attention(self) -> None:
+        """What the frontend and cuDNN ask of shapes, types and strides."""
+        backward = self._op == "sdpa_backward"
+        count = len(self._operands)
+        assert len({id(t) for t in self._operands}) == count
+        assert [t._uid for t in self._operands] == list(range(1, count + 1))
+        assert all(t._output for t in self._operands[6 if backward else 3 :])
+        q, k, v, o, *more = self._operands
+        dims = [t._dim for t in self._operands]
+        (batch, heads, rows, wide), (_, groups, keys, _), (*_, columns) = dims[:3]
+        assert dims[1:3] == [[batch, groups, keys, wide], [batch, groups, keys, columns]]
+        assert heads % groups == 0 and wide % 8 == columns % 8 == 0 and max(wide, columns) <= 128
+        assert dims[3] == [batch, heads, rows, columns]
+        sums = more[backward:][:1]
+        assert [t._dim for t in sums] in ([], [[batch, heads, rows, 1]])
+        for t in self._operands:
+            assert t._stride[3] == 1 and t._type is (data_type.FLOAT if t in sums else self._type)
+            assert t in sums or all(step % 8 == 0 for step in t._stride[:3])
+        if backward:
+            assert dims[4] == dims[3] and dims[6:] == dims[:3] and more[0]._stride == o._stride
+            if rows == keys == 1:
+                raise cudnnGraphNotSupportedError("s_q = s_kv = 1 is not supported.")
+
     def _follow(self, step: str, *before: str) -> None:
         assert self._steps == list(before), f"{step} after {self._steps}"
         self._steps.append(step)
 
     def validate(self) -> None:
         self._follow("validate")
+        if self._op.startswith("sdpa"):
+            self._validate_attention()
+            return
         assert [t._uid for t in self._operands] == [1, 2, 3] and self._result._output
         assert {t._type for t in self._operands} == {self._type}
         x, w, y = self._sorted()
@@ -235,7 +300,8 @@ class pygraph:
     def execute(
         self, tensor_dict: dict[int, int], workspace: Any = None, handle: Any = None
     ) -> None:
-        assert set(tensor_dict) == {1, 2, 3} and type(workspace) is int and workspace
+        assert set(tensor_dict) == {t._uid for t in self._operands}
+        assert type(workspace) is int and workspace
         assert handle == self._handle and _handles[handle][0] == runtime.getDevice()
         _ran.append((self._op, list(_engines)[self._plan]))
         arrays = [t._at(tensor_dict[t._uid]) for t in self._operands]
@@ -243,7 +309,10 @@ class pygraph:
 
         def work() -> None:
             ctypes.memset(workspace, 0xEE, size)
-            _carry_out(self._op, self._sorted(arrays), *self._numbers)
+            if self._op.startswith("sdpa"):
+                _attend(arrays, *self._numbers)
+            else:
+                _carry_out(self._op, self._sorted(arrays), *self._numbers)
 
         stream._submit(work, _handles[handle][1])
 
@@ -279,3 +348,36 @@ def _carry_out(op: str, arrays: Any, pre: Any, post: Any, stride: Any, dilation:
 
 def _flat(a: Any) -> Any:
     return a.reshape(*a.shape[:3], -1)
+
+
+def _attend(arrays: Any, scale: float, causal: bool) -> None:
+    """Attention, of four arrays or five, or its gradient, of nine."""
+    q, k, v, out, *more = arrays
+    batch, heads, rows, columns = out.shape
+    repeats = heads // k.shape[1]
+    wide = [a.astype("f") for a in (q, k, v)]
+    wide[1:] = [numpy.repeat(a, repeats, 1) for a in wide[1:]]
+    scores = wide[0] @ wide[1].swapaxes(2, 3) * numpy.float32(scale)
+    if causal:
+        seen = numpy.tri(*scores.shape[2:], dtype=bool)
+        scores = numpy.where(seen, scores, numpy.float32(-numpy.inf))
+    top = scores.max(3, keepdims=True)
+    sums = numpy.log(numpy.exp(scores - top).sum(3, keepdims=True)) + top
+    if len(more) < 2:
+        out[...] = (numpy.exp(scores - sums) @ wide[2]).astype(out.dtype)
+        for array in more:
+            array[...] = sums
+        return
+    g, kept, dq, dk, dv = more
+    weights = numpy.exp(scores - kept)  # of what was saved, so that it matters
+    wide_g = g.astype("f")
+    slope = wide_g @ wide[2].swapaxes(2, 3)
+    delta = (wide_g * out.astype("f")).sum(3, keepdims=True)
+    slope = weights * (slope - delta) * numpy.float32(scale)
+    dq[...] = (slope @ wide[1]).astype(dq.dtype)
+    for array, part in (
+        (dk, slope.swapaxes(2, 3) @ wide[0]),
+        (dv, weights.swapaxes(2, 3) @ wide_g),
+    ):
+        by_group = part.reshape(batch, k.shape[1], repeats, *part.shape[2:])
+        array[...] = by_group.sum(2).astype(array.dtype)
