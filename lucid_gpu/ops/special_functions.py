@@ -177,6 +177,7 @@ def positive(input: Tensor) -> Tensor:
 
 
 @op
+@lying("input")
 def signbit(input: Tensor) -> Tensor:
     """Whether each element's sign is negative; of -0.0 and some NaNs it is.
 
@@ -265,6 +266,7 @@ def frexp(input: Tensor) -> Parts:
 
 
 @op
+@lying("input", "other", rule=joint_order)
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
     """The neighbor of each element, of the type's numbers, toward ``other``; the two broadcast.
 
