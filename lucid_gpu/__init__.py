@@ -16,7 +16,12 @@ from lucid_gpu import autograd as autograd
 from lucid_gpu import dtypes as _dtypes
 from lucid_gpu.compat.module_names import imported as _imported
 from lucid_gpu.device import device as device
-from lucid_gpu.devices.threads import get_num_threads, set_num_threads
+from lucid_gpu.devices.threads import (
+    get_num_interop_threads,
+    get_num_threads,
+    set_num_interop_threads,
+    set_num_threads,
+)
 from lucid_gpu.dtypes import as_dtype as _as_dtype
 from lucid_gpu.dtypes import (
     bfloat16,
@@ -99,6 +104,7 @@ _TORCH_NAMES = (
         "_C",
         "__config__",
         "_dynamo",
+        "_functorch",
         "_jit_internal",
         "_six",
         "_tensor",
@@ -106,7 +112,18 @@ _TORCH_NAMES = (
         "cpu",
         "functional",
     ),
-    *("futures", "fx", "hub", "jit", "library", "onnx", "overrides", "quasirandom", "types"),
+    *(
+        "futures",
+        "fx",
+        "hub",
+        "jit",
+        "library",
+        "onnx",
+        "overrides",
+        "quasirandom",
+        "signal",
+        "types",
+    ),
 )
 _MODULES = (
     *("accelerator", "amp", "array_api", "backends", "compiler", "cuda", "fft"),
@@ -167,7 +184,19 @@ _FROM = {
     "ScriptModule": "lucid_gpu.jit",
     **dict.fromkeys(("Event", "Stream"), "lucid_gpu.cuda"),
     "_assert": "lucid_gpu._C",
-    "_check": "lucid_gpu._C",
+    **dict.fromkeys(
+        (
+            "_assert_async",
+            "_check",
+            "_check_index",
+            "_check_is_size",
+            "_check_not_implemented",
+            "_check_tensor_all",
+            "_check_type",
+            "_check_value",
+        ),
+        "lucid_gpu._C",
+    ),
     "_int_mm": "lucid_gpu._C",
     "_convert_indices_from_coo_to_csr": "lucid_gpu._C",
     **dict.fromkeys(_dtypes.NAMED_ONLY, "lucid_gpu.dtypes"),

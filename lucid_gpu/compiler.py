@@ -6,7 +6,8 @@ docs/internals.md. There are no graph breaks, and nothing is compiled twice for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "is_dynamo_compiling",
     "is_exporting",
     "reset",
+    "set_stance",
 ]
 
 
@@ -83,3 +85,20 @@ def assume_constant_result(fn: Any) -> Any:
 
 def reset() -> None:
     """Nothing: no compiled functions are kept."""
+
+
+@contextmanager
+def set_stance(
+    stance: str = "default",
+    *,
+    skip_guard_eval_unsafe: bool = False,
+    force_backend: Any = None,
+) -> Iterator[None]:
+    """A context manager or decorator that changes nothing: there is one way to run.
+
+    Parameters
+    ----------
+    stance, skip_guard_eval_unsafe, force_backend
+        Taken as PyTorch takes them.
+    """
+    yield

@@ -7,9 +7,7 @@ from typing import Any
 
 __all__ = ["device", "set_default_device"]
 
-_INSTEAD = {
-    "meta": "; nn.utils.skip_init(nn.Linear, 2, 3) makes a module without first values",
-}
+_TYPES = ("cpu", "cuda", "meta")  # the last is to compare with: no tensor is there
 _interned: dict[tuple[str, int | None], device] = {}
 
 
@@ -19,7 +17,7 @@ class device:
     Parameters
     ----------
     type : str or device
-        ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+        ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; ``"meta"`` is a name to compare with.
     index : int, optional
         Which GPU.
 
@@ -43,12 +41,11 @@ class device:
         name, colon, number = str(type).partition(":")
         if number and index is not None:
             raise RuntimeError(f"device string {type!r} already has an index; got index={index}")
-        if name in ("cpu", "cuda") and colon and number != str(_whole_number(number)):
+        if name in _TYPES and colon and number != str(_whole_number(number)):
             raise RuntimeError(f"Invalid device string: {type!r}")
-        if name not in ("cpu", "cuda"):
+        if name not in _TYPES:
             raise RuntimeError(
-                "Expected one of cpu, cuda device type at start of device string: "
-                f"{type!r}{_INSTEAD.get(name, '')}"
+                f"Expected one of cpu, cuda device type at start of device string: {type!r}"
             )
         if number:
             index = int(number)

@@ -12,12 +12,12 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops import incomplete_gamma as _incomplete
 from lucid_gpu.ops import reductions
 from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops import special_functions as _functions
-from lucid_gpu.ops.arguments import into, public, with_out
+from lucid_gpu.ops.arguments import into, public
 from lucid_gpu.ops.elementwise import where
-from lucid_gpu.ops.incomplete_gamma import igamma, igammac
 from lucid_gpu.ops.record import keeping as _keeping
 from lucid_gpu.tensor import Tensor, apply
 
@@ -94,7 +94,7 @@ logit, polygamma, sinc = [
     public(f) for f in (_functions.logit, _functions.polygamma, _functions.sinc)
 ]
 multigammaln = public(_functions.mvlgamma)
-gammainc, gammaincc = with_out(igamma), with_out(igammac)
+gammainc, gammaincc = public(_incomplete.igamma), public(_incomplete.igammac)
 softmax, log_softmax = public(_softmax.softmax), public(_softmax.log_softmax)
 __all__ = [
     "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",

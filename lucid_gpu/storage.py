@@ -83,16 +83,26 @@ class Storage:
         self.read_only = False
         self.lent_part: Any = _nothing
 
-    def add(self, tensor: Any) -> None:
-        """Note a tensor on this memory; the dead are forgotten now and then."""
-        if len(self.tensors) > 8 and len(self.tensors) & (len(self.tensors) - 1) == 0:
-            self.tensors = [r for r in self.tensors if r() is not None]
-        self.tensors.append(weakref.ref(tensor))
+    def add(self, tensor: Any, cell: Any = None) -> None:
+        """Note a tensor on this memory, and its leaf; the dead are forgotten now and then."""
+        tensors = self.tensors
+        count = len(tensors)
+        if count > 8 and count & (count - 1) == 0:
+            tensors = self.tensors = [r for r in tensors if r() is not None]
+        tensors.append(weakref.ref(tensor))
+        if cell is not None:
+            self.add_cell(cell)
+
+    def forget(self, tensor: Any) -> None:
+        """A tensor takes other memory: what is written or computed here is not its value."""
+        self.tensors = [r for r in self.tensors if r() is not tensor]
 
     def add_cell(self, cell: Any) -> None:
-        if len(self.cells) > 8 and len(self.cells) & (len(self.cells) - 1) == 0:
-            self.cells = [r for r in self.cells if r() is not None]
-        self.cells.append(weakref.ref(cell))
+        cells = self.cells
+        count = len(cells)
+        if count > 8 and count & (count - 1) == 0:
+            cells = self.cells = [r for r in cells if r() is not None]
+        cells.append(weakref.ref(cell))
 
     def others(self, tensor: Any) -> list[Any]:
         """The other living tensors on this memory."""

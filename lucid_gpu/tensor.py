@@ -153,6 +153,7 @@ class Tensor:
         _apply_by_op: Callable[..., Tensor | None]  # `ops.per_op_graph`
         _copied_with_memory: Callable[..., Tensor]  # `ops.storages`
         _construct: Callable[..., Tensor]  # `ops.tensor_types`
+        _of: Callable[..., Tensor]  # `_tensor`
         T: Tensor
         mT: Tensor
         is_cuda: bool
@@ -197,11 +198,6 @@ class Tensor:
         if capturing.recorder is not None:
             see(expr.leaves[0])
         return expr.leaves[0]
-
-    @staticmethod
-    def _of(expr: Expr) -> Tensor:
-        """A dense tensor on a value, for files below this one."""
-        return _tensor(expr)
 
     def _on(self, expr: Expr) -> Tensor:
         """A tensor on a value of this one's layout."""
@@ -249,13 +245,12 @@ class Tensor:
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
-        if needs:
-            cell.stands_for(expr)
-            note = getattr(expr, "noted", None)
-        else:
-            note = noted(expr)  # the value itself may be gone before who saved it
+        cell.same = [weakref.ref(expr)]
+        note = getattr(expr, "noted", None)
         if note is not None:
             cell.stands_for(note)
+        elif not needs:
+            expr.stored = weakref.ref(cell)
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
@@ -414,7 +409,12 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         """The gradient that backward passes added up, of this tensor's shape; None before."""
-        node = self._edge()[0]
+        expr = self._expr
+        program = expr.program
+        if program.is_load and program.needs_grad:  # as `_edge` says
+            node = expr.leaves[0].node
+        else:
+            node = self._edge()[0]
         if type(node) is AccumulateGrad:
             gradient: Tensor | None = node.grad
             return gradient
@@ -435,7 +435,12 @@ class Tensor:
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             _check_grad(self, value)
-        node = self._edge()[0]
+        expr = self._expr
+        program = expr.program
+        if program.is_load and program.needs_grad:
+            node = expr.leaves[0].node
+        else:
+            node = self._edge()[0]
         if type(node) is AccumulateGrad:
             node.replace_gradient(value)
         else:
@@ -572,16 +577,22 @@ class Tensor:
         order : tuple of int or None
             The leaf's `dense_order`.
         """
-        program = self._expr.program
+        expr = self._expr
+        program = expr.program
         if program.marks & (SPARSE | WRAPPED):
             return self.unrecorded()
         if not program.is_load:
             if program.order == order:
                 return self.unrecorded()
         elif order is None and not program.root.value[1] and not program.free:
-            return self.unrecorded()
+            if program.marks or program.needs_grad or expr.leaves[0].node or state.grad:
+                return self.unrecorded()
+            leaf = expr.leaves[0].twin()  # what `unrecorded` comes to for nearly all gradients
+            leaf.borrowed = True
+            return _tensor(Expr(program, (leaf,), None))
         elif dense_order(program) == order is not None:
-            return self.unrecorded()._keep_order()
+            other = self.unrecorded()
+            return other if type(program.free) is tuple else other._keep_order()
         return _laid_out(self, order or tuple(range(len(program.shape))))
 
     def plus(self, other: Tensor) -> Tensor:
@@ -662,16 +673,23 @@ class Tensor:
             )
         version = 0 if self._storage is None else self._storage.version
         other = value.detach()
+        if self._storage is not None:
+            self._storage.forget(self)
+        self._siblings = other._siblings
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
+        if self._expr.program.is_load:  # a leaf of its own, as `.data` has
+            cell = self._expr.leaves[0].twin()
+            cell.uncounted = True
+            self._expr = Expr(self._expr.program, (cell,), None)
+            self._storage.add_cell(cell)
         self._base, self._steps, self._creation = None, (), None
         if _streams is not None:
             _streams.add(self)
             self._stream = other._stream
-        memory = self._memory()
-        if not any(r() is self for r in memory.tensors):  # `x.data = x.data`
-            memory.add(self)
+        self._storage.add(self)
         if type(node) is AccumulateGrad:
             node.order = dense_order(self._expr.program)
+            node.shape = tuple(self._expr.program.shape)
         if node is not None:
             self._attach(node, output)
 
@@ -937,6 +955,9 @@ class Tensor:
     def _keep_order(self) -> Tensor:
         """Take the order in which the elements lie as chosen: results follow it."""
         expr = self._load()
+        if type(expr.program.free) is tuple:
+            self.stride()
+            expr = self._expr
         if expr.program.free:
             self._expr = Expr(chosen(expr.program), expr.leaves, None)
         return self
@@ -1053,7 +1074,10 @@ class Size(tuple[int, ...]):
             return _size(Size, part) if type(at) is slice else part
 
         def __add__(self, other):
-            return Size(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
+            if not isinstance(other, tuple):
+                kind = type(other).__name__
+                raise TypeError(f"can only concatenate tuple (not {kind}) to torch.Size")
+            return Size(tuple.__add__(self, other))
 
         def __radd__(self, other):
             return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
@@ -1272,6 +1296,9 @@ def _tensor(expr: Expr) -> Tensor:
     if _streams is not None:
         _streams.add(tensor)
     return tensor
+
+
+Tensor._of = staticmethod(_tensor)  # for files below this one
 
 
 def follow_streams(order: Any) -> Any:

@@ -67,6 +67,21 @@ def test_shared_memory_is_an_ordinary_tensor() -> None:
         module.optim.SGD(net.parameters(), 0.1).step()
 
 
+def test_all_tensors_on_a_memory_move_when_it_is_shared() -> None:
+    for module, _ in modules():
+        x = module.arange(6.0).reshape(3, 2).clone()
+        column, parameter = x.t()[1], module.nn.Parameter(x)
+        assert column.share_memory_() is column
+        assert x.is_shared() and parameter.is_shared() and x.data.is_shared()
+        x[1, 1] = 9
+        assert column.tolist() == [1, 9, 5] and column.storage_offset() == 1
+        assert parameter.tolist() == [[0, 1], [2, 9], [4, 5]] and column.stride() == (2,)
+        y = (parameter * parameter).sum()
+        y.backward()
+        assert parameter.grad.tolist() == [[0, 2], [4, 18], [8, 10]]
+        assert not x.clone().is_shared() and x.t().is_shared()
+
+
 def test_files_are_closed_with_the_memory() -> None:
     def count() -> int:
         gc.collect()
@@ -82,11 +97,6 @@ def test_files_are_closed_with_the_memory() -> None:
 
 
 def test_refusals() -> None:
-    x = lucid_gpu.ones(3)
-    kept = x.detach()
-    with pytest.raises(RuntimeError, match="other tensors lie on the memory of this one"):
-        x.share_memory_()
-    assert kept.tolist() == [1] * 3 and not x.is_shared()
     queue = mp.get_context("spawn").SimpleQueue()
     with pytest.raises(RuntimeError, match="Cowardly refusing to serialize non-leaf tensor"):
         queue.put(lucid_gpu.ones(2, requires_grad=True) * 2)

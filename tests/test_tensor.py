@@ -671,3 +671,46 @@ def _warned(m: Any, of: Any) -> list[str]:
 )
 def test_warnings_are_pytorchs(of: Any, count: int) -> None:
     assert _warned(lucid_gpu, of) == ["UserWarning"] * count
+
+
+WHERE = {
+    "None": lambda m: [None],
+    "device": lambda m: ["cpu"],
+    "device, dtype": lambda m: [m.device("cpu"), m.float64],
+    "dtype": lambda m: [m.float64],
+    "own dtype": lambda m: [m.float32],
+    "tensor": lambda m: [m.ones(1)],
+    "list": lambda m: [[]],
+    "device, tensor": lambda m: ["cpu", m.ones(1)],
+    "device twice": lambda m: [m.float64, "cpu"],
+}
+FLAGS = {
+    "no flag": ((), {}),
+    "one flag": ((True,), {}),
+    "two flags": ((False, True), {}),
+    "three flags": ((False, True, True), {}),
+    "a number": ((1,), {}),
+    "copy": ((), {"copy": True}),
+    "dtype": ((), {"dtype": None}),
+    "device": ((), {"device": "cpu"}),
+    "unknown": ((), {"size": 1}),
+}
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("where", WHERE)
+def test_forms_of_to_are_torchs(where: str, flags: str) -> None:
+    more, settings = FLAGS[flags]
+
+    def run(m: Any, module: bool) -> Any:
+        start = m.nn.Linear(1, 1) if module else m.ones(2)
+        try:
+            result = start.to(*WHERE[where](m), *more, **settings)
+        except (TypeError, RuntimeError) as error:
+            return type(error)
+        kind = next(result.parameters()).dtype if module else result.dtype
+        return result is start, kind is m.float64
+
+    for module in (False, True):
+        outcomes = [run(m, module) for m, _ in modules()]
+        assert all(outcome == outcomes[0] for outcome in outcomes)

@@ -82,6 +82,7 @@ LATE: set[tuple[str, str]] = {
     ("nn/utils/stateless.py", "func"),
     ("autograd/grad.py", "func"),  # batches of cotangents are vmap's
     ("autograd/gradcheck.py", "func"),
+    ("autograd/gradcheck.py", "sparse"),
 }
 
 # Who may import each array module: folders and files of the package. CuPy's only inside functions:

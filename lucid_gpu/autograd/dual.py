@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.autograd.backward import gradients
-from lucid_gpu.autograd.dual_function import call_on_duals
+from lucid_gpu.autograd.dual_function import call, call_on_duals
 from lucid_gpu.autograd.grad import grad
 from lucid_gpu.fusion.expression import of_constant
 from lucid_gpu.fusion.gradient import Symbol
@@ -86,7 +86,7 @@ class DualLevel(Level):
     def apply(self, op: Op, operands: Any, to: Any = None, shape: Any = None) -> Tensor:
         primals = [self.primal(o) for o in operands]
         result = apply(op, *primals, to=to, shape=shape)
-        if not op.differentiable or result.dtype.category < 2:
+        if not op.differentiable or result.dtype.category < 2 or not state.tangents:
             return result
         tangents = [self.tangent(o) for o in operands]
         # a value of its own: gradients of the tangent do not pass through the primal's node
@@ -110,6 +110,8 @@ class DualLevel(Level):
             s if s is None else known[id(s)] if id(s) in known else self.primal(s) for s in saved
         ]
         result = record(name, array, primals, vjp, kept, dtype, keeps_output, **attributes)
+        if not state.tangents:
+            return result
         results = result if isinstance(result, tuple) else (result,)
         if keeps_output:
             kept += results
@@ -170,6 +172,8 @@ class DualLevel(Level):
             moved = _tensor(_reading_afresh(moved._expr, old.leaves[0]))
         with bared(target, self) as dual:
             target._write(self.primal(value), name)
+        if not state.tangents:
+            return target
         if dual is None and moved is not None:
             self._give_memory_a_tangent(target, moved)
         own = self.tangent(target)
@@ -189,6 +193,8 @@ class DualLevel(Level):
                     self.make(tensor, tangent)
 
     def function(self, cls: Any, args: Any) -> Any:
+        if not state.tangents:
+            return call(cls, [self.primal(a) for a in args])
         return call_on_duals(self, cls, args)
 
     def grad(

@@ -90,7 +90,20 @@ class dual_level(ContextDecorator):
 
 def _is_fwd_grad_enabled() -> bool:
     """Whether ops act on tangents: not inside of `Function.forward`."""
-    return state.grad is not None
+    return state.tangents and state.grad is not None
+
+
+class _set_fwd_grad_enabled(ContextDecorator):
+    """Set whether ops act on tangents, from now on or, as a ``with``, for a block."""
+
+    def __init__(self, mode: bool) -> None:
+        self.before, state.tangents = state.tangents, bool(mode)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        state.tangents = self.before
 
 
 def _level(number: int | None, purpose: str) -> DualLevel | None:

@@ -355,10 +355,10 @@ class FunctionCtx(Node):
 
 def _refuse_keywords(function: type[Function], keywords: dict[str, Any]) -> None:
     if keywords:
-        raise TypeError(
+        raise NotImplementedError(
             f"{function.__name__}.apply() cannot pass on what forward takes by keyword only "
-            f"({', '.join(keywords)}) under forward-mode AD or vmap: let forward take it by "
-            "position"
+            f"({', '.join(keywords)}) under forward-mode AD or vmap, nor kwarg-only Tensor args: "
+            "let forward take it by position"
         )
 
 
@@ -546,7 +546,7 @@ class Function(metaclass=FunctionMeta):
 
         Raises
         ------
-        TypeError
+        NotImplementedError
             If forward-mode or vmap cannot pass on what forward takes by keyword only.
         """
         methods: Any = cls.__dict__["_methods"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -383,11 +384,8 @@ def _check_inputs(inputs: Sequence[Any]) -> None:
 
 
 def _check_layout(i: int, t: Tensor) -> None:
-    if getattr(t, "is_sparse", False):
-        raise ValueError(
-            f"Input #{i} is sparse, which gradcheck does not support: pass the values, and make "
-            "the tensor inside func with sparse_coo_tensor(indices, values, size)."
-        )
+    if t.is_sparse:
+        return
     strides = t.detach().array.strides
     if t.numel() and any(s == 0 and n > 1 for s, n in zip(strides, t.shape, strict=True)):
         raise RuntimeError(
@@ -395,6 +393,33 @@ def _check_layout(i: int, t: Tensor) -> None:
             "that are non-overlapping to be able to compute the numerical gradients correctly. "
             "You should call .contiguous on the input before passing it to gradcheck."
         )
+
+
+def _of_values(
+    func: Callable[..., Any], inputs: tuple[Any, ...], masked: bool | None
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A function of the values of sparse inputs, and these: where nothing is listed, none moves."""
+    from lucid_gpu.sparse import sparse_coo_tensor
+
+    made: dict[int, Callable[[Tensor], Tensor]] = {}
+    arguments = list(inputs)
+    for i, t in enumerate(inputs):
+        if isinstance(t, Tensor) and t.is_sparse and t.requires_grad:
+            if not masked:
+                raise ValueError(
+                    f"Input #{i} is sparse: gradcheck moves the elements that are listed, if "
+                    "masked=True says that the others have no gradient; for a gradient of all of "
+                    "them pass t.to_dense() and make func of that"
+                )
+            made[i] = functools.partial(
+                sparse_coo_tensor, t._indices(), size=tuple(t.shape), is_coalesced=t.is_coalesced()
+            )
+            arguments[i] = t._values().clone().requires_grad_()
+
+    def of_values(*args: Any) -> Any:
+        return func(*[made[i](a) if i in made else a for i, a in enumerate(args)])
+
+    return (of_values if made else func), tuple(arguments)
 
 
 def _check_outputs(outputs: Sequence[Any]) -> None:
@@ -481,7 +506,8 @@ def gradcheck(
     fast_mode : bool
         Compare one random direction instead of all elements.
     masked : bool, optional
-        Gradients for output gradients of zero may be nearly zero.
+        Gradients for output gradients of zero may be nearly zero. For sparse inputs it must be
+        True: only the elements that are listed are moved, and have a gradient.
 
     Returns
     -------
@@ -492,7 +518,7 @@ def gradcheck(
     GradcheckError
         If a check fails.
     ValueError
-        If no input requires grad, and for sparse inputs and outputs.
+        If no input requires grad, and for sparse outputs.
     AssertionError
         For arguments that contradict each other, and for a function whose results change their
         shape or type.
@@ -521,6 +547,7 @@ def gradcheck(
     )
     arguments = sequence(inputs)
     _check_inputs(arguments)
+    func, arguments = _of_values(func, arguments, masked)
     try:
         _run(func, arguments, rules)
     except GradcheckError:

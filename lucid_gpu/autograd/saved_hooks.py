@@ -92,9 +92,12 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 
 class _Snapshot:
-    """Stands in the graph for a tensor that `_Snapshots` keeps."""
+    """Stands in the graph for a tensor that `_Snapshots` keeps, as it was."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "storage", "version")
+
+    def __init__(self, storage: Any) -> None:
+        self.storage, self.version = storage, storage.version
 
 
 class _Snapshots:
@@ -103,8 +106,13 @@ class _Snapshots:
     def __init__(self) -> None:
         self._values: weakref.WeakKeyDictionary[_Snapshot, Tensor] = weakref.WeakKeyDictionary()
 
+    @property
+    def cloned(self) -> dict[_Snapshot, Tensor]:
+        """The values kept of what has been written since."""
+        return {s: value for s, value in self._values.items() if s.storage.version != s.version}
+
     def take(self, tensor: Tensor) -> _Snapshot:
-        snapshot = _Snapshot()
+        snapshot = _Snapshot(tensor._memory())
         self._values[snapshot] = tensor.alias()  # copied only where somebody writes the memory
         return snapshot
 

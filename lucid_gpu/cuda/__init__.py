@@ -25,6 +25,7 @@ from lucid_gpu.cuda.gpus import (
     is_available,
     is_bf16_supported,
     is_initialized,
+    is_tf32_supported,
     set_device,
     synchronize,
 )

@@ -27,6 +27,7 @@ __all__ = [
     "is_available",
     "is_bf16_supported",
     "is_initialized",
+    "is_tf32_supported",
     "set_device",
     "synchronize",
 ]
@@ -243,6 +244,11 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Whether kernels take bfloat16; without emulation, whether the GPU has instructions for it."""
     return is_available() and (including_emulation or get_device_capability()[0] >= 8)
+
+
+def is_tf32_supported() -> bool:
+    """Whether the GPU multiplies matrices in TF32."""
+    return is_available() and get_device_capability()[0] >= 8
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:

@@ -66,7 +66,8 @@ def resolve(value: Any, out: Any = None) -> device:
     Raises
     ------
     RuntimeError
-        For a GPU that this machine does not have; the message says what mends it.
+        For a GPU that this machine does not have, and the device ``meta``; the message says what
+        mends it.
     """
     if value is None:
         if out is not None:
@@ -81,6 +82,11 @@ def resolve(value: Any, out: Any = None) -> device:
             wanted = device("cuda", there.current_index())
         elif wanted.index:  # the first is there
             there.require_index(wanted.index)
+    elif wanted.type == "meta":
+        raise RuntimeError(
+            "no tensor is on the device meta, which is a name to compare with; "
+            "nn.utils.skip_init(nn.Linear, 2, 3) makes a module without first values"
+        )
     return wanted
 
 

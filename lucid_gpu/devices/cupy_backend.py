@@ -150,6 +150,7 @@ class CupyBackend:
             raise RuntimeError(f"no cuda device can be used: {missing}")
         self.xp: Any = import_cupy()
         cuda_memory.install(self.xp)
+        self.new = self.xp.ndarray
         self.devices: dict[int, device] = {}
         runtime = self.xp.cuda.runtime
         self.get_device = runtime.getDevice
@@ -249,14 +250,18 @@ class CupyBackend:
         return self.to_numpy(array).item()
 
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
-        if not self.is_current(a.data.device_id):
-            with on_gpu(self.xp.cuda, a.data.device_id):
+        index = a.data.device_id
+        if index != self.only and index != self.get_device():
+            with on_gpu(self.xp.cuda, index):
                 return self.matmul(a, b, d, out)
         if d.category < 2:  # cuBLAS has no integers
             return self.xp.matmul(a, b, out=out)  # by name: it is not one of CuPy's ufuncs
         if out is None:
-            out = self.empty(gemm.shape_of(a.shape, b.shape), d, self.device_of(a))
-        gemm.multiply(self.xp, a, b, out)
+            left, right = a.shape, b.shape
+            flat = len(left) == len(right) == 2
+            shape = (left[0], right[1]) if flat else gemm.shape_of(left, right)
+            out = self.xp.ndarray(shape, d.numpy)
+        gemm.multiply(self.xp, a, b, out, d.name)
         return out
 
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> Any:

@@ -24,7 +24,6 @@ import numpy as np
 from lucid_gpu.devices import capturing
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.precision import matmul as precision
-from lucid_gpu.dtypes import from_numpy_dtype
 
 _AS_IS, _TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 _ANY_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
@@ -90,7 +89,7 @@ def shape_of(a: Numbers, b: Numbers) -> Numbers:
     return (*lead, a[-2], b[-1])
 
 
-def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
+def multiply(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
     """Fill ``out`` with ``a @ b``.
 
     Parameters
@@ -98,8 +97,10 @@ def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
     xp : module
         What copies an array whose strides cuBLAS cannot take.
     a, b : array, shape (..., m, k) and (..., k, n)
-        Of one type among `TYPES`; leading dimensions broadcast.
+        Leading dimensions broadcast.
     out : array, shape (..., m, n), row-major
+    kind : str
+        The type of all three, among `TYPES`.
 
     Raises
     ------
@@ -117,7 +118,18 @@ def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
         a, b = _taken(xp, a, lead), _taken(xp, b, lead)
         plan = _plan(a.shape, a.strides, b.shape, b.strides, lead, size)
         assert plan is not None
-    _call(plan, a, b, out)
+    left, right, m, n, k, batch = plan
+    number = TYPES[kind]
+    compute, math_mode, (one, zero) = _arithmetic(kind)
+    # cuBLAS, being column-major, finds (a b)^T = b^T a^T
+    start = (right.mode, left.mode, n, m, k, one, b.data.ptr, number, right.leading)
+    end = (zero, out.data.ptr, number, n)
+    of_a = (a.data.ptr, number, left.leading)
+    if batch == 1:
+        _run("gemmEx", (*start, *of_a, *end, compute, _ANY_ALGORITHM), math_mode)
+    else:
+        batched = (*start, right.step, *of_a, left.step, *end, m * n, batch)
+        _run("gemmStridedBatchedEx", (*batched, compute, _ANY_ALGORITHM), math_mode)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -190,22 +202,6 @@ def _taken(xp: Any, array: Any, lead: Numbers) -> Any:
     return array
 
 
-def _call(plan: Plan, a: Any, b: Any, out: Any) -> None:
-    """Run the product: cuBLAS, being column-major, finds (a b)^T = b^T a^T."""
-    left, right, m, n, k, batch = plan
-    name = from_numpy_dtype(out.dtype).name  # NumPy's is put together each time
-    kind = TYPES[name]
-    compute, math_mode, (one, zero) = _arithmetic(name)
-    start = (right.mode, left.mode, n, m, k, one, b.data.ptr, kind, right.leading)
-    end = (zero, out.data.ptr, kind, n)
-    of_a = (a.data.ptr, kind, left.leading)
-    if batch == 1:
-        _run("gemmEx", (*start, *of_a, *end, compute, _ANY_ALGORITHM), math_mode)
-    else:
-        batched = (*start, right.step, *of_a, left.step, *end, m * n, batch)
-        _run("gemmStridedBatchedEx", (*batched, compute, _ANY_ALGORITHM), math_mode)
-
-
 def _arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
     """The compute type, the math mode, and the addresses of the factors 1 and 0."""
     if kind in ("float64", "complex128"):
@@ -213,14 +209,12 @@ def _arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
     if kind == "float16" and precision.allow_fp16_accumulation:
         return _IN_FLOAT16, _DEFAULT_MATH, _HALF
     if kind == "float16":
-        return _IN_FLOAT32, _reduction(precision.allow_fp16_reduced_precision_reduction), _SINGLE
+        may_round = precision.allow_fp16_reduced_precision_reduction
+        return _IN_FLOAT32, _DEFAULT_MATH if may_round else _EXACT_REDUCTION, _SINGLE
     if kind == "bfloat16":
-        return _IN_FLOAT32, _reduction(precision.allow_bf16_reduced_precision_reduction), _SINGLE
+        may_round = precision.allow_bf16_reduced_precision_reduction
+        return _IN_FLOAT32, _DEFAULT_MATH if may_round else _EXACT_REDUCTION, _SINGLE
     return _IN_TF32 if precision.allow_tf32 else _IN_FLOAT32, _DEFAULT_MATH, _SINGLE
-
-
-def _reduction(may_round: bool) -> int:
-    return _DEFAULT_MATH if may_round else _EXACT_REDUCTION
 
 
 @functools.cache

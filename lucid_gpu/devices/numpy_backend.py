@@ -29,6 +29,7 @@ class NumpyBackend:
 
     type = "cpu"
     xp: Any = np
+    new = pool.empty
 
     def current_index(self) -> int:
         return 0

@@ -149,14 +149,38 @@ def set_num_threads(count: int) -> None:
     RuntimeError for less than one.
     """
     global team
-    if count < 1:
-        raise RuntimeError(f"set_num_threads expects a positive integer, got {count}")
+    _require_count("set_num_threads", count)
     team = Team(count)
 
 
 def get_num_threads() -> int:
     """Threads used for elementwise work on the CPU."""
     return team.count
+
+
+def _require_count(name: str, count: Any) -> None:
+    if not hasattr(count, "__index__"):
+        raise RuntimeError(f"{name} expects an int, but got {type(count).__name__}")
+    if count < 1:
+        raise RuntimeError(f"{name} expects a positive integer, got {count}")
+
+
+_between_ops = 1
+
+
+def set_num_interop_threads(count: int) -> None:
+    """Keep a number for `get_num_interop_threads`: ops run one after another in any case.
+
+    RuntimeError for less than one.
+    """
+    global _between_ops
+    _require_count("set_num_interop_threads", count)
+    _between_ops = count
+
+
+def get_num_interop_threads() -> int:
+    """What `set_num_interop_threads` was told, or 1."""
+    return _between_ops
 
 
 def _after_fork() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lucid_gpu.distributed import groups
@@ -18,14 +20,37 @@ from lucid_gpu.tensor import Tensor, from_array
 __all__ = [
     "DTensor",
     "DeviceMesh",
+    "Partial",
+    "Placement",
     "Replicate",
     "Shard",
     "distribute_tensor",
     "init_device_mesh",
 ]
 
+__path__ = [  # `distributed.tensor.placement_types`
+    os.path.join(os.path.dirname(os.path.dirname(__file__)), "torch_names", "distributed", "tensor")
+]
 
-class Shard(NamedTuple):
+
+class Placement:
+    """How a tensor lies along one dimension of a mesh of ranks."""
+
+    def is_shard(self, dim: int | None = None) -> bool:
+        """Whether each rank holds a part of this dimension, or of any."""
+        return False
+
+    def is_replicate(self) -> bool:
+        """Whether all ranks hold the same."""
+        return False
+
+    def is_partial(self, reduce_op: str | None = None) -> bool:
+        """Whether what the ranks hold is still to be combined, by this operation or by any."""
+        return False
+
+
+@dataclass(frozen=True)
+class Shard(Placement):
     """Along a dimension of the mesh each rank holds a part of dimension ``dim``."""
 
     dim: int
@@ -34,21 +59,34 @@ class Shard(NamedTuple):
         """Whether it is of this dimension, or of any."""
         return dim is None or dim == self.dim
 
-    def is_replicate(self) -> bool:
-        """False."""
-        return False
+    @staticmethod
+    def local_shard_size_and_offset(
+        curr_local_size: int, num_chunks: int, rank: int
+    ) -> tuple[int, int]:
+        """How many of so many rows a rank holds, and which is its first."""
+        most = -(-curr_local_size // num_chunks)
+        start = min(rank * most, curr_local_size)
+        return min(most, curr_local_size - start), start
 
 
-class Replicate(NamedTuple):
+@dataclass(frozen=True)
+class Replicate(Placement):
     """Along a dimension of the mesh all ranks hold the same."""
-
-    def is_shard(self, dim: int | None = None) -> bool:
-        """False."""
-        return False
 
     def is_replicate(self) -> bool:
         """True."""
         return True
+
+
+@dataclass(frozen=True)
+class Partial(Placement):
+    """Along a dimension of the mesh the ranks hold terms of what ``reduce_op`` makes of them."""
+
+    reduce_op: str = "sum"
+
+    def is_partial(self, reduce_op: str | None = None) -> bool:
+        """Whether it is of this operation, or of any."""
+        return reduce_op is None or reduce_op == self.reduce_op
 
 
 class Sharding(NamedTuple):
@@ -89,8 +127,8 @@ class Sharding(NamedTuple):
         """The first row of a rank, by default this one, and the one after its last."""
         if rank is None:
             rank = self.mesh.get_local_rank(self.mesh.ndim - 1)
-        start = min(rank * self.most, self.shape[0])
-        return start, min(start + self.most, self.shape[0])
+        count, start = Shard.local_shard_size_and_offset(self.shape[0], self.ranks, rank)
+        return start, start + count
 
     @property
     def local_shape(self) -> tuple[int, ...]:

@@ -36,6 +36,13 @@ def call(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> Called:
         return _by_own_rule(level, cls, args)
     if cls.generate_vmap_rule:
         return _by_running(level, cls, args)
+    if not cls._methods_of().separate:
+        raise RuntimeError(
+            "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, "
+            f"jacrev, ...), it must override the setup_context staticmethod: {cls.__name__} is "
+            "called under vmap. Give it forward(...) without ctx, setup_context(ctx, inputs, "
+            "output), and a vmap staticmethod or generate_vmap_rule=True."
+        )
     raise RuntimeError(
         f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please "
         "override and implement the vmap staticmethod or set generate_vmap_rule=True: write "

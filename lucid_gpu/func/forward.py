@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.autograd.dual import DualLevel
+from lucid_gpu.autograd.forward_ad import _set_fwd_grad_enabled
 from lucid_gpu.autograd.grad import grad
 from lucid_gpu.func.graphs import Ends, fresh, transforming
 from lucid_gpu.func.transforms import (
@@ -76,7 +77,7 @@ def jvp(
     points, directions, structure = _paired(primals, tangents)
     with DualLevel() as level:
         duals = [level.enter(p, t) for p, t in zip(points, directions, strict=True)]
-        with transforming():
+        with transforming(), _set_fwd_grad_enabled(True):
             result = func(*unflatten(duals, structure))
         aux = None
         if has_aux:

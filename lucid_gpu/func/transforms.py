@@ -170,7 +170,7 @@ def jacrev(
         refuse_complex("jacrev", output, "output")
         outputs, structure = flatten(output)
         sizes = [o.numel() for o in outputs]
-        point = _chosen(args, argnums)
+        point = chosen(args, argnums)
         if sum(sizes):
             units = _units(outputs, sizes)
 
@@ -256,7 +256,8 @@ def _numbers(argnums: Any, count: int) -> tuple[int, ...]:
     return tuple([n % count for n in numbers])
 
 
-def _chosen(args: tuple[Any, ...], argnums: Argnums) -> tuple[Any, ...]:
+def chosen(args: tuple[Any, ...], argnums: Argnums) -> tuple[Any, ...]:
+    """The arguments of these numbers; RuntimeError where one is out of range, or twice there."""
     return tuple([args[n] for n in _numbers(argnums, len(args))])
 
 

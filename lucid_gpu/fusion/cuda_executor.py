@@ -11,9 +11,9 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any, NamedTuple
 
-from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import capturing
 from lucid_gpu.devices.threads import processors
+from lucid_gpu.dtypes import uint8
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_foreach import foreach_kernel, rows_of
 from lucid_gpu.fusion.cuda_reduction import reduction
@@ -86,8 +86,7 @@ class Executable:
         self.launcher = launcher = launcher_of(plan.device)
         self.shared = shared
         self.processors = launcher.processors
-        self.empty = launcher.backend.empty
-        self.results = [(store.shape, store.dtype, launcher.device) for store in plan.all_stores]
+        self.results = [(store.shape, store.dtype.numpy) for store in plan.all_stores]
         self.work = work_of(plan)
         self.empty_space = count(plan.shape) == 0
         self.copied = [i for i, load in enumerate(plan.all_loads) if ragged(load)]
@@ -121,7 +120,7 @@ class Executable:
     def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
         launcher = self.launcher
         if self.empty_space:
-            outs = self._outputs()
+            outs = [launcher.empty(shape, kind) for shape, kind in self.results]
             for out in outs:
                 out[...] = 0
             return outs
@@ -143,16 +142,16 @@ class Executable:
                 return self._run_parts(meanwhile, arrays, scalars)
             launches = self._compiled(packed)
         fields = self.fields_of(scalars) if scalars else []
-        outs = self._outputs()
+        empty = launcher.empty
+        outs = [empty(shape, kind) for shape, kind in self.results]
         if len(launches) == 1:
             values += [address(out) for out in outs]
-            self._launch(launches[0], values + fields)
+            launch = launches[0]
+            packed_values = launch.packing.filled(values + fields)
+            launcher.launch(launch.function, packed_values, launch.grid, launch.block)
         else:
             self._run_in_two(launches, values, fields, outs)
         return outs
-
-    def _outputs(self) -> list[Any]:
-        return [self.empty(*result) for result in self.results]
 
     def _of_whole_elements(self, arrays: Sequence[Any], places: Sequence[int]) -> list[Any]:
         """Copies of arrays that begin within an element, which NumPy allows and CUDA does not."""
@@ -174,7 +173,7 @@ class Executable:
         """A reduction whose first kernel leaves states, to which the second adds."""
         first, second = launches
         head, kept, launcher = len(self.plan.loads), len(self.plan.wholes), self.launcher
-        parts = [self.empty((size,), dt.uint8, launcher.device) for size in first.kernel.partials]
+        parts = [launcher.empty((size,), uint8.numpy) for size in first.kernel.partials]
         address = launcher.address
         states = [address(part) for part in parts]
         outputs = [address(out) for out in outs]

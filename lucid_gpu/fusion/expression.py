@@ -186,11 +186,12 @@ class Expr:
 
     __slots__ = (
         *("__weakref__", "also", "leaves", "made_by", "node", "noted", "program", "since"),
-        "stale",
+        *("stale", "stored"),
     )
     also: tuple[Any, ...]  # set on few
     noted: Any  # a `lucid_gpu.fusion.saving.Noted` of this value and of its detached copies
     stale: Write
+    stored: weakref.ref[Cell]  # where a constant is an array, unless it was noted before
 
     def __init__(
         self, program: Program, leaves: tuple[Cell, ...], made_by: tuple[Any, ...] | None
@@ -308,7 +309,8 @@ def of_array(
 ) -> Expr:
     """The expression of a realized array."""
     strides = None if array.flags.c_contiguous else array.strides
-    program = load_program(d, array.shape, strides, needs_grad, where, made_here(), True)
+    marks = made_here() if modes.watchers else 0
+    program = load_program(d, array.shape, strides, needs_grad, where, marks, True)
     return Expr(program, (Cell(array, node, output),), None)
 
 

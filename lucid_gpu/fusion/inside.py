@@ -89,7 +89,8 @@ def saved_inside(expr: Expr) -> list[Any] | None:
             if type(e) is not Expr or e.program.is_load:
                 continue
             if not e.program.needs_grad:
-                if sys.getrefcount(e) > OF_A_NAME + 1 or hasattr(e, "noted"):  # it may be written
+                written = hasattr(e, "noted") or hasattr(e, "stored")  # or may be
+                if written or sys.getrefcount(e) > OF_A_NAME + 1:
                     beside += _kept(made, e)
             else:
                 held -= 1

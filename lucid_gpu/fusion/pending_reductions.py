@@ -304,8 +304,9 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
     if not costs_of(program.device).stores_beside_sums:
         return []
     arrays = {cell for value in values for cell in value.leaves}
-    if any(type(cell) is ReducedCell for cell in arrays):
-        return []
+    for cell in arrays:
+        if type(cell) is ReducedCell:
+            return []
     steps = sum([len(v.program.instructions) for v in values])
     reductions: list[Pending] = []
     for pending in _wanted():

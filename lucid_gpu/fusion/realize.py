@@ -62,7 +62,7 @@ def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
     scalars = [leaves[leaf].array for leaf in plan.numbers] if plan.numbers else []
     if [array.strides for array in arrays] != plan.layouts:
         arrays = _as_declared(plan, arrays)
-    recorder = capturing.capturing()
+    recorder = None if capturing.recorder is None else capturing.capturing()
     if recorder is not None:
         call = recorder.call if plan.device.type == "cpu" else recorder.call_on_gpu
         return list(call(plan.name, _Observed(plan, run), (arrays, scalars)))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lucid_gpu.devices.copies import row_major
-from lucid_gpu.fusion import scheduler
+from lucid_gpu.fusion import Eager, scheduler
 from lucid_gpu.fusion.expression import (
     Cell,
     Expr,
@@ -22,11 +22,13 @@ from lucid_gpu.fusion.expression import (
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.inside import observed_within, replay, saved_inside
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.pending_reductions import summed_to
+from lucid_gpu.fusion.pending_reductions import repeated, start, summed_to
 from lucid_gpu.fusion.program import WRAPPED, Program, load_program
 from lucid_gpu.fusion.saving import RESULT, converted, refusal, saved_leaves
+from lucid_gpu.tape.door import interpreters
 from lucid_gpu.tape.engine import gathering, observing
 from lucid_gpu.tape.hooks import RemovableHandle
+from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import WATCHED, state
 from lucid_gpu.tape.node import Edge, Node, watching
 
@@ -247,6 +249,7 @@ class RegionNode(Node):
         if gradient.steps:
             sums = sum([not step.stores for step in gradient.steps])
             at_once = scheduler.sums_at_once(sums, where)
+            seen = recorded is not False or open_levels or interpreters or Eager.on
             for step in gradient.steps:
                 part, shape = step
                 known = early.get(part)
@@ -257,18 +260,21 @@ class RegionNode(Node):
                     value = _on(part, merged)
                 else:
                     value = known._expr
-                if at_once and value.program.is_load and 0 not in value.program.shape:
+                full = value.program.shape
+                if at_once and value.program.is_load and 0 not in full:
                     leaf = Cell(summed_to(value, shape))
-                else:
+                elif seen or value.program.barred or 0 in full:
                     leaf = wrap(value)._sum_to_shape(shape)._load().leaves[0]
+                else:
+                    leaf = start(value, "sum", repeated(full, shape), shape)[0].leaves[0]
                 merged = (*merged, leaf)
-        results = []
+        results, count = [], len(merged)
         for _, part in gradient.results:
             if early and part in early:
                 results.append(early[part])
                 continue
             own_leaves = merged
-            if len(part.leaves) != len(merged):
+            if len(part.leaves) != count:
                 own_leaves = tuple([merged[i] for i in part.leaves])
             if part.program.is_load:  # the cotangent itself, say: its memory is somebody's
                 leaf = own_leaves[0].twin(own_leaves[0].node, own_leaves[0].output)
@@ -371,10 +377,8 @@ class RegionNode(Node):
 
     def asked_for(self) -> tuple[list[int], Gradient]:
         """The leaves a gradient goes to, and the gradient of those that the pass asks for."""
-        program, reached = self.program, state.task.waiting
+        program, wanted = self.program, self._wanted()
         leaves = _leaves_of(program)
-        pairs = zip(leaves, self._edges, strict=True)
-        wanted = frozenset([leaf for leaf, (node, _) in pairs if node in reached])
         key = ("asked for", wanted, bool(state.grad))
         gradient = program.gradients.get(key)
         if gradient is None:
@@ -383,6 +387,12 @@ class RegionNode(Node):
             gradient = gradient_of(program, load, n, n + 1, key[2], None, wanted)
             program.gradients[key] = gradient
         return leaves, gradient
+
+    def _wanted(self) -> frozenset[int]:
+        """The leaves that the pass comes to."""
+        reached = state.task.waiting
+        pairs = zip(_leaves_of(self.program), self._edges, strict=True)
+        return frozenset([leaf for leaf, (node, _) in pairs if node in reached])
 
     def _save_output(self, wrap: Wrap) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""
@@ -408,6 +418,8 @@ class RegionNode(Node):
                 raise self.stale_error(self.output_stale, program, self.name())
             write = leaves[i].stale
             if write is not None:
+                if not state.task.everywhere and i not in saved_leaves(program, self._wanted()):
+                    continue
                 node = leaves[i].node
                 name = None if node is None or not node._edges else node.name()
                 loads = next(n for n in program.instructions if n.op == "load" and n.value[0] == i)
@@ -418,7 +430,9 @@ class RegionNode(Node):
                 raise self.stale_error(self.output_stale, program, self.name())
             if write is not None:
                 raise self.stale_error(write, entry.program, None)
-        refused = refusal(self.made_by, program)
+        refused = refusal(
+            self.made_by, program, None if state.task.everywhere else state.task.waiting
+        )
         if refused is not None:
             value, write = refused
             name = title_of(value.program) if value.program.needs_grad else None

@@ -10,7 +10,7 @@ is, and `RESULT` for the op's own result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from lucid_gpu.device import CPU
@@ -56,6 +56,10 @@ class Noted:
         else:
             self.stale = stale_of(value)
             value.noted = self
+            stored = getattr(value, "stored", None)
+            leaf = None if stored is None else stored()
+            if leaf is not None:  # the value itself may be gone before who saved it
+                leaf.stands_for(self)
 
 
 def noted(value: Expr) -> Noted:
@@ -141,19 +145,24 @@ def _by(known: Sequence[Instruction], ins: Instruction) -> tuple[int, ...]:
     return saves(ins.op, tuple(kinds), ins.dtype)
 
 
-def saved_leaves(program: Program) -> tuple[int, ...]:
+def saved_leaves(program: Program, wanted: frozenset[int] | None = None) -> tuple[int, ...]:
     """The leaves that ops of a program save, each as an operand of its own.
 
     The number of leaves stands for the result, where the last op saves that. Ops that no gradient
-    comes to, as below a comparison, are not asked.
+    comes to, as below a comparison, are not asked, nor those that lead to none of the leaves
+    ``wanted``, where that is given.
     """
-    saved: tuple[int, ...] | None = program.gradients.get("saved leaves")
+    key = "saved leaves" if wanted is None else ("saved leaves", wanted)
+    saved: tuple[int, ...] | None = program.gradients.get(key)
     if saved is None:
         known, leaves = program.instructions, set()
         reached = {len(known) - 1}
+        leads = None if wanted is None else _leading_to(known, wanted)
         for number in range(len(known) - 1, -1, -1):
             ins = known[number]
             if number not in reached or not ins.needs_grad:
+                continue
+            if leads is not None and number not in leads:
                 continue
             reached.update(ins.args)
             for position in _by(known, ins):
@@ -166,8 +175,23 @@ def saved_leaves(program: Program) -> tuple[int, ...]:
                     operand = known[operand.args[0]]
                 if operand.op == "load":
                     leaves.add(operand.value[0])
-        saved = program.gradients["saved leaves"] = tuple(sorted(leaves))
+        saved = program.gradients[key] = tuple(sorted(leaves))
     return saved
+
+
+def _leading_to(known: Sequence[Instruction], wanted: frozenset[int]) -> set[int]:
+    """The numbers of the instructions whose gradient goes on to one of these leaves."""
+    leads: set[int] = set()
+    for number, ins in enumerate(known):
+        if ins.op == "load":
+            comes = ins.value[0] in wanted
+        elif ins.op == "boundary":
+            comes = ins.value in wanted
+        else:
+            comes = any(a in leads for a in ins.args)
+        if comes and ins.needs_grad:
+            leads.add(number)
+    return leads
 
 
 def saves_of(op: Op, operands: Sequence[Any], program: Program) -> tuple[int, ...]:
@@ -179,7 +203,9 @@ def saves_of(op: Op, operands: Sequence[Any], program: Program) -> tuple[int, ..
     return saves(op.name, tuple(kinds), program.dtype)
 
 
-def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write] | None:
+def refusal(
+    made_by: tuple[Any, ...] | None, root: Program, reached: Container[Any] | None = None
+) -> tuple[Any, Write] | None:
     """What an op inside a region saved and was written since: a pending value, or a `Noted`.
 
     Parameters
@@ -188,10 +214,13 @@ def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write]
         The region's last op and its operands.
     root : Program
         Of the region.
+    reached : container of Node, optional
+        Where a pass for some inputs comes to; by default it goes everywhere.
     """
     if made_by is None or not (written_values or _converts(root)):
         return None
     seen: set[Expr] = set()
+    known: dict[Expr, bool] = {}
     stack: list[tuple[Any, Program]] = [(made_by, root)]
     while stack:
         (op, *operands), program = stack.pop()
@@ -212,6 +241,10 @@ def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write]
             if inner.is_load or not inner.needs_grad or operand.made_by is None:
                 continue
             seen.add(operand)
+            if operand.node is not None and operand.node.observed:
+                continue  # a region of its own, which says so itself
+            if reached is not None and not _comes_to(operand, reached, known):
+                continue
             write = stale_of(operand)
             if write is None and operand.node is not None:
                 write = operand.node.output_stale
@@ -223,6 +256,18 @@ def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write]
                     return entry, write
             stack.append((operand.made_by, inner))
     return None
+
+
+def _comes_to(value: Expr, reached: Container[Any], known: dict[Expr, bool]) -> bool:
+    """Whether a value's gradient goes on to what a pass comes to, or is asked for itself."""
+    answer = known.get(value)
+    if answer is None:
+        answer = value.node in reached or any(cell.node in reached for cell in value.leaves)
+        if not answer and value.made_by is not None:
+            inner = [e for e in value.made_by[1:] if type(e) is Expr and e.program.needs_grad]
+            answer = any(_comes_to(e, reached, known) for e in inner)
+        known[value] = answer
+    return answer
 
 
 def _converts(program: Program) -> bool:

@@ -30,6 +30,8 @@ from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.launch import Kernel
+from lucid_gpu.launch.kernel import Function
+from lucid_gpu.launch.launcher import Extent
 
 __all__ = ["applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn"]
 
@@ -154,7 +156,7 @@ def forward(
     array of q's shape and order in memory, and array of float32, shape (batch, heads, queries)
     """
     out = _empty_like(where, d, q, q.shape[3])
-    lse = backend(where).empty(q.shape[:3], float32, where)
+    lse = backend(where).new(q.shape[:3], float32.numpy)
     q, k, v = (_rows_together(where, x) for x in (q, k, v))
     walked = (q, k, v, out, None, None, None, None)
     _launch(attention_forward, (q, k, v, out, lse), walked, scale, causal, d, where)
@@ -178,7 +180,7 @@ def backward(
     q, k, v, out, lse = saved
     dq, dk, dv = _empty_gradients(where, d, q, k, v)
     q, k, v, out, g = (_rows_together(where, x) for x in (q, k, v, out, g))
-    delta = backend(where).empty(lse.shape, float32, where)
+    delta = backend(where).new(lse.shape, float32.numpy)
     walked = (q, k, v, out, g, dq, dk, dv)
     first = (q, k, v, out, g, lse, dq, delta)
     _launch(attention_queries, first, walked, scale, causal, d, where)
@@ -196,7 +198,7 @@ def _empty_gradients(where: device, d: dtype, q: Any, k: Any, v: Any) -> Any:
         and q.shape == k.shape == v.shape
         and address(v) - address(k) == address(k) - address(q) == third
     ):
-        made = backend(where).empty((batch, rows, 3 * heads * columns), d, where)
+        made = backend(where).new((batch, rows, 3 * heads * columns), d.numpy)
         return made.reshape(batch, rows, 3, heads, columns).transpose(2, 0, 3, 1, 4)
     return [_empty_like(where, d, x, x.shape[3]) for x in (q, k, v)]
 
@@ -205,9 +207,9 @@ def _empty_like(where: device, d: dtype, x: Any, columns: int) -> Any:
     """A fresh array of x's shape but so many columns, heads inside rows where ``x`` has them so."""
     batch, heads, rows, _ = x.shape
     if x.strides[1] < x.strides[2] and heads > 1:
-        made = backend(where).empty((batch, rows, heads, columns), d, where)
+        made = backend(where).new((batch, rows, heads, columns), d.numpy)
         return made.transpose(0, 2, 1, 3)
-    return backend(where).empty((batch, heads, rows, columns), d, where)
+    return backend(where).new((batch, heads, rows, columns), d.numpy)
 
 
 # --- cuDNN ----------------------------------------------------------------------------------------
@@ -224,7 +226,7 @@ def forward_by_cudnn(
     """
     xp = backend(where).xp
     out = _empty_like(where, d, q, v.shape[3])
-    sums = backend(where).empty((*q.shape[:3], 1), float32, where) if trained else None
+    sums = backend(where).new((*q.shape[:3], 1), float32.numpy) if trained else None
     with on_gpu(xp.cuda, where.index):
         arrays = [*[_for_cudnn(where, x) for x in (q, k, v)], out, *([sums] if trained else ())]
         cudnn.attend(xp, "sdpa", d.name, arrays, scale, causal)
@@ -286,12 +288,15 @@ def _launch(
     where: device,
 ) -> None:
     """Start a kernel; ``walked`` are the arrays of its structure of strides, None where unused."""
-    address_of = backend(where).address
-    aligned = not any(address_of(x) % ACCESS for x in walked if x is not None)
+    address_of, bits = backend(where).address, 0
+    for x in walked:
+        if x is not None:
+            bits |= address_of(x)
+    aligned = bits % ACCESS == 0
     layouts = tuple([None if x is None else (x.shape, x.strides) for x in walked])
     tensor = d is not float32 and has_tensor_cores(where)
-    grid, shared, at, template = _plan(kernel, layouts, scale, causal, d, tensor, aligned)
-    kernel(grid, (*pointers, at), shared=shared, **template)
+    start, grid, shared, at = _plan(kernel, layouts, scale, causal, d, tensor, aligned)
+    start(grid, (kernel.threads, 1, 1), (*pointers, at), shared)
 
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, and strides in bytes
@@ -306,8 +311,8 @@ def _plan(
     d: dtype,
     tensor: bool,
     aligned: bool,
-) -> tuple[tuple[int, int, int], int, bytes, dict[str, Any]]:
-    """Grid, shared memory, structure of strides and sizes, and template arguments of a launch."""
+) -> tuple[Function, Extent, int, bytes]:
+    """A launch: the instance, its grid, shared memory, and structure of strides and sizes."""
     present = [layout for layout in layouts if layout is not None]
     ((batch, heads, queries, columns), _), ((_, groups, keys, _), _) = present[:2]
     aligned = aligned and columns * d.itemsize % ACCESS == 0
@@ -322,7 +327,7 @@ def _plan(
     at = struct.pack(f"={FORM}", *steps, *sizes, scale * LOG2_E, scale)
     rows, across = (keys, groups) if kernel is attention_keys else (queries, heads)
     grid = (-(-rows // template["M"]), across, batch)
-    return grid, _shared_bytes(template, kernel), at, template
+    return kernel.instance(**template), grid, _shared_bytes(template, kernel), at
 
 
 @functools.cache
@@ -342,7 +347,7 @@ def _forward_on_host(
     q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
 ) -> tuple[Any, Any]:
     out = _empty_like(where, d, q, q.shape[3])
-    lse = backend(where).empty(q.shape[:3], float32, where)
+    lse = backend(where).new(q.shape[:3], float32.numpy)
     heads = _Heads.of(q, k, causal)
     written = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)
     _run(_forward, heads, [*map(_in_rows, (q, k, v)), written, lse[..., None]], [], scale)

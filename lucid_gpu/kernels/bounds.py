@@ -27,7 +27,10 @@ _check = Kernel(
 
 
 OUTSIDE = "index {} is out of bounds for dimension {} with size {}"
-outside = DeviceError(lambda *numbers: IndexError(OUTSIDE.format(*numbers)))
+NOTHING = "index is out of bounds for dimension with size 0"
+outside = DeviceError(
+    lambda *numbers: IndexError(OUTSIDE.format(*numbers) if numbers[-1] else NOTHING)
+)
 no_element = DeviceError(
     lambda *numbers: RuntimeError(OUTSIDE.format(*numbers))
 )  # of gather, scatter

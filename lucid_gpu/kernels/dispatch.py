@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from lucid_gpu.devices import capturing, device_of
-from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.devices import backend, backend_of_array, capturing, device_of
+from lucid_gpu.devices.current_gpu import on_gpu
+from lucid_gpu.launch import Executor
 
 __all__ = ["by_device"]
 
@@ -18,7 +19,8 @@ R = TypeVar("R")
 class by_device(Generic[P, R]):
     """A function of a family: what it decorates launches CUDA C, `on_host` names the other half.
 
-    The first argument decides: an array, or a sequence that begins with one.
+    The first argument decides: an array, or a sequence that begins with one. Its GPU is the current
+    one while CUDA C is launched, so that `Backend.new` gives memory there.
 
     Examples
     --------
@@ -47,7 +49,14 @@ class by_device(Generic[P, R]):
         first: Any = args[0]
         if isinstance(first, (list, tuple)):
             first = first[0]
-        if runs_cuda_c(device_of(first)):
+        owner = backend_of_array(first) or backend(device_of(first))
+        if owner.type == "cuda":
+            index = first.data.device_id
+            if owner.is_current(index):
+                return self.cuda_c(*args, **kwargs)
+            with on_gpu(owner.xp.cuda, index):
+                return self.cuda_c(*args, **kwargs)
+        if Executor.host_cuda:
             return self.cuda_c(*args, **kwargs)
         assert self.host is not None
         if capturing.recorder is not None:

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend_of_array, device_of, loops
+from lucid_gpu.devices import backend_of_array, loops
 from lucid_gpu.devices.blas import UNSHARED
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.recording import Immediate, Recording
-from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, float64, from_numpy_dtype
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,
@@ -120,28 +120,32 @@ def normalized(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
     """Rows, shape (rows, columns), normalized; weight and bias may be None."""
     backend = backend_of_array(x)
     assert backend is not None
-    rows, columns = x.shape[0], counted(x.shape[1])
-    d = from_numpy_dtype(x.dtype)
+    rows, columns = x.shape
     x, weight, bias = _contiguous(backend.xp, x, weight, bias)
-    where = device_of(x)
-    y = backend.empty(x.shape, d, where)
-    rstd = backend.empty((rows, 1), d.compute, where)
-    mean = None if rms else backend.empty((rows, 1), d.compute, where)
+    d, new, address = from_numpy_dtype(x.dtype), backend.new, backend.address
+    wide = d.compute
+    y, rstd = new(x.shape, x.dtype), new((rows, 1), wide.numpy)
+    mean = None if rms else new((rows, 1), wide.numpy)
     arrays = x, weight, bias, y, mean, rstd
-    kinds: dict[str, Any] = {"T": d, "R": d.compute, "RMS": rms}
-    places = [backend.address(a) for a in arrays[:4] if a is not None]
-    group = held(columns, width_of(columns, places, d.itemsize), d.itemsize)
+    places = [address(a) for a in arrays[:4] if a is not None]
+    group, kernel = _held(columns, width_of(columns, places, d.itemsize), d, rms)
     if not y.size:
         return y, Statistics(mean, rstd)
     if group is None:
         width = _width_alike(d.itemsize, x, y)
-        walked_kernel(rows, (*arrays, columns, eps), **kinds, W=width)
+        walked_kernel(rows, (*arrays, columns, eps), T=d, R=wide, RMS=rms, W=width)
     else:
-        arguments = (*arrays, rows, columns, eps)
-        kinds.update(W=group.width, LANES=group.lanes, ITEMS=group.items)
-        launch = held_kernel.of(group.lanes)
-        launch(group.blocks(rows), arguments, threads=group.threads, **kinds)
+        kernel(group.grid(rows), (group.threads, 1, 1), (*arrays, rows, columns, eps))
     return y, Statistics(mean, rstd)
+
+
+@functools.lru_cache(maxsize=1024)
+def _held(columns: int, width: int, d: dtype, rms: bool) -> tuple[Group | None, Any]:
+    """The threads that keep a row of this length in registers, and their kernel."""
+    group = held(counted(columns), width, d.itemsize)
+    if group is None:
+        return None, None
+    return group, held_kernel.instance(group, T=d, R=d.compute, RMS=rms)
 
 
 @by_device
@@ -156,38 +160,48 @@ def gradients(
     backend = backend_of_array(x)
     assert backend is not None
     rows, columns = x.shape
-    d, xp = from_numpy_dtype(x.dtype), backend.xp
+    d, xp, new, address = from_numpy_dtype(x.dtype), backend.xp, backend.new, backend.address
     x, g, weight = _contiguous(xp, x, g, weight)
-    where = device_of(x)
-    dx = backend.empty(x.shape, d, where) if wanted.x else None
+    dx = new(x.shape, x.dtype) if wanted.x else None
     if not x.size:
         zeros = [xp.zeros(columns, x.dtype) if w else None for w in wanted[1:]]
         return dx, zeros[0], zeros[1]
-    kinds: dict[str, Any] = {"T": d, "R": d.compute}
-    places = [backend.address(a) for a in (x, g, weight, dx) if a is not None]
-    group = _columns_kept(columns, width_of(columns, places, d.itemsize), d.itemsize)
-    if group is None:
-        count = min(rows, CHUNKS)
+    wide, rms = d.compute.numpy, known.mean is None
+    places = [address(a) for a in (x, g, weight, dx) if a is not None]
+    width = width_of(columns, places, d.itemsize)
+    where = backend.device_of(x)
+    blocks, count, threads, kernel, add = _kept(where, rows, columns, width, d, rms)
+    weights = new((count, columns), wide) if wanted.weight else None
+    biases = new((count, columns), wide) if wanted.bias else None
+    if kernel is not None:
+        arguments = (x, g, weight, *known, dx, weights, biases, rows, columns)
+        kernel((blocks, 1, 1), (threads, 1, 1), arguments)
     else:
-        blocks = _busy(x, group, rows)
-        count = blocks * (group.threads // group.lanes if group.lanes else 1)
-    parts = [
-        backend.empty((count, columns), d.compute, where) if wish else None for wish in wanted[1:]
-    ]
-    rms = known.mean is None
-    if group is not None:
-        arguments = (x, g, weight, *known, dx, *parts, rows, columns)
-        more = {"W": group.width, "LANES": group.lanes, "ITEMS": group.items}
-        launch = backward_held_kernel.of(group.lanes)
-        launch(blocks, arguments, threads=group.threads, **kinds, **more, RMS=rms)
-    else:
-        _long_gradients((x, g, weight), known, dx, parts, kinds)
-    sums = [backend.empty((columns,), d, where) if wish else None for wish in wanted[1:]]
-    if any(wanted[1:]):
+        _long_gradients((x, g, weight), known, dx, [weights, biases], {"T": d, "R": d.compute})
+    dweight = new((columns,), x.dtype) if wanted.weight else None
+    dbias = new((columns,), x.dtype) if wanted.bias else None
+    if wanted.weight or wanted.bias:
+        summed = (weights, biases, dweight, dbias, count, columns)
         threads = WARP * min(power_of_two(-(-count // 4)), 16)
-        summed = (*parts, *sums, count, columns)
-        parts_kernel(-(-columns // WARP), summed, threads=threads, **kinds)
-    return dx, sums[0], sums[1]
+        add((-(-columns // WARP), 1, 1), (threads, 1, 1), summed)
+    return dx, dweight, dbias
+
+
+@functools.lru_cache(maxsize=1024)
+def _kept(
+    where: device, rows: int, columns: int, width: int, d: dtype, rms: bool
+) -> tuple[int, int, int, Any, Any]:
+    """Blocks, the sums of columns that they leave, the threads of each, and their kernel.
+
+    There are no blocks where rows are too long for registers. The last is what adds the sums up.
+    """
+    group, add = _columns_kept(columns, width, d.itemsize), parts_kernel.instance(T=d, R=d.compute)
+    if group is None:
+        return 0, min(rows, CHUNKS), 0, None, add
+    blocks = _busy(where, group, rows)
+    count = blocks * (group.threads // group.lanes if group.lanes else 1)
+    kernel = backward_held_kernel.instance(group, T=d, R=d.compute, RMS=rms)
+    return blocks, count, group.threads, kernel, add
 
 
 def _long_gradients(
@@ -206,7 +220,8 @@ def _long_gradients(
 
 
 def _contiguous(xp: Any, *arrays: Any) -> list[Any]:
-    return [a if a is None else xp.ascontiguousarray(a) for a in arrays]
+    copy = xp.ascontiguousarray
+    return [a if a is None or a.flags.c_contiguous else copy(a) for a in arrays]
 
 
 def _width_alike(itemsize: int, *arrays: Any) -> int:
@@ -230,9 +245,9 @@ def _columns_kept(columns: int, width: int, itemsize: int) -> Group | None:
     return None
 
 
-def _busy(array: Any, group: Group, rows: int) -> int:
+def _busy(where: device, group: Group, rows: int) -> int:
     """Blocks enough for every multiprocessor, and no more than there are rows for."""
-    processors = launcher_of(device_of(array)).processors
+    processors = launcher_of(where).processors
     return min(group.blocks(rows), processors * max(1024 // group.threads, 1))
 
 

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.launch import Kernel
+from lucid_gpu.launch.kernel import Function
+from lucid_gpu.launch.launcher import Extent
 
 ACCESS = 16  # bytes a thread loads or stores at once
 WARP = 32
@@ -80,6 +82,10 @@ class Group(NamedTuple):
         together = self.threads // self.lanes if self.lanes else 1
         return -(-rows // together)
 
+    def grid(self, rows: int) -> Extent:
+        """The same as a grid."""
+        return (self.blocks(rows), 1, 1)
+
 
 class Grouped(NamedTuple):
     """A kernel whose groups are parts of warps, and the same for whole blocks.
@@ -92,6 +98,11 @@ class Grouped(NamedTuple):
 
     def of(self, lanes: int) -> Kernel:
         return self.apart if lanes else self.together
+
+    def instance(self, group: Group, **template: Any) -> Function:
+        """The kernel for a group, and for more template arguments."""
+        own = {"W": group.width, "LANES": group.lanes, "ITEMS": group.items}
+        return self.of(group.lanes).instance(**template, **own)
 
 
 def grouped(source: str, name: str, declaration: str, template: str, threads: int) -> Grouped:

@@ -62,20 +62,20 @@ class CudaLauncher(Launcher):
         assert where.index is not None
         self.device = where
         self.index = where.index
-        self.backend = backend(where)
-        self.address = self.backend.address
-        self.xp = self.backend.xp
+        there: Any = backend(where)
+        self.backend = there
+        self.address, self.empty, self.xp = there.address, there.new, there.xp
         self.cuda = self.xp.cuda
         self.stream = self.cuda.get_current_stream
         self.launch_kernel = self.cuda.driver.launchKernel
         self.failures = self.cuda.driver.CUDADriverError, self.cuda.runtime.CUDARuntimeError
-        self.is_current = self.backend.is_current
+        self.only, self.get_device = self.index == there.only, there.get_device
         figures = self.cuda.Device(self.index).attributes
         self.processors, self.cache = figures["MultiProcessorCount"], figures["L2CacheSize"]
         self.kernels, self.met = {}, {}
 
     def is_home(self) -> bool:
-        return self.index in _thread.ready and self.is_current(self.index)
+        return self.index in _thread.ready and (self.only or self.index == self.get_device())
 
     @contextlib.contextmanager
     def at_home(self) -> Iterator[None]:

@@ -91,6 +91,7 @@ class HostLauncher(Launcher):
     def __init__(self) -> None:
         self.backend = backend(CPU)
         self.address = self.backend.address
+        self.empty = self.backend.new
         self.kernels, self.met = _kernels, _met
 
     def is_home(self) -> bool:

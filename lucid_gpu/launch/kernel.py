@@ -22,6 +22,7 @@ from lucid_gpu.launch.source import c_type, is_cooperative
 from lucid_gpu.launch.taking import element_type, form_of, is_float, is_plain, taker
 
 Form = str | Callable[..., str]
+LONGEST = 65535  # blocks of a grid in its second and third dimension
 _NUMBERS = (float, int)  # which `struct` packs as a float; of other types it takes too many
 
 
@@ -126,8 +127,8 @@ class Kernel:
         if threads is None:
             threads = self.threads
         function(
-            (grid, 1, 1) if isinstance(grid, int) else extent(grid),
-            (threads, 1, 1) if isinstance(threads, int) else extent(threads),
+            (grid, 1, 1) if type(grid) is int else extent(grid),
+            (threads, 1, 1) if type(threads) is int else extent(threads),
             arguments,
             shared,
             reads,
@@ -204,7 +205,13 @@ class Function:
         self.threads = threads
         self.packing = Packing([form_of(name, p, forms) for p in parameters])
         self.takers = [taker(name, p, forms.get(p.name)) for p in parameters]
-        self.plain = all(is_plain(p, forms.get(p.name)) for p in parameters)
+        self.count = len(self.takers)
+        by_value = [(i, forms.get(p.name)) for i, p in enumerate(parameters) if not p.pointer]
+        self.structures = [
+            (i, struct.Struct("=" + form).unpack) for i, form in reversed(by_value) if form
+        ]
+        structures = [i for i, _ in self.structures]
+        self.plain = all(i in structures or is_plain(p) for i, p in enumerate(parameters))
         self.pointers = [(i, element_type(p)) for i, p in enumerate(parameters) if p.pointer]
         self.floats = [i for i, p in enumerate(parameters) if is_float(p)]
         self.cooperative = is_cooperative(source)
@@ -220,16 +227,19 @@ class Function:
         writes: int | None = None,
     ) -> None:
         """Start it; see `lucid_gpu.launch.Kernel`."""
-        if len(arguments) != len(self.takers):
+        if len(arguments) != self.count:
             names = ", ".join(p.name for p in self.parameters)
             raise TypeError(
                 f"{self.name} takes {len(self.takers)} arguments ({names}); got {len(arguments)}"
             )
         launcher = self._launcher(arguments)
         packed = self._packed(arguments, launcher)
-        self.check(grid, block)
-        if 0 in grid:
-            return
+        (x, y, z), (width, height, depth) = grid, block
+        sound = 0 < width * height * depth <= self.threads and x > 0
+        if not (sound and 0 < y <= LONGEST and 0 < z <= LONGEST):
+            self.check(grid, block)
+            if 0 in grid:
+                return
         if observers or debug:
             launched = self._launched(launcher, arguments, reads, writes)
             observed(launched, self._start, launcher, packed, grid, block, shared)
@@ -258,6 +268,8 @@ class Function:
                 for i in self.floats:
                     if type(values[i]) not in _NUMBERS:
                         raise TypeError
+                for i, unpack in self.structures:  # the last first: each becomes several fields
+                    values[i : i + 1] = unpack(values[i])
                 return self.packing.filled(values)
             except (AttributeError, TypeError, OverflowError, struct.error):
                 pass
@@ -287,16 +299,17 @@ class Function:
             raise ValueError(
                 f"{self.name} takes blocks of 1 to {self.threads} threads; got {block}"
             )
-        if grid[1] > 65535 or grid[2] > 65535 or min(grid) < 0:
+        if grid[1] > LONGEST or grid[2] > LONGEST or min(grid) < 0:
             raise ValueError(
-                f"{self.name}: a grid's sizes are not negative, and y and z at most 65535; got "
+                f"{self.name}: a grid's sizes are not negative, and y and z at most {LONGEST}; got "
                 f"{grid}"
             )
 
     def _launcher(self, arguments: Sequence[Any]) -> Launcher:
-        for argument, parameter in zip(arguments, self.parameters):
-            if parameter.pointer and argument is not None:
-                return launcher_of(device_of(argument))
+        for i, _ in self.pointers:
+            array = arguments[i]
+            if array is not None:
+                return launcher_of(device_of(array))
         raise TypeError(f"{self.name} was given no array, so it does not know where to run")
 
     def _start(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ class Launcher:
     device: device
     backend: Backend  # of the arrays it takes
     address: Callable[[Any], int]  # the backend's
+    empty: Callable[[Sequence[int], Any], Any]  # (shape, NumPy's type), of a thread at home
     processors: int  # multiprocessors
     cache: int  # bytes of the cache that all of them share
     mode: str  # of compiling, where LUCID_COMPILE does not say

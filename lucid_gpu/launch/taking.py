@@ -42,15 +42,13 @@ def taker(kernel: str, parameter: Parameter, form: str | None) -> Taker:
     return _bool(kernel, parameter) if letter == "?" else _integer(kernel, parameter, letter)
 
 
-def is_plain(parameter: Parameter, form: str | None) -> bool:
+def is_plain(parameter: Parameter) -> bool:
     """Whether `struct` packs an address or a number of this parameter, and refuses what is wrong.
 
-    ``form`` as in `taker`.
+    No structure.
     """
     if parameter.pointer:
         return not parameter.dimensions and element_type(parameter) is not None
-    if form is not None:
-        return False
     letter, _ = NUMBERS[parameter.type]
     return is_float(parameter) or (letter.lower() in _BITS and not _is_bfloat16(parameter))
 

@@ -129,9 +129,9 @@ def several(op: str, tensors: Any) -> list[Tensor]:
 
 def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
     """Refuse tensors on several devices in PyTorch's words; None is no tensor."""
-    where = first.device
+    where = first._expr.program.device
     for other in others:
-        if other is not None and other.device is not where:
+        if other is not None and other._expr.program.device is not where:
             one_device(op, [t._expr.program for t in (first, *others) if t is not None])
 
 
@@ -201,20 +201,25 @@ def put_into(result: Any, out: Any, name: str) -> Any:
     if out is None or isinstance(result, Tensor):
         return into(result, out, name) if out is not None else result
     if isinstance(out, Tensor):
+        if name == "nonzero":
+            raise RuntimeError("nonzero does not support the out kwarg when as_tuple is True")
         raise RuntimeError(f"{name}() gives {len(result)} tensors here, and takes no out=")
     if len(out) != len(result):
         raise TypeError(
             f"{name}(): argument 'out' must be a tuple of {len(result)} Tensors, got {len(out)}"
         )
+    for r, o in zip(result, out, strict=True):
+        if name in _EXACT_TOGETHER and o.dtype is not r.dtype:
+            raise RuntimeError(_other_type(r, o, name))
     parts = [into(r, o, name) for r, o in zip(result, out, strict=True)]
     return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
 
 
 # ops of which PyTorch converts no result for ``out=``
 _EXACT = """abs ceil conj_physical floor frac mm matmul median neg nan_to_num round sign sort tril
-    triu trunc bmm dot mv addmm addmv baddbmm addbmm gather index_select take topk max min amax
-    amin argmax argmin kthvalue mode norm softmax log_softmax clamp clamp_min clamp_max clip scatter
-    scatter_add index_add masked_select nonzero diag cross inner cummax cummin logcumsumexp
+    triu trunc bmm dot mv addmm addmv baddbmm addbmm gather index_select take topk amax
+    amin argmax argmin kthvalue mode norm softmax log_softmax clamp clamp_min clamp_max clip
+    scatter scatter_add index_add masked_select nonzero diag cross inner cummax cummin logcumsumexp
     take_along_dim inverse qr svd chain_matmul index_copy quantile nanquantile renorm aminmax
     isposinf isneginf signbit frexp sgn histogram msort triangular_solve heaviside tensordot
     narrow_copy bucketize searchsorted float_power where inv inv_ex det slogdet solve
@@ -223,8 +228,13 @@ _EXACT = """abs ceil conj_physical floor frac mm matmul median neg nan_to_num ro
     hardshrink softshrink gelu softplus ormqr slice_scatter index_reduce scatter_reduce multinomial
     histc lu_unpack lu_solve lu_factor_ex solve_ex avg_pool2d avg_pool3d complex polar ifft
     ihfft alias_copy as_strided_copy detach_copy diagonal_copy expand_copy permute_copy slice_copy
-    squeeze_copy t_copy transpose_copy unfold_copy unsqueeze_copy view_copy"""
+    squeeze_copy t_copy transpose_copy unfold_copy unsqueeze_copy view_copy unbind_copy
+    split_with_sizes_copy linalg_cross"""
 EXACT = frozenset(_EXACT.split())
+_EXACT_TOGETHER = ("max", "min")  # of these, what gives indices beside the values
+_JOINS = ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "row_stack",
+          "column_stack")  # fmt: skip
+_REAL = ("hfft", "hfft2", "hfftn", "irfft", "irfft2", "irfftn")
 
 
 def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
@@ -235,6 +245,15 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
         raise RuntimeError(_other_type(result, out, name))
     if name in ("all", "any") and out.dtype.name not in ("bool", "uint8"):
         raise RuntimeError(f"{name} only supports bool tensor for result, got: {out.dtype.name}")
+    if name in _JOINS and result.dtype.category > out.dtype.category:
+        raise TypeError(
+            "torch.cat(): input types can't be cast to the desired output type "
+            f"{out.dtype.name}, in {name}()"
+        )
+    if name in _REAL and out.dtype.is_complex:
+        raise RuntimeError(
+            f"{name} expects a floating point output tensor, but got {out.dtype.name}"
+        )
     if out.device is not result.device:
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but {name}() gives a tensor on "
@@ -244,7 +263,7 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
         raise NotImplementedError(
             f"{name}(): out= takes and gives dense tensors; call .to_dense() first"
         )
-    if result.requires_grad or out.requires_grad:
+    if state.grad and (result.requires_grad or out.requires_grad):
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, "
             "but one of the arguments requires grad."
@@ -272,8 +291,14 @@ def _other_type(result: Tensor, out: Tensor, name: str) -> str:
         )
     if name == "histogram":
         return (
-            "torch.histogram(): input tensor and hist tensor should have the same dtype, and so "
-            f"should input tensor and bin_edges tensor, but got {wanted} and {actual}"
+            "torch.histogram(): input tensor and hist tensor should have the same dtype, and "
+            "input tensor and bin_edges tensor should have the same dtype, but got "
+            f"{wanted} and {actual}"
+        )
+    if name in ("quantile", "nanquantile"):
+        return (
+            f"{name}() out tensor must be same dtype as the input tensor, {wanted}, but got "
+            f"{actual}"
         )
     if name == "nonzero":
         return f"nonzero: Expected out tensor to have scalar type Long but got scalar type {actual}"

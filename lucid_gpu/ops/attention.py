@@ -201,26 +201,28 @@ def _in_tiles(
 ) -> Tensor | None:
     """Attention with no matrix of scores; None where the tiles do not apply."""
     tensors = (query, key, value)
-    if not all(t.dtype in kernels.TYPES for t in tensors):
+    program = query._expr.program
+    d, where, (a, b, c) = program.dtype, program.device, [t._expr.program.shape for t in tensors]
+    if d not in kernels.TYPES:  # which is the type of all
         return None
     if open_levels and innermost(tensors) is not None:
         return None
-    if not 2 + grouped <= query.ndim == key.ndim == value.ndim:
+    if not 2 + grouped <= len(a) == len(b) == len(c):
         return None
     lead = -3 if grouped else -2  # what precedes the heads, or with them, is the same for all
-    if not query.shape[:lead] == key.shape[:lead] == value.shape[:lead]:
+    if not a[:lead] == b[:lead] == c[:lead]:
         return None
     q, k, v = (_heads(t) for t in tensors)
     if not kernels.applies(q, k, v):
         return None
-    out, lse = kernels.forward(q, k, v, scale, causal, query.dtype, query.device)
+    out, lse = kernels.forward(q, k, v, scale, causal, d, where)
     saved = tensors
-    if query.ndim != 4 and is_grad_enabled():  # there PyTorch saves scaled copies
+    if len(a) != 4 and is_grad_enabled():  # there PyTorch saves scaled copies
         weighed = query.requires_grad or key.requires_grad
         saved = alias_of(query), alias_of(key), value if weighed else alias_of(value)
     result: Tensor = record(
-        "ScaledDotProductFlashAttentionBackward0", out.reshape(query.shape), tensors,
-        _attended_vjp, saved, query.dtype,
+        "ScaledDotProductFlashAttentionBackward0", out if len(a) == 4 else out.reshape(a), tensors,
+        _attended_vjp, saved, d,
         keeps_output=True, sums=lse, scale=scale, causal=causal, by=kernels.backward,
     )  # fmt: skip
     return result
@@ -354,25 +356,26 @@ def _shared(query: Tensor, x: Tensor) -> Tensor:
 def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
     for position, (name, x) in enumerate(zip(("query", "key", "value"), (query, key, value)), 1):
         require_tensor(NAME, name, position, x)
-    if query.ndim < 2 or key.ndim < 2 or value.ndim < 2:
+    q, k, v = query._expr.program, key._expr.program, value._expr.program
+    if len(q.shape) < 2 or len(k.shape) < 2 or len(v.shape) < 2:
         raise RuntimeError(
             "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
             f"{query.ndim} key.dim: {key.ndim} and value.dim: {value.ndim} instead."
         )
-    if not query.dtype is key.dtype is value.dtype:
+    if not q.dtype is k.dtype is v.dtype:
         raise RuntimeError(
             "Expected query, key, and value to have the same dtype, but got query.dtype: "
             f"{query.dtype.name} key.dtype: {key.dtype.name} and value.dtype: {value.dtype.name} "
             "instead."
         )
-    if not query.device == key.device == value.device:
+    if not q.device is k.device is v.device:
         raise RuntimeError(
             "Expected query, key, and value to have the same device type, but got query.device: "
             f"{query.device} key.device: {key.device} and value.device: {value.device} instead."
         )
-    if query.dtype.category != 2:
+    if q.dtype.category != 2:
         raise RuntimeError(f"{NAME}(): expected floating point tensors, got {query.dtype.name}")
-    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         raise RuntimeError(
             f"{NAME}(): query and key must have rows of one length, key and value as many rows; "
             f"got query of shape {list(query.shape)}, key {list(key.shape)} and value "

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.fusion.expression import Write
 from lucid_gpu.ops import shape
 from lucid_gpu.ops.arguments import guarded
-from lucid_gpu.ops.in_place import refuse_inference, refuse_recorded
+from lucid_gpu.ops.in_place import _renew_leaves, refuse_inference, refuse_recorded
 from lucid_gpu.ops.record import OpNode
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.door import op
@@ -117,6 +118,9 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
     if state.grad:
         refuse_recorded(tensor, False, f"{name}_")
     storage = tensor._memory()
+    if not tensor._expr.program.inference and storage.mirror is None:
+        tensor._own_memory()
+        _renew_leaves(tensor, Write(f"{name}_", storage.version, storage))
     before = _tensor(tensor._expr)
     before._storage, before._creation = storage, tensor._creation
     before._base, before._steps = tensor._base, tensor._steps
@@ -131,6 +135,7 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
         tensor._cut()._attach(*kept)
         if type(kept[0]) is AccumulateGrad:
             kept[0].order = dense_order(tensor._expr.program)
+            kept[0].shape = tuple(tensor.shape)
     if storage.mirror is not None:
         storage = tensor._storage = view._memory()
         storage.add(tensor)

@@ -103,6 +103,9 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
             f"{angle.dtype.name} for second argument"
         )
     if is_grad_enabled():  # PyTorch saves the result alone
+        for operand in (abs, angle):
+            if operand.requires_grad:
+                operand._edge()  # of a pending operand and its alias alike
         abs, angle = alias_of(abs), alias_of(angle)
     return keeps(complex(abs * angle.cos(), abs * angle.sin()), output=True)
 

@@ -16,6 +16,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, backend_of_array, capturing, resolve
+from lucid_gpu.devices.determinism import unwritten
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.scheduler import begin_step
@@ -114,6 +115,8 @@ def tensor(
     if source.size > 1:  # data, and no number inside an expression
         begin_step()
     d = as_dtype(dtype) if dtype is not None else _natural_type(data, source)
+    if source.dtype == object:
+        source = _of_huge(source, d)
     if d.category == 1 and source.dtype.kind in "iuf" and backend_of_array(data) is None:
         _refuse_overflow(source, d)
     elif d.category in (1, 2) and source.dtype.kind == "c" and backend_of_array(data) is None:
@@ -124,6 +127,8 @@ def tensor(
 
 def _refuse_overflow(numbers: Any, d: dtype) -> None:
     """Refuse Python's numbers that a whole type does not hold; arrays are cast, as by PyTorch."""
+    if numbers.dtype == np.uint64:
+        raise _too_large(numbers.max())
     if numbers.dtype != d.numpy and numbers.size:
         for extreme in (numbers.min(), numbers.max()):
             number_in(extreme.item(), d)
@@ -140,29 +145,40 @@ def _to_array(data: Any) -> Any:
             f"expected sequences of equal length at each depth to make a tensor: {error}"
         ) from None
     if array.dtype.kind in "OSUVT" and array.dtype.name != "bfloat16":
-        if array.dtype == object:
-            _refuse_objects(array)
+        if array.dtype == object and _are_numbers(array):
+            return array
         hint = dt.instead_of(array.dtype) if _gives_arrays(data) else ""
+        kind = {"U": "str", "S": "bytes"}.get(array.dtype.kind, array.dtype)
         raise TypeError(
-            f"can't make a tensor of {type(data).__name__}: expected numbers, got elements of type "
-            f"{array.dtype}{hint}"
+            f"new(): invalid data type '{kind}': can't make a tensor of {type(data).__name__}: "
+            f"expected numbers, got elements of type {array.dtype}{hint}"
         )
     return array
 
 
-def _refuse_objects(array: Any) -> None:
-    """Say which of Python's objects is no number, or is too large a one, as PyTorch does."""
+def _are_numbers(array: Any) -> bool:
+    """Whether all of Python's objects are numbers; RuntimeError for those that are no text."""
     strange = [x for x in array.flat if not isinstance(x, (int, float, complex))]
-    if not strange:
-        raise ValueError(
-            "Overflow when unpacking long long: expected numbers that int64 holds, got "
-            f"{max((x for x in array.flat if isinstance(x, int)), key=abs)}; a float loses digits"
-        )
-    if not isinstance(strange[0], (str, bytes)):
+    if strange and not isinstance(strange[0], (str, bytes)):
         raise RuntimeError(
             f"Could not infer dtype of {type(strange[0]).__name__}: expected numbers, nested lists "
             f"of them, or arrays, got {reprlib.repr(strange[0])}"
         )
+    return not strange
+
+
+def _of_huge(numbers: Any, d: dtype) -> Any:
+    """Numbers of which no type of NumPy's integers holds all, as elements of another type."""
+    if d.category == 1:
+        raise _too_large(max((x for x in numbers.flat if isinstance(x, int)), key=abs))
+    return numbers.astype(bool if d.category == 0 else complex if d.category == 3 else float)
+
+
+def _too_large(number: Any) -> ValueError:
+    return ValueError(
+        "Overflow when unpacking long long: expected numbers that int64 holds, got "
+        f"{number}; a float loses digits"
+    )
 
 
 def _of_other_library(data: Any) -> Tensor | None:
@@ -194,9 +210,16 @@ _NO_ARRAYS = frozenset((list, tuple, bool, int, float, complex))
 
 
 def _plain(data: Any) -> Any:
-    """Nested sequences with 0-d tensors in them as plain numbers."""
+    """Nested sequences with tensors of one element in them as plain numbers."""
     if isinstance(data, Tensor):
-        return data.tolist()
+        if data.numel() == 1:
+            return data.item()
+        hint = f"got one of shape {list(data.shape)}; lucid_gpu.stack joins tensors"
+        if data.dtype.category < 2:
+            raise TypeError(
+                f"only integer tensors of a single element can be converted to an index, {hint}"
+            )
+        raise ValueError(f"only one element tensors can be converted to Python scalars, {hint}")
     if isinstance(data, (list, tuple)) and not _PYTHONS.issuperset(map(type, data)):
         return [_plain(item) for item in data]
     return data
@@ -206,6 +229,9 @@ def _natural_type(data: Any, array: Any) -> dtype:
     if backend_of_array(data) is not None or _gives_arrays(data):
         return dt.from_numpy_dtype(array.dtype)
     kinds = _kinds_in(data)
+    if array.dtype == object:
+        present = [kind for kind in (complex, float) if kind in kinds]
+        return dt.scalar_type(present[0]()) if present else dt.int64
     if any(isinstance(kind, (np.dtype, dtype)) for kind in kinds):
         types = [_type_of_kind(kind) for kind in kinds]
         return functools.reduce(dt.promote_types, [t for t in types if t is not None])
@@ -416,6 +442,9 @@ def empty(
 ) -> Tensor:
     """A tensor of shape ``size`` that holds what the memory held; ``options`` as in `zeros`.
 
+    Under `use_deterministic_algorithms` it is filled with NaN, True or the largest integer, unless
+    ``utils.deterministic.fill_uninitialized_memory`` is False.
+
     TypeError for a ``size`` that is not a sequence of integers; RuntimeError for negative ones.
     """
     where = resolve(device, options.get("out"))
@@ -423,6 +452,9 @@ def empty(
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     shape = _shape(size or _named_size("empty", options))
     array = backend(where).empty(shape, d, where)
+    value = unwritten(d)
+    if value is not None:
+        array[...] = value
     if capturing.is_array(array):
         array = capturing.constant(array)
     return _finish(array, d, where, requires_grad, options)

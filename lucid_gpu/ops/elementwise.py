@@ -14,7 +14,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
-from lucid_gpu.fusion.expression import of_number
+from lucid_gpu.fusion.expression import of_number, reread
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import (
@@ -22,6 +22,7 @@ from lucid_gpu.ops.arguments import (
     require_float,
     require_one_dtype,
     require_tensor,
+    require_tensors,
     takes_out,
 )
 from lucid_gpu.ops.in_place import alias_before, alias_of, before_write, written
@@ -62,6 +63,12 @@ def _unary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]
     return function
 
 
+# Functions that take tensors alone, in each place or in the first, as PyTorch's do.
+_OF_TENSORS = ("atan2", "hypot", "logaddexp", "logical_and", "logical_or", "logical_xor",
+               "maximum", "minimum")  # fmt: skip
+_OF_A_TENSOR = ("copysign", "eq", "ne", "lt", "le", "gt", "ge", "fmod")
+
+
 def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
     def function(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
         if out is None and isinstance(input, Tensor):
@@ -69,7 +76,21 @@ def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor
             return result
         return into(apply(op, input, other), out, op.name)
 
-    return function
+    def of_a_tensor(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+        if not isinstance(input, Tensor):
+            require_tensor(op.name, "input", 1, input)
+        result: Tensor = method(input, other)
+        return result if out is None else into(result, out, op.name)
+
+    def of_tensors(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+        if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+            require_tensors(op.name, input=input, other=other)
+        result: Tensor = method(input, other)
+        return result if out is None else into(result, out, op.name)
+
+    if op.name in _OF_TENSORS:
+        return of_tensors
+    return of_a_tensor if op.name in _OF_A_TENSOR else function
 
 
 def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -129,16 +150,18 @@ def _checked(method: Callable[..., Any], reflected: bool = False) -> Callable[..
     return function
 
 
-def _bounded(method: Callable[..., Any]) -> Callable[..., Any]:
+def _bounded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     """A method whose bound, where it is a whole number, is one of the tensor's type."""
 
-    def function(self: Tensor, other: Any) -> Any:
+    def at_least(self: Tensor, min: Any) -> Any:
         d = self._expr.program.dtype
-        if d.category < 2:
-            other = _within(other, d)
-        return method(self, other)
+        return method(self, _within(min, d) if d.category < 2 else min)
 
-    return function
+    def at_most(self: Tensor, max: Any) -> Any:
+        d = self._expr.program.dtype
+        return method(self, _within(max, d) if d.category < 2 else max)
+
+    return at_least if name == "clamp_min" else at_most
 
 
 def _of_complex(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,7 +189,7 @@ for _name, _op in TABLE.items():
     if _name in _DIVIDES:
         _method = _checked(_method)
     if _name in _BOUNDS:
-        _method = _bounded(_method)
+        _method = _bounded(_method, _name)
     if _name == "conj_physical":
         _method = _of_complex(_method)
     _method.__doc__ = _said_of(_op)
@@ -191,11 +214,13 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
 
 def clamp_min(input: Any, min: Any, *, out: Tensor | None = None) -> Tensor:
     """The larger of ``input`` and ``min``, element by element."""
+    require_tensor("clamp_min", "input", 1, input)
     return into(input.clamp_min(min), out, "clamp_min")
 
 
 def clamp_max(input: Any, max: Any, *, out: Tensor | None = None) -> Tensor:
     """The smaller of ``input`` and ``max``, element by element."""
+    require_tensor("clamp_max", "input", 1, input)
     return into(input.clamp_max(max), out, "clamp_max")
 
 
@@ -204,18 +229,27 @@ FUNCTIONS |= {"pow": pow, "clamp_min": clamp_min, "clamp_max": clamp_max}
 
 
 def _in_place(op: Op) -> Callable[..., Tensor]:
-    name, straight, more = f"{op.name}_", _straight.get(op.name), op.arity - 1
+    name, straight = f"{op.name}_", _straight[op.name]
+    made: Callable[..., Tensor]
+    if op.arity == 1:
 
-    def method(self: Tensor, *others: Any) -> Tensor:
-        if name == "abs_" and self.dtype.is_complex:
-            raise RuntimeError("In-place abs is not supported for complex tensors.")
-        before = before_write(self, name)
-        if straight is not None and len(others) == more:
-            return self._write(straight(before, *others), name)
-        return self._write(apply(op, before, *others), name)
+        def made(self: Tensor) -> Tensor:
+            if name == "abs_" and self.dtype.is_complex:
+                raise RuntimeError("In-place abs is not supported for complex tensors.")
+            return self._write(straight(before_write(self, name)), name)
 
-    made = _checked(method) if op.name in _DIVIDES else method
-    made = _bounded(made) if op.name in _BOUNDS else made
+    elif op.name == "pow":
+
+        def made(self: Tensor, exponent: Any) -> Tensor:
+            return self._write(straight(before_write(self, name), exponent), name)
+
+    else:
+
+        def made(self: Tensor, other: Any) -> Tensor:
+            return self._write(straight(before_write(self, name), other), name)
+
+    made = _checked(made) if op.name in _DIVIDES else made
+    made = _bounded(made, op.name) if op.name in _BOUNDS else made
     made.__doc__ = f"`{op.name}`, in place."
     return made
 
@@ -321,6 +355,7 @@ def sub(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None
 
 def rsub(input: Any, other: Any, *, alpha: Number = 1) -> Tensor:
     """``other - alpha * input``, element by element; refuses what `sub` refuses."""
+    require_tensor("rsub", "input", 1, input)
     return sub(other, input, alpha=alpha)
 
 
@@ -566,7 +601,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 @takes_out
 @keeping("input")
 def nan_to_num(
-    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    input: Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """NaN and infinite elements replaced; infinite ones by the largest finite numbers by default.
 
@@ -587,7 +622,7 @@ def nan_to_num(
     import ml_dtypes
 
     top = float(ml_dtypes.finfo(input.dtype.numpy).max)
-    result = where(input.isnan(), nan, input)
+    result = where(input.isnan(), 0.0 if nan is None else nan, input)
     result = where(input == math.inf, top if posinf is None else posinf, result)
     kept: Tensor = where(input == -math.inf, -top if neginf is None else neginf, result)
     return kept
@@ -906,6 +941,72 @@ def cast(input: Tensor, d: dtype) -> Tensor:
     return apply(TABLE["cast"], input, to=d)
 
 
+_TO_FLAGS = ("non_blocking", "copy")
+_TO_FORMS = {  # what the arguments of `to` are, by the first one
+    "tensor": ("tensor", *_TO_FLAGS),
+    "device": ("device", "dtype", *_TO_FLAGS),
+    "dtype": ("dtype", *_TO_FLAGS),
+}
+
+
+def read_to(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[device | None, dtype | None, bool, bool, Any]:
+    """What `Tensor.to` and `Module.to` are asked for.
+
+    Returns
+    -------
+    device, dtype, non_blocking, copy, memory_format
+        None where nothing is asked.
+
+    Raises
+    ------
+    TypeError
+        For arguments that are none of the three forms.
+    """
+    first = args[0] if args else kwargs.get("tensor")
+    if isinstance(first, Tensor):
+        form = "tensor"
+    elif first is None or isinstance(first, (str, device, int)) and not isinstance(first, bool):
+        form = "device"
+    else:
+        form = "dtype"
+    names = _TO_FORMS[form]
+    options: dict[str, Any] = dict(zip(names, args, strict=False))
+    if (
+        len(args) > len(names)
+        or not options.keys().isdisjoint(kwargs)
+        or not kwargs.keys() <= {*names, "memory_format"}
+        or isinstance(first, (list, tuple, dict))
+    ):
+        raise _no_form(args, kwargs)
+    options |= kwargs
+    non_blocking, copy = (options.get(name, False) for name in _TO_FLAGS)
+    if type(non_blocking) is not bool or type(copy) is not bool:
+        raise _no_form(args, kwargs)
+    where, kind = options.get("device"), options.get("dtype")
+    if form == "tensor":
+        where, kind = first.device, first.dtype  # type: ignore[union-attr]
+    if isinstance(kind, (Tensor, bool)):
+        raise _no_form(args, kwargs)
+    return (
+        None if where is None else device(where),
+        None if kind is None else as_dtype(kind),
+        non_blocking,
+        copy,
+        options.get("memory_format"),
+    )
+
+
+def _no_form(args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
+    got = [type(a).__name__ for a in args] + [f"{k}={type(a).__name__}" for k, a in kwargs.items()]
+    forms = ", ".join(f"({', '.join(names)}, memory_format)" for names in _TO_FORMS.values())
+    return TypeError(
+        f"to() received an invalid combination of arguments - got ({', '.join(got)}), but expected "
+        f"one of: {forms}"
+    )
+
+
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The elements in a dtype, on a device, both, or those of another tensor.
 
@@ -919,29 +1020,10 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     TypeError
         For other arguments.
     """
-    copy = kwargs.pop("copy", False)
-    non_blocking = kwargs.pop("non_blocking", False)
-    wanted_format = kwargs.pop("memory_format", None)
-    wanted_dtype, wanted_device = kwargs.pop("dtype", None), kwargs.pop("device", None)
-    other = kwargs.pop("other", None)
-    if kwargs:
-        raise TypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
-    for argument in args:
-        if isinstance(argument, Tensor):
-            other = argument
-        elif isinstance(argument, (str, device)) or (
-            isinstance(argument, int) and not isinstance(argument, bool)
-        ):
-            wanted_device = argument
-        elif isinstance(argument, bool):
-            non_blocking = argument
-        elif argument is not None:
-            wanted_dtype = argument
-    if other is not None:
-        wanted_dtype, wanted_device = other.dtype, other.device
+    wanted_device, wanted_dtype, non_blocking, copy, wanted_format = read_to(args, kwargs)
     result = input
     if wanted_dtype is not None:
-        result = cast(result, as_dtype(wanted_dtype))
+        result = cast(result, wanted_dtype)
     if wanted_device is not None:
         from lucid_gpu.ops.transfer import to_device
 
@@ -1045,7 +1127,10 @@ def spread_copy(value: Tensor, like: Tensor) -> Tensor:
     program = value._expr.program
     row_major = not program.is_load or program.root.value[1] is None  # an expanded one is shared
     if value.shape == like.shape and not value.requires_grad and row_major:
-        return value.alias()
+        own = value.alias()
+        if not program.is_load and value._wrapper is None:
+            own._expr = reread(own._expr)
+        return own
     return apply(TABLE["identity"], value, shape=tuple(like.shape))
 
 

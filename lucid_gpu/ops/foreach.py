@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from operator import is_not
-from typing import Any
+from typing import Any, TypeVar
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
@@ -14,9 +13,11 @@ from lucid_gpu.fusion import Eager, eager, foreach
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.tensor import Tensor, _tensor
 
-__all__ = ["Rule", "update_in_place"]
+__all__ = ["Rule", "grouped", "update_in_place"]
 
 Rule = Callable[..., tuple[Tensor, ...]]
+K = TypeVar("K")
+V = TypeVar("V")
 
 MAX_RULES = 1000
 _traced: dict[Any, foreach.Update] = {}
@@ -50,17 +51,23 @@ def update_in_place(
         Numbers and switches that the rule may decide by.
     """
     numbers = numbers or {}
-    groups: dict[Any, list[tuple[Tensor, ...]]] = {}
-    for row in rows:
-        kind = (row[0]._expr.program.device, *[t._expr.program.dtype for t in row])
-        some = groups.get(kind)
-        if some is None:
-            some = groups[kind] = []
-        some.append(row)
+    devices = [row[0]._expr.program.device for row in rows]
+    types = [[t._expr.program.dtype for t in column] for column in zip(*rows, strict=True)]
+    groups = grouped([*zip(devices, *types, strict=True)], rows)
     values = [float(v) for v in numbers.values()]
-    for (where, *types), some in groups.items():
-        update = _update_of(rule, where, types, written, tuple(numbers), settings)
+    for (where, *kinds), some in groups.items():
+        update = _update_of(rule, where, kinds, written, tuple(numbers), settings)
         _run(rule.__name__, update, some, written, values)
+
+
+def grouped(keys: Sequence[K], members: Sequence[V]) -> dict[K, list[V]]:
+    """Members by their keys; nearly always there is one key."""
+    if len(set(keys)) == 1:
+        return {keys[0]: list(members)}
+    groups: dict[K, list[V]] = {}
+    for key, member in zip(keys, members, strict=True):
+        groups.setdefault(key, []).append(member)
+    return groups
 
 
 def _update_of(
@@ -96,8 +103,7 @@ def _run(
 ) -> None:
     columns = [*zip(*rows, strict=True)]
     where, count = update.plan.device, len(rows)
-    in_rows = backend(where).in_rows
-    read = [in_rows([t.array for t in column]) for column in columns[written:]]
+    read = [_in_rows(column, [t.array for t in column], where) for column in columns[written:]]
 
     def change(arrays: list[Any]) -> None:
         changed = [arrays[i : i + count] for i in range(0, len(arrays), count)]
@@ -114,9 +120,15 @@ def write_together(
     Those of another layout are changed in a copy.
     """
     targets = [t._writable(name) for t in tensors]
-    arrays = backend(where).in_rows(targets)
+    arrays = _in_rows(tensors, targets, where)
     change(arrays)
-    if any(map(is_not, targets, arrays)):
+    if arrays is not targets:
         for target, array in zip(targets, arrays, strict=True):
             if target is not array:
                 target[...] = array
+
+
+def _in_rows(tensors: Sequence[Tensor], arrays: list[Any], where: device) -> list[Any]:
+    """The arrays of realized tensors, copied where they are not row-major."""
+    strides = [t._expr.program.root.value[1] for t in tensors]
+    return backend(where).in_rows(arrays) if any(strides) else arrays

@@ -73,7 +73,7 @@ def _of_rank(rank: int) -> Callable[..., Any]:
             u = rand(*shape, rank, dtype=input.dtype, device=input.device)
         _check_samples(u, input, shape, rank)
         with no_grad():
-            windows = _windows(u, input.shape[-rank:], kernel, size)
+            windows = _windows(u[: shape[0]], input.shape[-rank:], kernel, size)
             values = (
                 input.detach()
                 .reshape(*shape, prod(input.shape[-rank:]))
@@ -128,6 +128,10 @@ def _each(name: str, setting: str, rank: int, value: Any) -> tuple[Any, ...]:
     values = tuple(value) if isinstance(value, Sequence) else (value,) * rank
     if len(values) != rank:
         count = {2: "Ints", 3: "three Ints"}[rank]
+        if setting == "output_ratio":
+            raise ValueError(
+                f"{name} requires output_ratio to either be a single Int or tuple of {count}."
+            )
         raise RuntimeError(f"{name}: {setting} must either be a single Int or tuple of {count}")
     return values
 

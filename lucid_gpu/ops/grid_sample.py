@@ -31,6 +31,11 @@ _ALIGNED = (
     "Please specify align_corners=True if the old behavior is desired. See the documentation of "
     "grid_sample for details."
 )
+_OF_ONE = (
+    "Since version 1.3.0, affine_grid behavior has changed for unit-size grids when "
+    "align_corners=True. This is not an intended use case of affine_grid. See the documentation "
+    "of affine_grid for details."
+)
 
 
 @op(autocast={"cpu": "float32", "cuda": "promote"})
@@ -254,6 +259,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     if min(sizes) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {sizes}")
     window = sizes[2:]
+    if align_corners and 1 in window:
+        warn_user(_OF_ONE)
     own = [
         _own_positions(n, bool(align_corners), theta).reshape(-1, *[1] * (axes - 1 - d))
         for d, n in enumerate(window)

@@ -22,7 +22,7 @@ from lucid_gpu.fusion.saving import saves_result
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.storage import Storage
+from lucid_gpu.storage import SameMemory, Storage
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node
@@ -213,9 +213,13 @@ def _set_to(self: Tensor, source: Tensor) -> Tensor:
         refuse_inference()
     if state.grad:
         refuse_recorded(self, False, "set_")
+        if self.requires_grad or source.requires_grad:
+            raise RuntimeError("derivative for set_ is not implemented; do it under no_grad()")
     _make_stale(self._expr, "set_", self._memory())
-    self.data = source
     self._memory().version += 1
+    before = self._expr.program
+    self.data = source
+    self._expr = _marked_as(self._expr, before)
     return self
 
 
@@ -300,6 +304,9 @@ def _read_by_dead(cell: Cell, name: str, storage: Storage) -> None:
         cell.stale = Write(name, storage.version, storage)
 
 
+_ENDS = (type(None), AccumulateGrad)  # nodes that saved nothing
+
+
 def _tell(tensor: Tensor, storage: Storage, name: str | None) -> None:
     """Nobody reads the memory that is written; but an op may have saved what is there."""
     cell = tensor._expr.leaves[0]
@@ -324,15 +331,18 @@ def _writable(self: Tensor, name: str) -> Any:
         self._own_memory()
     del expr  # `_nobody_reads` counts references
     storage = self._storage or self._memory()
-    if storage.read_only:
+    memory = storage.memory if type(storage) is SameMemory else storage
+    if memory.read_only:
         refuse_read_only(self, name)
-    if storage.mirror is not None:
+    if memory.mirror is not None:
         mirrors.refuse_bits(
             self, f"{name}: {{}} are not written element by element; write x.resolve_conj() or "
             "x.resolve_neg(), and x.copy_ of that."
         )  # fmt: skip
-    if _alone(self, storage):
-        _tell(self, storage, name)
+    if _alone(self, memory):
+        node = self._expr.leaves[0].node
+        if self._expr.leaves[0].same is not None or type(node) not in _ENDS:
+            _tell(self, storage, name)
     else:
         _protect_readers(self, storage, name)
         if name and state.grad is not None:
@@ -491,19 +501,26 @@ def _written_elsewhere(self: Tensor) -> None:
         with mirrors.renewed(storage, "increment_version"):
             _written_elsewhere(self)
         return
-    mark = Write("increment_version", storage.version, storage)
+    _renew_leaves(self, Write("increment_version", storage.version, storage))
     storage.version += 1
-    for reference in storage.cells:
-        cell = reference()
-        for leaf in [] if cell is None else cell.readers():
-            leaf.stale = mark
-            if leaf.leads and leaf.node is not None:
-                leaf.node.output_written(mark, leaf.output)
-    for tensor in (self, *storage.others(self)):
-        expr = tensor._load()
+
+
+def _renew_leaves(tensor: Tensor, mark: Write) -> None:
+    """What was saved of a memory is stale, what reads it from now on is not."""
+    storage = mark.storage
+    alone = type(storage) is SameMemory  # it counts its own writes only
+    leaves = tensor._load().leaves if alone else [r() for r in storage.cells]
+    for cell in leaves:
+        for leaf in [] if cell is None else [cell] if alone else cell.readers():
+            if alone or not leaf.uncounted:
+                leaf.stale = mark
+                expression.tell(leaf, mark)
+    for other in (tensor,) if alone else (tensor, *storage.others(tensor)):
+        expr = other._load()
         fresh = expr.leaves[0].again()
+        fresh.uncounted = expr.leaves[0].uncounted
         storage.add_cell(fresh)
-        tensor._expr = Expr(expr.program, (fresh,), None)
+        other._expr = Expr(expr.program, (fresh,), None)
 
 
 class Overwritten(Node):
@@ -543,12 +560,14 @@ def _alone(tensor: Tensor, storage: Storage) -> bool:
     tensors, cells = storage.tensors, storage.cells
     if len(tensors) != 1 or len(cells) != 1 or tensors[0]() is not tensor:
         return False
-    sharers = tensor._expr.leaves[0].sharers
+    expr = tensor._expr
+    sharers = expr.leaves[0].sharers
     return (
         (sharers is None or len(sharers) == 1)  # each is in its own list of sharers
-        and cells[0]() is tensor._expr.leaves[0]
-        and _references(tensor) == _UNREAD
-        and sys.getrefcount(tensor._expr.leaves[0]) == _UNREAD_LEAF
+        and cells[0]() is expr.leaves[0]
+        and sys.getrefcount(expr) == _UNREAD[0]
+        and sys.getrefcount(expr.leaves) == _UNREAD[1]
+        and sys.getrefcount(expr.leaves[0]) == _UNREAD_LEAF
     )
 
 

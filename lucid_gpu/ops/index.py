@@ -46,7 +46,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "selections":
         "select select_scatter slice_scatter narrow_copy index_fill masked_scatter argwhere "
         "nonzero_static repeat_interleave masked_select nonzero index_fill_ masked_scatter_",
-    "shared_memory": "share_memory_ is_shared",
+    "shared_memory": "is_shared",
     "sorting": "sort argsort topk",
     "sources": "new_empty_strided apply_ map_ map2_",
     "special_functions":
@@ -61,10 +61,12 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "statistics":
         "quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc histogram "
         "isclose allclose equal",
-    "storages": "set_ storage untyped_storage _copied_with_memory _take_sizes resize_ resize_as_",
+    "storages":
+        "set_ share_memory_ storage untyped_storage _copied_with_memory _take_sizes resize_ "
+        "resize_as_",
     "strides":
-        "stride storage_offset data_ptr is_set_to as_strided as_strided_ as_strided_scatter "
-        "unfold",
+        "stride dim_order storage_offset data_ptr is_set_to as_strided as_strided_ "
+        "as_strided_scatter unfold",
     "tensor_types": "type new byte char _construct",
 }
 FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
@@ -116,7 +118,7 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
         "nonzero_static repeat_interleave masked_select nonzero index_put_",
     "signal_windows": "hann_window hamming_window blackman_window bartlett_window kaiser_window",
     "sorting": "sort argsort topk",
-    "sources": "asarray frombuffer logspace range empty_strided",
+    "sources": "asarray frombuffer logspace range empty_permuted empty_strided",
     "special_functions":
         "polygamma mvlgamma logit sinc logaddexp2 fmax fmin float_power heaviside positive "
         "signbit isposinf isneginf isreal ldexp frexp nextafter gcd lcm",

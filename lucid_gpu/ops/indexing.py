@@ -221,6 +221,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         setitem(*_by_ints_first(input, parsed), value)
         return
     if not basic and isinstance(value, Tensor) and value.dtype is not input.dtype:
+        _fitting(input, parsed, value)
         _refuse_other_type(input, parsed, value)
     value = as_value(input, value)
     if state.grad:
@@ -295,13 +296,13 @@ def as_value(input: Tensor, value: Any) -> Tensor:
     return tensor(value, dtype=input.dtype, device=input.device)
 
 
-def _fitting(input: Tensor, index: Any, value: Tensor) -> Tensor:
-    """The value without needless leading ones, if it can be broadcast to what is selected."""
+def _fitting(input: Tensor, index: Any, value: Tensor, assigned: bool = True) -> Tensor:
+    """The value, if it can be broadcast to what is selected; an assigned one loses leading ones."""
     if not value.ndim:
         return value
     shape = selected_shape(input, index)
     own = tuple(value.shape)
-    while len(own) > len(shape) and own[0] == 1:
+    while assigned and len(own) > len(shape) and own[0] == 1:
         own = own[1:]
     pairs = zip(own[::-1], shape[::-1], strict=False)
     if len(own) > len(shape) or any(m not in (1, n) for m, n in pairs):
@@ -337,8 +338,7 @@ def index_put(
         require_one_dtype(words, input, values)
     index = tuple(slice(None) if i is None else i for i in indices)
     parsed, _ = parse(input, index, wait=True)
-    value = as_value(input, values)
-    value = _fitting(input, parsed, value)
+    value = _fitting(input, parsed, as_value(input, values), assigned=False)
     if not accumulate:
         result: Tensor = with_values(input, parsed, value)
         watch(result, *tensors_of(index))
@@ -364,7 +364,7 @@ def index_put_(
     if state.grad and (self.requires_grad or values.requires_grad):
         refuse_overlap(self.array, "index_put_")
     parsed, _ = parse(self, tuple(slice(None) if i is None else i for i in indices), wait=True)
-    value = _fitting(self, parsed, as_value(self, values)).array
+    value = _fitting(self, parsed, as_value(self, values), assigned=False).array
     warn_expanded("index_put_")
     array = self._writable("index_put_")
     if accumulate:

@@ -115,7 +115,7 @@ def _sizes(
                 "tensor in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) "
                 "format."
             )
-        if not all(hasattr(n, "__index__") for n in sizes):
+        if not all(_whole(n) for n in sizes):
             raise TypeError(
                 "interpolate(): expected size to be one of int or Tuple[int] or Tuple[int, int] or "
                 f"Tuple[int, int, int], but got size with types {[type(n) for n in sizes]}"
@@ -134,6 +134,12 @@ def _sizes(
     factors = [float(f) for f in scales]
     sizes = [math.floor(n * f) for n, f in zip(own, factors, strict=True)]
     return sizes, [None] * len(own) if recompute else list(factors)
+
+
+def _whole(n: Any) -> bool:
+    if isinstance(n, Tensor):
+        return not (n.is_floating_point() or n.is_complex())
+    return hasattr(n, "__index__")
 
 
 def _resized(

@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 
 from lucid_gpu.devices.threads import run_quietly
+from lucid_gpu.fusion.expression import of_array
 from lucid_gpu.kernels import layer_norm as kernels
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
@@ -22,7 +23,7 @@ from lucid_gpu.tape.engine import adding
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor, _tensor
 
 __all__ = ["layer_norm", "rms_norm"]
 
@@ -179,9 +180,9 @@ def _normalized(
     eps: float,
     rms: bool,
 ) -> Tensor:
-    d = input.dtype
-    one_type = (weight is None or weight.dtype is d) and (bias is None or bias.dtype is d)
-    if one_type and d.is_floating_point and 0 not in shape:
+    d = input._expr.program.dtype
+    others = [t for t in (weight, bias) if t is not None and t._expr.program.dtype is not d]
+    if not others and d.is_floating_point and 0 not in shape:
         return _by_rows(input, shape, weight, bias, eps, rms)
     if not d.is_floating_point or d.compute is d:
         return _composed(input, shape, weight, bias, eps, rms)
@@ -199,16 +200,18 @@ def _by_rows(
     rms: bool,
 ) -> Tensor:
     """All of it as one op."""
-    columns = prod(shape)
+    columns, program = prod(shape), input._expr.program
+    where, d = program.device, program.dtype
     w, b = _flat(weight), _flat(bias)
     y, known = run_quietly(kernels.normalized, _rows(input.array, columns), w, b, eps, rms)
-    statistics = [None if a is None else from_array(a, None, input.device) for a in known]
+    wide = d.compute
+    statistics = [None if a is None else _tensor(of_array(a, wide, where)) for a in known]
     inputs = [t for t in (input, weight, bias) if t is not None]
 
     def vjp(node: Any, g: Tensor) -> list[Tensor | None]:
         x, w, mean, rstd = node.saved_tensors
-        wishes = list(node.needs_input_grad)
-        wanted = Wanted(wishes.pop(0), w is not None and wishes.pop(0), has_bias and wishes.pop(0))
+        needs = node.needs_input_grad
+        wanted = Wanted(needs[0], w is not None and needs[1], has_bias and needs[-1])
         if is_grad_enabled() or open_levels:
             gradients = _recorded_gradients(x, g, w, shape, eps, rms, wanted)
         else:
@@ -218,19 +221,22 @@ def _by_rows(
             if node.earlier is not None:
                 arguments = (*arguments, _rows(node.earlier.array, columns))
                 node.earlier = None
-            arrays = run_quietly(kernels.gradients, *arguments)
-            sizes = x.shape, shape, shape
+            dx, dw, db = run_quietly(kernels.gradients, *arguments)
             gradients = [
-                None if a is None else from_array(_shaped(a, size), x.dtype, x.device)
-                for a, size in zip(arrays, sizes, strict=True)
+                None if a is None else _tensor(of_array(_shaped(a, size), d, where))
+                for a, size in ((dx, program.shape), (dw, shape), (db, shape))
             ]
-        return [t for t, present in zip(gradients, (True, w is not None, has_bias)) if present]
+        if not has_bias:
+            del gradients[2]
+        if w is None:
+            del gradients[1]
+        return gradients
 
     has_bias = bias is not None
     saved = (input, weight, *statistics)
-    look_around = adding if input.requires_grad and kernels.adds_earlier(input.device) else None
-    y = _shaped(y, input.shape)
-    return record(_NAMES[rms], y, inputs, vjp, saved, input.dtype, look_around=look_around)
+    look_around = adding if program.needs_grad and kernels.adds_earlier(where) else None
+    y = _shaped(y, program.shape)
+    return record(_NAMES[rms], y, inputs, vjp, saved, d, look_around=look_around)
 
 
 def _rows(array: Any, columns: int) -> Any:
@@ -243,7 +249,10 @@ def _shaped(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _flat(t: Tensor | None) -> Any:
-    return None if t is None else _shaped(t.array, (prod(t._expr.program.shape),))
+    if t is None:
+        return None
+    array = t.array
+    return array if array.ndim == 1 else array.reshape(-1)
 
 
 def _recorded_gradients(

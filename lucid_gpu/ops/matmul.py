@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from lucid_gpu.device import CPU, device
@@ -10,7 +11,7 @@ from lucid_gpu.devices import backend, backend_of_array
 from lucid_gpu.devices.background_matmul import BackgroundMatmul
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import Cell, Expr, made_here, one_device
+from lucid_gpu.fusion.expression import Cell, Expr, made_here, of_array, one_device
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
@@ -99,12 +100,13 @@ def _check(a: Tensor, b: Tensor) -> None:
 
 
 def _same_type(a: Tensor, b: Tensor) -> None:
-    if a.dtype is not b.dtype:
+    d = a._expr.program.dtype
+    if d is not b._expr.program.dtype:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != "
             f"{b.dtype.name}; convert one with .to(...)"
         )
-    if a.dtype is bool_type:
+    if d is bool_type:
         raise NotImplementedError('"matmul" not implemented for bool; convert with .to(...)')
 
 
@@ -145,7 +147,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _conj(x: Tensor) -> Tensor:
-    return x.conj_physical() if x.dtype.is_complex else x
+    return x.conj_physical() if x._expr.program.dtype.category == 3 else x
 
 
 def _product_vjp(node: Any, g: Tensor) -> Any:
@@ -212,7 +214,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     weight : Tensor, shape (m, k)
     bias : Tensor, shape (m,), optional
     """
-    require_tensors("linear", input=input, weight=weight)
+    if not (isinstance(input, Tensor) and isinstance(weight, Tensor)):
+        require_tensors("linear", input=input, weight=weight)
     a, b = input._expr.program, weight._expr.program
     if len(b.shape) != 2 or not a.shape or a.shape[-1] != b.shape[1]:
         rows, columns = math.prod(a.shape[:-1]), a.shape[-1] if a.shape else 1
@@ -222,7 +225,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"{list(a.shape)} and weight of shape {list(b.shape)}"
         )
     where = one_device("linear", (a, b))
-    _same_type(input, weight)
+    if a.dtype is not b.dtype or a.dtype is bool_type:
+        _same_type(input, weight)
     array = _multiply(where, _rows(input.array), weight.array.T, a.dtype)
     result: Tensor = record(
         "LinearBackward0",
@@ -273,22 +277,24 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
     cotangents, where, d = _rows(g.array), program.device, program.dtype
     gradients: list[Any] = [None, None]
     background = rows = None
-    both = w is not None and all(node.needs_input_grad)
-    if x is not None and node.needs_input_grad[1]:
-        rows = _rows(_conj(x).array)
-        if both and state.task is not None and not observers:
-            background = backend(where).matmul_in_background(cotangents.T, rows, d)
-    if w is not None and node.needs_input_grad[0]:
-        multiply = _multiply if background is None else _multiply_beside
-        array = multiply(where, cotangents, _conj(w).array, d)
+    needs_x, needs_w = node.needs_input_grad
+    there, is_complex = backend(where), d.category == 3
+    multiply = partial(_multiply, where) if observers else there.matmul
+    if x is not None and needs_w:
+        rows = _rows((_conj(x) if is_complex else x).array)
+        if w is not None and needs_x and state.task is not None and not observers:
+            background = there.matmul_in_background(cotangents.T, rows, d)
+    if w is not None and needs_x:
+        beside = multiply if background is None else there.matmul_beside
+        array = beside(cotangents, (_conj(w) if is_complex else w).array, d)
         if len(program.shape) != 2:
             array = array.reshape(*program.shape[:-1], array.shape[1])
-        gradients[0] = from_array(array, d, where)
+        gradients[0] = _tensor(of_array(array, d, where))
     if background is not None:
         state.task.background.append(background)
         gradients[1] = _tensor(_of_background(background, d))
     elif rows is not None:
-        gradients[1] = from_array(_multiply(where, cotangents.T, rows, d), d, where)
+        gradients[1] = _tensor(of_array(multiply(cotangents.T, rows, d), d, where))
     return gradients
 
 
@@ -330,11 +336,6 @@ def _of_background(product: BackgroundMatmul, d: dtype) -> Expr:
         (BackgroundCell(product),),
         None,
     )
-
-
-def _multiply_beside(where: device, x: Any, y: Any, d: dtype) -> Any:
-    """The same on this thread, while another product is computed in the background."""
-    return backend(where).matmul_beside(x, y, d)
 
 
 @op(autocast="lower")

@@ -239,16 +239,24 @@ def lay(result: Tensor, order: tuple[int, ...] | None) -> Tensor:
     dense = layout.lies_in(array.shape, array.strides, order or range(array.ndim), array.itemsize)
     if storage is not None and (result._base is not None or storage.others(result)):
         return result if dense else _laid_out(result, order or tuple(range(array.ndim)))
-    strides = None if array.flags.c_contiguous else array.strides
-    free = (True if order is None else order) if not dense else False
-    old = result._load()
-    program = old.program
+    lay_as(result, False if dense else (True if order is None else order))
+    return result
+
+
+def lay_as(tensor: Tensor, free: bool | tuple[int, ...]) -> None:
+    """Say of a realized tensor whether its order in memory is PyTorch's: see `Program.free`."""
+    old = tensor._load()
+    root, program = old.program.root, old.program
     loads = load_program(
-        program.dtype, program.shape, strides, program.root.needs_grad, program.device,
+        root.dtype, root.shape, _strides_in_memory(old), root.needs_grad, program.device,
         program.marks, free,
     )  # fmt: skip
-    result._expr = Expr(loads, old.leaves, None)
-    return result
+    tensor._expr = Expr(loads, old.leaves, None)
+
+
+def _strides_in_memory(value: Expr) -> tuple[int, ...] | None:
+    array = value.leaves[0].array
+    return None if array.flags.c_contiguous else array.strides
 
 
 def moved(tensor: Tensor, array: Any, strides: tuple[int, ...] | None) -> None:

@@ -375,6 +375,11 @@ def searchsorted(
     if sequence.ndim == 1:
         positions = xp.searchsorted(sequence, wanted, side="right" if behind else "left")
     else:
+        if not wanted.ndim:
+            raise RuntimeError(
+                "torch.searchsorted(): input value can be a scalar only when boundaries tensor "
+                f"dimension is 1, but we got boundaries tensor dim({sequence.ndim})"
+            )
         if sequence.shape[:-1] != wanted.shape[:-1]:
             raise RuntimeError(
                 "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "

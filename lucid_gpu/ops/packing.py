@@ -51,6 +51,8 @@ class Packed:
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
                 f"{type(value)}"
             )
+        if self.edge is None and not value.requires_grad:
+            return value
         value = value.detach() if value.requires_grad else value.alias()
         if self.edge is not None:
             node, output = self.edge

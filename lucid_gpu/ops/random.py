@@ -310,7 +310,7 @@ def normal(
         For two numbers without a ``size``, and a ``size`` beside tensors.
     """
     tensors = [x.detach() for x in (mean, std) if isinstance(x, Tensor)]
-    if not tensors:
+    if not tensors or (size is not None and not any(t.ndim for t in tensors)):
         if size is None:
             raise TypeError("normal() with numbers for mean and std needs a size")
         shape = _shape_of("normal", (size,))
@@ -319,7 +319,10 @@ def normal(
         made = _normal(shape, kind, where, generator, float(mean), float(std))
         return _finish(made, requires_grad, out, "normal")
     if size is not None:
-        raise TypeError("normal() takes a size only where mean and std are numbers")
+        raise TypeError(
+            "normal() received an invalid combination of arguments - it takes a size only where "
+            "mean and std are numbers"
+        )
     if isinstance(std, Tensor):
         if bool((std.detach() < 0).any()):
             raise RuntimeError("normal expects all elements of std >= 0.0")

@@ -68,12 +68,8 @@ def save(tensor: Tensor) -> Saved:
         refuse_inference(tensor)
         if state.hooks:
             return pack(tensor, state.hooks[-1])
-    return (tensor, _version_of(tensor))
-
-
-def _version_of(tensor: Tensor) -> int:
     storage = tensor._storage
-    return 0 if storage is None else storage.version
+    return (tensor, 0 if storage is None else storage.version)
 
 
 def watch(result: Tensor, *read: Tensor) -> None:
@@ -178,13 +174,14 @@ def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, 
     """Take saved tensors out, checked for writes since."""
     result: list[Tensor | None] = []
     for entry in saved:
-        if isinstance(entry, tuple):
+        if type(entry) is tuple:
             tensor, version = entry
-            if _version_of(tensor) != version:
+            storage = tensor._storage
+            if version != (0 if storage is None else storage.version):
                 raise modified(tensor, version, reader)
             result.append(tensor)
         else:
-            result.append(None if entry is None else entry.unpack(reader))
+            result.append(None if entry is None else entry.unpack(reader))  # type: ignore[union-attr]
     return tuple(result)
 
 
@@ -228,8 +225,15 @@ class OpNode(Node):
             super().__init__(tuple([edge_of(t._expr) for t in inputs]))
             self.needs_input_grad = tuple([t._expr.program.needs_grad for t in inputs])
         self.function = function
-        if saved:
+        if saved and modes.watchers:
             self.saved = tuple([None if t is None else save(t) for t in saved])
+        elif saved:  # as `save` does
+            self.saved = tuple(
+                [
+                    None if t is None else (t, 0 if t._storage is None else t._storage.version)
+                    for t in saved
+                ]
+            )
 
     @property
     def _input_metadata(self) -> Sequence[Any]:
@@ -327,6 +331,7 @@ def record(
     saved: Sequence[Tensor | None] = (),
     dtype: dt.dtype | None = None,
     keeps_output: bool = False,
+    chosen: bool = False,
     **attributes: Any,
 ) -> Any:
     """Wrap what an op computed, and record the op if a gradient may be asked for.
@@ -346,6 +351,8 @@ def record(
         Come back as ``node.saved_tensors``.
     keeps_output : bool
         Whether the outputs are saved too, as the last of them.
+    chosen : bool
+        Whether somebody chose the order in which an array lies that is not row-major, as a view's.
     **attributes
         Set on the node.
 
@@ -374,7 +381,7 @@ def record(
                 node.__dict__.update(attributes)
                 break
     if not many:
-        result = _wrap(array, where, dtype, node, 0, order)
+        result = _wrap(array, where, dtype, node, 0, order, chosen)
         if node is not None:
             node.metas = (result._expr.program,)
             if keeps_output:
@@ -382,7 +389,7 @@ def record(
         elif state.grad is None:
             _mark_dependent(inputs, (result,))
         return result
-    results = tuple([_wrap(a, where, dtype, node, i, order) for i, a in enumerate(array)])
+    results = tuple([_wrap(a, where, dtype, node, i, order, chosen) for i, a in enumerate(array)])
     if node is not None:
         node._output_count = len(results)
         node.metas = tuple([r._expr.program for r in results])
@@ -393,16 +400,27 @@ def record(
     return results
 
 
-def _wrap(array: Any, where: Any, d: dt.dtype | None, node: Any, output: int, order: Any) -> Tensor:
+_NO_ARRAYS = (Tensor, np.generic)  # what is pending, and what NumPy gives for 0-d results
+
+
+def _wrap(
+    array: Any,
+    where: Any,
+    d: dt.dtype | None,
+    node: Any,
+    output: int,
+    order: Any,
+    chosen: bool,
+) -> Tensor:
     """An output of a node, or of an op that is not recorded, whose first input has an order.
 
     A result that lies in this order, as of a pool over channels_last, keeps it, as in PyTorch.
     """
-    if isinstance(array, Tensor):
-        if node is not None and array._expr.program.dtype.category >= 2:
-            array._attach(node, output)
-        return array
-    if isinstance(array, np.generic):  # what NumPy gives for 0-d results
+    if isinstance(array, _NO_ARRAYS):
+        if isinstance(array, Tensor):
+            if node is not None and array._expr.program.dtype.category >= 2:
+                array._attach(node, output)
+            return array
         array = np.asarray(array)
     if d is None:
         d = dt.from_numpy_dtype(array.dtype)
@@ -410,9 +428,9 @@ def _wrap(array: Any, where: Any, d: dt.dtype | None, node: Any, output: int, or
         node = None
     strides = None if array.flags.c_contiguous else array.strides
     marks = expression.made_here() if modes.watchers else 0
-    kept = strides is not None and order in CHANNELS_LAST
-    free = not (kept and order == dense_order(array.shape, array.strides, d.itemsize))
-    program = load_program(d, array.shape, strides, node is not None, where, marks, free)
+    if strides is not None and not chosen and order in CHANNELS_LAST:
+        chosen = order == dense_order(array.shape, strides, d.itemsize)
+    program = load_program(d, array.shape, strides, node is not None, where, marks, not chosen)
     return _tensor(Expr(program, (Cell(array, node, output),), None))
 
 

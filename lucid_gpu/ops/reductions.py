@@ -21,7 +21,7 @@ from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
-from lucid_gpu.ops.arguments import is_number, public
+from lucid_gpu.ops.arguments import is_number, public, require_tensor
 from lucid_gpu.ops.record import keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
@@ -595,7 +595,7 @@ def _extremum(
     shape = tuple(input.shape)
     dims = normalize_dims(dim, len(shape))
     if 0 in shape:
-        _refuse_nothing(name, shape, None if dim is None or dim == () else dims)
+        _refuse_nothing(name, shape, None if dim in (None, (), []) else dims)
     if not shape:
         value: Any = input.detach().clone().array
     else:
@@ -760,6 +760,7 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 
 def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if isinstance(dim, Tensor):
+        require_tensor(name, "input", 1, input)
         return apply(TABLE[f"{name}imum"], input, dim)
     if input.dtype.is_complex:
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
@@ -898,7 +899,7 @@ def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     input = input.detach()
     truth = input if input.dtype is dt.bool else input != 0
     to = dt.uint8 if input.dtype is dt.uint8 else dt.bool  # as in PyTorch
-    if not input.ndim or dim == ():
+    if not input.ndim or dim in ((), []):
         return truth.clone().to(to)
     axes = normalize_dims(dim, input.ndim)
     (value,) = reduce(name, truth, axes, result_shape(input.shape, axes, keepdim))
@@ -908,6 +909,8 @@ def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 @batching(_truth)
 def _truth_batched(level: Batch, f: Any, name: str, x: Tensor, dim: Dims, keepdim: bool) -> Any:
+    if dim in ((), []):
+        return level.wrap(f(name, level.value(x), (), keepdim))
     return level.wrap(f(name, *_inner(level, x, dim, keepdim)))
 
 

@@ -36,6 +36,7 @@ from lucid_gpu.ops.memory_formats import (
     in_order,
     kept_order,
     lay,
+    lay_as,
     lies_in,
     lying,
     moved,
@@ -52,9 +53,10 @@ from lucid_gpu.ops.reductions import (
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import contiguous_format
+from lucid_gpu.tape import modes
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_inference_mode_enabled, no_grad, state
+from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply, from_array
 
@@ -90,10 +92,15 @@ def view_of(
             attributes["bits"] = bits
         wrapped: Tensor = level.view(input, name, array, vjp, step, **attributes)
         return wrapped
-    source = apart_in_inference(input)
-    result: Tensor = record(name, array, (source,), vjp, dtype=dtype or input.dtype, **attributes)
+    program = input._expr.program
+    source = apart_in_inference(input) if program.inference else input
+    result: Tensor = record(
+        name, array, (source,), vjp, (), dtype or program.dtype, False, not program.free,
+        **attributes,
+    )  # fmt: skip
     result = _share(input, result, step, bits)
-    note_creation(input, result)
+    if input._creation is not None or not state.grad:
+        note_creation(input, result)
     return result
 
 
@@ -116,12 +123,12 @@ def note_creation(input: Tensor, result: Tensor, several: bool = False) -> None:
     if input._creation == "inference":
         result._creation = "inference"
     elif not state.grad:
-        result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
+        result._creation = "inference" if state.off is modes.INFERENCE else "no_grad"
     elif several or input._creation is not None:
         result._creation = "multiple" if several else input._creation
-    if state.grad or state.grad is None or result._base is None or result.dtype.category < 2:
+    if state.grad or state.grad is None or not input._expr.program.needs_grad:
         return  # None: `Function.forward` tells dependence by itself
-    if input._expr.program.needs_grad:
+    if result._base is not None and result.dtype.category >= 2:
         result._mark()
 
 
@@ -133,8 +140,6 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         result = mirrors.show(input, result, mirrors.bits_of(input) if bits is None else bits)
     else:
         result._storage = storage
-        if result._expr.program.free and not input._expr.program.free:
-            result._keep_order()
     base, program = input._base, input._expr.program
     if program.inference is not result._expr.program.inference:
         expr = result._expr
@@ -149,8 +154,7 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         result._steps = (input._steps, step)
     if shows:
         return result
-    storage.add(result)
-    storage.add_cell(result._expr.leaves[0])
+    storage.add(result, result._expr.leaves[0])
     if program.shared:
         _mark_shared(result)
     return result
@@ -229,6 +233,11 @@ def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Shape arguments given one by one or as a sequence."""
     if len(shape) == 1 and not is_number(shape[0]):
         shape = tuple(shape[0])
+    for n in shape:
+        if type(n) is not int:
+            break
+    else:
+        return shape
     try:
         return tuple([operator.index(n) for n in shape])
     except TypeError:
@@ -416,6 +425,8 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     there is not.
     """
     dim = normalize_dim(dim, input.ndim)
+    if not len(sizes):
+        raise RuntimeError("unflatten: sizes must be non-empty")
     shape = tuple(input.shape)
     inner = _infer((shape[dim],), tuple(sizes))
     return reshape(input, (*shape[:dim], *inner, *shape[dim + 1 :]))
@@ -476,9 +487,12 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     order = _order(_sizes(order if dims is None else (dims,)), input.ndim)
     array = base_array(input).transpose(order)
     inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
-    return view_of(
+    view = view_of(
         input, "PermuteBackward0", array, _permute_vjp, (permute, order), inverse=inverse
     )
+    if input._expr.program.free is True and view._wrapper is None:
+        lay_as(view, inverse)  # of what is row-major in PyTorch
+    return view
 
 
 def _order(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -518,9 +532,14 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     array = base_array(input)
     if rank:
         array = array.swapaxes(a, b)
-    return view_of(
+    view = view_of(
         input, "TransposeBackward0", array, _transpose_vjp, (transpose, (a, b)), dims=(a, b)
     )
+    if input._expr.program.free is True and view._wrapper is None:
+        order = [*range(rank)]
+        order[a], order[b] = b, a
+        lay_as(view, tuple(order))
+    return view
 
 
 def _transpose_vjp(node: Any, g: Tensor) -> Any:
@@ -706,9 +725,9 @@ def _in_order(input: Tensor) -> bool:
         return False
     cell = root._cell()
     others = [] if storage is None else storage.others(root)
-    if others and (storage.mirrors or any(not _follows(t, root) for t in others)):
+    if any(not _follows(t, root) for t in others):
         return False
-    if storage is not None and storage.is_lent():
+    if storage is not None and (storage.is_lent() or (others and storage.mirrors)):
         return False
     if capturing.fixed and capturing.is_fixed(cell.array):
         return False

@@ -10,36 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.ops.strides import address, base_array
 from lucid_gpu.storage import owner_of
 from lucid_gpu.tensor import Tensor
 
 _files: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()
-
-
-def share_memory_(self: Tensor) -> Tensor:
-    """Move the elements into memory that other processes see, too; on a GPU they are there.
-
-    Processes that are forked afterwards, and those that get it through a queue of
-    `lucid_gpu.multiprocessing`, see each other's writes.
-
-    Raises
-    ------
-    RuntimeError
-        If other tensors lie on its memory: they would stay behind.
-    """
-    if is_shared(self):
-        return self
-    if self._memory().others(self):
-        raise RuntimeError(
-            f"share_memory_(): other tensors lie on the memory of this one, of shape "
-            f"{list(self.shape)}; share it before it is viewed or detached, or x = x.clone()"
-        )
-    array = mapped(_anonymous(self.numel() * self.dtype.itemsize), self.dtype.numpy, self.shape)
-    array[...] = self.array
-    self.data = from_array_shared(array)
-    return self
 
 
 def is_shared(self: Tensor) -> bool:
@@ -87,4 +62,4 @@ def _anonymous(size: int) -> int:
     return descriptor
 
 
-METHODS = (share_memory_, is_shared)
+METHODS = (is_shared,)

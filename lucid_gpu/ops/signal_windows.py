@@ -39,7 +39,27 @@ def _made(
     return window._mark(requires_grad)
 
 
-def _cosines(*weights: float) -> Shape:
+def triangle(places: Tensor, last: float) -> Tensor:
+    """``1 - |2 k / n - 1|``."""
+    made: Tensor = 1 - (places * (2 / last) - 1).abs()
+    return made
+
+
+def kaisers(beta: float) -> Shape:
+    """Kaiser's window, with I0 by its power series."""
+
+    def shape(places: Tensor, last: float) -> Tensor:
+        squares = (1 - (places * (2 / last) - 1).square()) * (beta * beta / 4)
+        total, term, whole, last_term = 1 + squares * 0, 1 + squares * 0, 1.0, 1.0
+        for k in range(1, 20 + 2 * math.ceil(abs(beta))):
+            term, last_term = term * squares / (k * k), last_term * beta * beta / (4 * k * k)
+            total, whole = total + term, whole + last_term
+        return total / whole
+
+    return shape
+
+
+def cosines(*weights: float) -> Shape:
     """``a_0 - a_1 cos(t) + a_2 cos(2 t)`` for ``t`` around the circle."""
 
     def shape(places: Tensor, last: float) -> Tensor:
@@ -78,7 +98,7 @@ def hann_window(
         For a negative length, and types that are not floating point.
     """
     return _made(
-        "hann_window", _cosines(0.5, 0.5), window_length, periodic, dtype, device, requires_grad
+        "hann_window", cosines(0.5, 0.5), window_length, periodic, dtype, device, requires_grad
     )
 
 
@@ -96,7 +116,7 @@ def hamming_window(
     requires_grad: bool = False,
 ) -> Tensor:
     """The vector ``alpha - beta cos(2 pi k / n)``; ``n`` and errors as in `hann_window`."""
-    shape = _cosines(alpha, beta)
+    shape = cosines(alpha, beta)
     return _made("hamming_window", shape, window_length, periodic, dtype, device, requires_grad)
 
 
@@ -115,7 +135,7 @@ def blackman_window(
 
     RuntimeError as there.
     """
-    shape = _cosines(0.42, 0.5, 0.08)
+    shape = cosines(0.42, 0.5, 0.08)
     return _made("blackman_window", shape, window_length, periodic, dtype, device, requires_grad)
 
 
@@ -131,12 +151,7 @@ def bartlett_window(
     requires_grad: bool = False,
 ) -> Tensor:
     """The vector ``1 - |2 k / n - 1|``; ``n`` and errors as in `hann_window`."""
-
-    def shape(places: Tensor, last: float) -> Tensor:
-        made: Tensor = 1 - (places * (2 / last) - 1).abs()
-        return made
-
-    return _made("bartlett_window", shape, window_length, periodic, dtype, device, requires_grad)
+    return _made("bartlett_window", triangle, window_length, periodic, dtype, device, requires_grad)
 
 
 @op
@@ -155,16 +170,9 @@ def kaiser_window(
 
     ``n`` and errors as in `hann_window`: RuntimeError.
     """
-
-    def shape(places: Tensor, last: float) -> Tensor:
-        squares = (1 - (places * (2 / last) - 1).square()) * (beta * beta / 4)
-        total, term, whole, last_term = 1 + squares * 0, 1 + squares * 0, 1.0, 1.0
-        for k in range(1, 20 + 2 * math.ceil(abs(beta))):
-            term, last_term = term * squares / (k * k), last_term * beta * beta / (4 * k * k)
-            total, whole = total + term, whole + last_term
-        return total / whole
-
-    return _made("kaiser_window", shape, window_length, periodic, dtype, device, requires_grad)
+    return _made(
+        "kaiser_window", kaisers(beta), window_length, periodic, dtype, device, requires_grad
+    )
 
 
 FUNCTIONS = (hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, xp_of
@@ -16,13 +18,33 @@ from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
+Op = TypeVar("Op", bound=Callable[..., Any])
+
 SORTED = 1 << 11  # elements whose order is found as soon as the first few
+
+
+def _alone_or_by_name(function: Op) -> Op:
+    """Beside ``stable``, PyTorch takes the other arguments by their names only."""
+
+    @functools.wraps(function)
+    def body(*args: Any, **kwargs: Any) -> Any:
+        if "stable" in kwargs and len(args) > 1:
+            raise TypeError(
+                f"{function.__name__}() received an invalid combination of arguments - beside "
+                "stable= write dim= and descending= by name"
+            )
+        return function(*args, **kwargs)
+
+    return cast(Op, body)
 
 
 @op
 @takes_out
 @lying("input")
-def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
+@_alone_or_by_name
+def sort(
+    input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+) -> Any:
     """Values in order along a dimension, and where they came from (int64); of the input's shape.
 
     Parameters
@@ -30,8 +52,8 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
     dim : int
     descending : bool
         The largest first.
-    stable : bool
-        Equal elements stay in order in any case.
+    stable : bool, optional
+        Equal elements stay in order in any case. Beside it, the others are given by their names.
 
     Returns
     -------
@@ -44,6 +66,8 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
         For complex tensors.
     IndexError
         For a ``dim`` that there is not.
+    TypeError
+        For ``dim`` or ``descending`` by position beside ``stable``.
     """
     where = argsort(input, dim, descending)
     return ValuesAndIndices(gathered("SortBackward0", input, dim, where), where)
@@ -51,7 +75,10 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 
 @op
 @lying("input")
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+@_alone_or_by_name
+def argsort(
+    input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+) -> Tensor:
     """The positions, int64 and of the input's shape, that put a dimension in order.
 
     Parameters
@@ -59,8 +86,8 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     dim : int
     descending : bool
         The largest first.
-    stable : bool
-        Equal elements stay in order in any case.
+    stable : bool, optional
+        Equal elements stay in order in any case. Beside it, the others are given by their names.
 
     Raises
     ------
@@ -68,6 +95,8 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
         For complex tensors.
     IndexError
         For a ``dim`` that there is not.
+    TypeError
+        For ``dim`` or ``descending`` by position beside ``stable``.
     """
     if input.dtype.is_complex:
         raise RuntimeError("Sort does not support complex dtypes; sort its .abs() or .real")
@@ -85,11 +114,12 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 @batching(argsort)
 def _argsort_batched(
-    level: Batch, f: Any, x: Tensor, dim: int = -1, *args: Any, **options: Any
+    level: Batch, f: Any, x: Tensor, dim: int = -1, descending: bool = False, **options: Any
 ) -> Any:
     if not x.ndim:
         return NotImplemented
-    return level.wrap(f(level.value(x), normalize_dim(dim, x.ndim) + 1, *args, **options))
+    dim = normalize_dim(dim, x.ndim) + 1
+    return level.wrap(f(level.value(x), dim=dim, descending=descending, **options))
 
 
 @op

@@ -43,6 +43,8 @@ def asarray(
     ------
     ValueError
         If ``copy`` is False and the result cannot share the memory.
+    RuntimeError
+        If ``copy`` is False for a number.
     """
     source = None if isinstance(obj, np.generic) else shared(obj)
     if isinstance(obj, (bytes, bytearray, memoryview, array)):
@@ -50,13 +52,20 @@ def asarray(
         source = frombuffer(obj, dtype=kind) if len(obj) else None
     if source is None:
         if copy is False:
-            raise ValueError(f"can't alias arbitrary sequence: {type(obj).__name__} is copied")
+            if isinstance(obj, np.generic):
+                raise RuntimeError(
+                    "can't alias NumPy scalars. Either remove copy=False or transform it in a "
+                    "ndarray."
+                )
+            raise ValueError(
+                f"can't alias arbitrary sequence into a tensor: {type(obj).__name__} is copied"
+            )
         return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
     converted = to(source, dtype=dtype, device=device)
     if copy is False and converted is not source:
         raise ValueError(
-            f"can't alias tensor with dtype '{source.dtype.name}' on {source.device} into dtype "
-            f"'{converted.dtype.name}' on {converted.device}."
+            f"can't alias tensor with dtype '{source.dtype.name}' into dtype "
+            f"'{converted.dtype.name}', on {source.device} and {converted.device}."
         )
     if copy and converted is source:
         converted = converted.clone()
@@ -197,13 +206,62 @@ def empty_strided(
     ----------
     size, stride : sequence of int
         The shape, and the distances of neighboring elements in each dimension, in elements.
+
+    Raises
+    ------
+    RuntimeError
+        If they are not equally many.
     """
+    if len(size) != len(stride):
+        raise RuntimeError(
+            f"dimensionality of sizes ({len(size)}) must match dimensionality of strides "
+            f"({len(stride)})"
+        )
     reach = 1
     for n, s in zip(size, stride, strict=True):
         reach = 0 if not n or not reach else reach + (n - 1) * s
     memory = empty(reach, dtype=dtype, device=device, **options)
     view = as_strided(memory, tuple(size), tuple(stride)).detach()
     return view._mark() if requires_grad else view
+
+
+@op
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> Tensor:
+    """Memory in which the dimensions lie in another order, the outermost first.
+
+    Parameters
+    ----------
+    size : sequence of int
+        The shape.
+    physical_layout : sequence of int
+        The dimensions in the order in which they lie.
+    **options
+        As in `empty_strided`.
+
+    Raises
+    ------
+    RuntimeError
+        If ``physical_layout`` does not name each dimension once.
+    """
+    rank, lie = len(size), list(physical_layout)
+    if len(lie) != rank:
+        raise RuntimeError(
+            "Number of dimensions in size does not match the length of the physical_layout; i.e. "
+            f"len(size) = {rank} is not equal to len(physical_layout) = {len(lie)}"
+        )
+    for d in lie:
+        if not 0 <= d < rank:
+            raise RuntimeError(
+                f"Dimension out of range (expected to be between 0 and {rank - 1}, but got {d}) in "
+                "physical_layout"
+            )
+    if len(set(lie)) < rank:
+        raise RuntimeError(f"Duplicate dim not allowed: physical_layout is {lie}")
+    strides, step = [1] * rank, 1
+    for d in reversed(lie):
+        strides[d], step = step, step * max(size[d], 1)
+    made: Tensor = empty_strided(size, strides, **options)
+    return made
 
 
 @op
@@ -227,16 +285,22 @@ def map_(self: Tensor, tensor: Tensor, callable: Any, name: str = "map_") -> Ten
     if self.device.type != "cpu" or tensor.device.type != "cpu":
         raise TypeError(f"{name} is only implemented on CPU tensors")
     if self.requires_grad or tensor.requires_grad:
-        raise RuntimeError(
-            f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() "
-            "instead."
-        )
+        _refuse_history(name)
     if tensor.dtype is not self.dtype:
         raise TypeError(f"{name}: expected {self.dtype.name} for 'other' (got {tensor.dtype.name})")
     other = tensor.expand(self.shape).reshape(-1).tolist()
     made = [callable(a, b) for a, b in zip(self.reshape(-1).tolist(), other, strict=True)]
+    for value in made:
+        if not any(hasattr(value, f"__{kind}__") for kind in ("float", "index", "complex")):
+            raise TypeError(f"must be real number, not {type(value).__name__}")
     values = np.array(made).reshape(tuple(self.shape)).astype(self.dtype.numpy)
     return self._write(from_array_shared(values), name)
+
+
+def _refuse_history(name: str) -> None:
+    raise RuntimeError(
+        f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead."
+    )
 
 
 def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
@@ -244,9 +308,11 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
 
     TypeError for tensors on a GPU, and two types; RuntimeError for tensors that require grad.
     """
+    if y.requires_grad:
+        _refuse_history("map2_")
     rest = iter(y.expand(self.shape).reshape(-1).tolist())
     return map_(self, x, lambda own, a: callable(own, a, next(rest)), "map2_")
 
 
 METHODS = (new_empty_strided, apply_, map_, map2_)
-FUNCTIONS = (asarray, frombuffer, logspace, range, empty_strided)
+FUNCTIONS = (asarray, frombuffer, logspace, range, empty_permuted, empty_strided)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.arguments import public, require_tensors
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import written
@@ -101,6 +101,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 @keeping("input", "other")
 def fmax(input: Tensor, other: Tensor) -> Tensor:
     """The larger of two elements; a number where the other is NaN. The two broadcast."""
+    require_tensors("fmax", input=input, other=other)
     return where((input >= other).logical_or(other.isnan()), input, other)
 
 
@@ -108,6 +109,7 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
 @keeping("input", "other")
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """The smaller of two elements; a number where the other is NaN. The two broadcast."""
+    require_tensors("fmin", input=input, other=other)
     return where((input <= other).logical_or(other.isnan()), input, other)
 
 
@@ -270,9 +272,17 @@ def frexp(input: Tensor) -> Parts:
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
     """The neighbor of each element, of the type's numbers, toward ``other``; the two broadcast.
 
-    NotImplementedError for types that are not floating point.
+    Its gradient goes to ``input`` where that is not ``other``. NotImplementedError for types that
+    are not floating point.
     """
-    return _of_arrays("nextafter", input, other)
+    value = _of_arrays("nextafter", input, other)
+    input, other = input.to(value.dtype), other.to(value.dtype)
+    x = input.detach()
+    moved = x != other.detach()
+    step = where(moved.logical_and(x.isfinite()), x - input, 0.0)  # 0, with the gradient of -input
+    step = where(moved.logical_and(moved.logical_not()), other, step)  # zeros go to ``other``
+    result: Tensor = value - step
+    return result
 
 
 @op

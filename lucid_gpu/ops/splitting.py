@@ -159,7 +159,8 @@ def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple
     if input._wrapper is not None:
         return tuple([function(input, *arguments) for function, arguments in steps])
     indices = [(*lead, part, ...) for part in parts]
-    results = _parts_of(apart_in_inference(input), name, dim, indices)
+    chosen = not input._expr.program.free
+    results = _parts_of(apart_in_inference(input), name, dim, indices, chosen)
     shown = []
     for result, step in zip(results, steps, strict=True):
         result = _share(input, result, step)
@@ -168,11 +169,15 @@ def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple
     return tuple(shown)
 
 
-def _parts_of(input: Tensor, name: str, dim: int, indices: Sequence[Any]) -> tuple[Tensor, ...]:
+def _parts_of(
+    input: Tensor, name: str, dim: int, indices: Sequence[Any], chosen: bool = False
+) -> tuple[Tensor, ...]:
     array = base_array(input)
     arrays = tuple([array[index] for index in indices])
     vjp = _unbind_vjp if arrays and arrays[0].ndim < array.ndim else _split_vjp
-    results: tuple[Tensor, ...] = record(name, arrays, (input,), vjp, dtype=input.dtype, dim=dim)
+    results: tuple[Tensor, ...] = record(
+        name, arrays, (input,), vjp, dtype=input.dtype, chosen=chosen, dim=dim
+    )
     return results
 
 

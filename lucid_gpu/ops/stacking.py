@@ -177,7 +177,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
     RuntimeError for more than two dimensions.
     """
-    for i, t in enumerate(tensors):
+    for i, t in enumerate(_all_tensors(tensors)):
         if t.ndim > 2:
             raise RuntimeError(
                 "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input "
@@ -220,7 +220,8 @@ def broadcast_shapes(*shapes: Any) -> Size:
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """Views of tensors in the shape they broadcast to."""
     operands = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
-    wanted = typing_rules.broadcast_shapes([tuple(t.shape) for t in operands], "broadcast_tensors")
+    shapes = [tuple(t.shape) for t in _all_tensors(operands)]
+    wanted = typing_rules.broadcast_shapes(shapes, "broadcast_tensors")
     return tuple([t.expand(wanted) for t in operands])
 
 

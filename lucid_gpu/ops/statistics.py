@@ -523,10 +523,12 @@ def isclose(
 ) -> Tensor:
     """Elementwise: within ``atol + rtol * |other|``; infinities are close to themselves only.
 
-    RuntimeError for two types, and a negative ``rtol`` or ``atol``.
+    RuntimeError for two types, and a negative ``rtol`` or ``atol``; TypeError for what is no
+    number.
     """
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype.name} did not match {other.dtype.name}")
+    _require_tolerances(rtol, atol)
     if rtol < 0 or atol < 0:
         name, value = ("rtol", rtol) if rtol < 0 else ("atol", atol)
         raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value:g}")
@@ -538,6 +540,19 @@ def isclose(
     a, b = (input, other) if input.dtype.category > 1 else (input.double(), other.double())
     distance = (a - b).abs()
     return near.logical_or(distance.isfinite().logical_and(distance <= atol + (rtol * b).abs()))
+
+
+def _require_tolerances(*given: Any) -> None:
+    for position, (name, value) in enumerate(zip(("rtol", "atol"), given, strict=True), 3):
+        if isinstance(value, Tensor):
+            number = not value.ndim and not value.requires_grad
+        else:
+            number = hasattr(value, "__float__")
+        if not number:
+            raise TypeError(
+                f"isclose(): argument '{name}' (position {position}) must be float, not "
+                f"{type(value).__name__}"
+            )
 
 
 @op

@@ -395,6 +395,21 @@ def untyped_storage(self: Tensor) -> UntypedStorage:
     return result
 
 
+def share_memory_(self: Tensor) -> Tensor:
+    """Move the memory, with all tensors on it, to where other processes see it; a GPU's is there.
+
+    Processes that are forked afterwards, and those that get it through a queue of
+    `lucid_gpu.multiprocessing`, see each other's writes.
+
+    Returns
+    -------
+    Tensor
+        This one, of the same shape and type.
+    """
+    self.untyped_storage().share_memory_()
+    return self
+
+
 def storage(self: Tensor) -> TypedStorage:
     """The memory that this tensor shares with its views, as elements of its type."""
     result: TypedStorage = TypedStorage._of(self.detach())
@@ -550,6 +565,7 @@ def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None)
 
 
 METHODS = (
-    set_, storage, untyped_storage, _copied_with_memory, _take_sizes, resize_, resize_as_,
+    set_, share_memory_, storage, untyped_storage, _copied_with_memory, _take_sizes, resize_,
+    resize_as_,
 )  # fmt: skip
 FUNCTIONS = (is_storage, resize_as_)

@@ -17,7 +17,10 @@ from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import _sizes, array_in_order, base_array, movedim, view_of
-from lucid_gpu.storage import SameMemory
+from lucid_gpu.storage import (
+    SameMemory,
+    memory_format,
+)
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
@@ -44,6 +47,42 @@ def _strides(t: Tensor) -> tuple[int, ...]:
         behind = accumulate(extents[:0:-1], lambda a, b: a * b, initial=1)
         return tuple(behind)[::-1] if extents else ()
     return tuple([s // program.dtype.itemsize for s in program.root.value[1]])
+
+
+def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+    """The dimensions in the order in which they lie in memory, that of the largest steps first.
+
+    Parameters
+    ----------
+    ambiguity_check : bool or list of memory_format
+        Refuse a tensor that lies in several orders at once, or not in exactly one of the formats.
+
+    Raises
+    ------
+    RuntimeError
+        For such a tensor.
+    TypeError
+        For anything but a bool or memory formats.
+    """
+    formats = ambiguity_check if isinstance(ambiguity_check, list) else ()
+    if not isinstance(ambiguity_check, (bool, list)) or not all(
+        isinstance(f, memory_format) for f in formats
+    ):
+        raise TypeError(
+            "The ambiguity_check argument must be a bool or a list of memory formats, got "
+            f"{ambiguity_check!r}"
+        )
+    steps, shape = stride(self), self.shape
+    if ambiguity_check is True:
+        ambiguous = 1 in shape or len(set(steps)) < len(steps)
+    else:
+        ambiguous = bool(formats) and sum(self.is_contiguous(memory_format=f) for f in formats) != 1
+    if ambiguous:
+        raise RuntimeError(
+            "The tensor does not have unique dim order, or cannot map to exact one of the given "
+            f"memory formats: its shape is {list(shape)} and its strides are {list(steps)}"
+        )
+    return tuple(sorted(range(self.ndim), key=lambda d: steps[d], reverse=True))
 
 
 def storage_offset(self: Tensor) -> int:
@@ -333,6 +372,6 @@ def _unfold_batched(level: Batch, f: Any, x: Tensor, dimension: int, size: int, 
     return level.wrap(f(level.value(x), normalize_dim(dimension, x.ndim) + 1, size, step))
 
 
-METHODS = (stride, storage_offset, data_ptr, is_set_to, as_strided, as_strided_,
+METHODS = (stride, dim_order, storage_offset, data_ptr, is_set_to, as_strided, as_strided_,
            as_strided_scatter, unfold)  # fmt: skip
 FUNCTIONS = (as_strided, as_strided_, as_strided_scatter)

@@ -101,7 +101,12 @@ def fold(
             f"kernel_size={window.kernel}."
         )
     steps = window.steps(size)
-    if min(steps) < 1 or steps[0] * steps[1] != positions:
+    if min(steps) < 1:
+        raise RuntimeError(
+            f"Given output_size={size}, {_text(window)}, stride={window.stride}, calculated shape "
+            f"of the array of sliding blocks as {steps}, which is too small (non-positive)"
+        )
+    if steps[0] * steps[1] != positions:
         raise RuntimeError(
             f"Given output_size={size}, {_text(window)}, stride={window.stride}, expected size of "
             f"input's dimension {input.ndim - 1} to match the calculated number of sliding blocks "

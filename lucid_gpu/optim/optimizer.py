@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from lucid_gpu.devices import capturing
 from lucid_gpu.ops.complex_views import view_as_real
 from lucid_gpu.ops.creation import full_like, tensor, zeros_like
-from lucid_gpu.ops.foreach import Rule, update_in_place
+from lucid_gpu.ops.foreach import Rule, grouped, update_in_place
 from lucid_gpu.optim.hooks import (
     Hooked,
     changed_by,
@@ -265,8 +265,10 @@ class Optimizer(Hooked):
         counting = {k: v for k, v in settings.items() if type(v) in (float, int) and v}
         settings = {k: v for k, v in settings.items() if k not in counting}
         numbers = {**(numbers or {}), **counting}
-        rows = [(p, *[state[name] for name in states], g) for p, g, state in members]
-        if any(row[0]._expr.program.dtype.is_complex for row in rows):
+        parameters, gradients, kept = zip(*members, strict=True)
+        columns = [[state[name] for state in kept] for name in states]
+        rows: Sequence[Row] = [*zip(parameters, *columns, gradients, strict=True)]
+        if max([p._expr.program.dtype.category for p in parameters]) > 2:
             # Moments are of real and imaginary parts, each for itself, as in PyTorch.
             rows = [tuple([view_as_real(t) if t.is_complex() else t for t in r]) for r in rows]
         if self._listed:
@@ -297,14 +299,8 @@ class Optimizer(Hooked):
 
     def _alike(self, members: list[Member]) -> dict[tuple[float, ...], list[Member]]:
         """Members by the numbers among their states: one update for all that are equally old."""
-        groups: dict[tuple[float, ...], list[Member]] = {}
-        for member in members:
-            key = tuple([member[2][name] for name in self._numbers])
-            some = groups.get(key)
-            if some is None:
-                some = groups[key] = []
-            some.append(member)
-        return groups
+        columns = [[state[name] for _, _, state in members] for name in self._numbers]
+        return grouped([*zip(*columns, strict=True)], members)
 
     # -- state ------------------------------------------------------------------------------
 

@@ -132,33 +132,34 @@ def _taken(state: Any, options: StateDictOptions, owns: dict[str, Any]) -> Any:
     if not options.full_state_dict:
         raise ValueError("full_state_dict must be True when broadcast_from_rank0 is True.")
     tensors: list[Tensor] = []
-
-    def note(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: note(inner) for key, inner in value.items()}
-        if not isinstance(value, Tensor):
-            return value
-        tensors.append(value.detach().cpu())
-        return _Sent(tuple(value.shape), value.dtype)
-
     first = dist.get_rank() == 0
-    sent = [note(state) if first else None]
+    sent = [_noted(state, tensors) if first else None]
     dist.broadcast_object_list(sent, 0)
     if first:
         for tensor in tensors:
             dist.broadcast(tensor.contiguous(), 0)
         return state
+    return _received(sent[0], owns, None)
 
-    def receive(value: Any, own: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: receive(inner, _owner(key, owns, own)) for key, inner in value.items()}
-        if not isinstance(value, _Sent):
-            return value
-        whole = empty(value.shape, dtype=value.dtype)
-        dist.broadcast(whole, 0)
-        return _rows_of(whole, own)
 
-    return receive(sent[0], None)
+def _noted(value: Any, tensors: list[Tensor]) -> Any:
+    """A state with shapes and types where its tensors are; they are added to a list."""
+    if isinstance(value, dict):
+        return {key: _noted(inner, tensors) for key, inner in value.items()}
+    if not isinstance(value, Tensor):
+        return value
+    tensors.append(value.detach().cpu())
+    return _Sent(tuple(value.shape), value.dtype)
+
+
+def _received(value: Any, owns: dict[str, Any], own: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _received(inner, owns, _owner(k, owns, own)) for k, inner in value.items()}
+    if not isinstance(value, _Sent):
+        return value
+    whole = empty(value.shape, dtype=value.dtype)
+    dist.broadcast(whole, 0)
+    return _rows_of(whole, own)
 
 
 def _owner(key: Any, owns: dict[str, Any], default: Any) -> Any:
@@ -322,23 +323,21 @@ def _names(model: Module) -> dict[Tensor, list[str]]:
     return names
 
 
+def _flat_entries(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat_entries(f"{name}.{key}", inner)
+    elif isinstance(value, (Tensor, int, float)):
+        yield name, value
+    else:
+        raise NotImplementedError(
+            f"flatten_optimizer_state_dict: {name} is a {type(value).__name__}, neither a "
+            "tensor nor a number"
+        )
+
+
 def _flat(whole: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-
-    def add(name: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                add(f"{name}.{key}", inner)
-        elif isinstance(value, (Tensor, int, float)):
-            flat[name] = value
-        else:
-            raise NotImplementedError(
-                f"flatten_optimizer_state_dict: {name} is a {type(value).__name__}, neither a "
-                "tensor nor a number"
-            )
-
-    for name, state in whole["state"].items():
-        add(f"state.{name}", state)
+    flat = dict(_flat_entries("state", whole["state"]))
     for group in whole["param_groups"]:
         settings = [(key, value) for key, value in group.items() if key != "params"]
         flat |= {f"param_groups.{n}.{k}": v for n in group["params"] for k, v in settings}

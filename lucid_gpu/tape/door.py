@@ -76,18 +76,19 @@ def interpret(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     chain = tuple(interpreters)
     if len(chain) == 1:
         return chain[0](op, args, kwargs, op.body)
+    return chain[0](op, args, kwargs, _go_on(op, chain, 1))
 
-    def go_on_from(index: int) -> Next:
-        if index == len(chain):
-            body: Next = op.body
-            return body
 
-        def go_on(*args: Any, **kwargs: Any) -> Any:
-            return chain[index](op, args, kwargs, go_on_from(index + 1))
+def _go_on(op: Any, chain: tuple[Any, ...], index: int) -> Next:
+    """What an op is for the interpreter before this one."""
+    if index == len(chain):
+        body: Next = op.body
+        return body
 
-        return go_on
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return chain[index](op, args, kwargs, _go_on(op, chain, index + 1))
 
-    return go_on_from(0)(*args, **kwargs)
+    return call
 
 
 def body_of(function: F) -> F:

@@ -56,6 +56,8 @@ class _State(threading.local):
         Whether an op's body is running that autocast has seen: what it calls is not cast again.
     step : int
         The number of the step that this thread is in: see `lucid_gpu.fusion.scheduler.begin_step`.
+    tangents : bool
+        Whether ops act on tangents.
     multithreading : bool
         What `lucid_gpu.autograd.set_multithreading_enabled` said.
     written : dict
@@ -74,6 +76,7 @@ class _State(threading.local):
     transforms: int = 0
     in_op: bool = False
     step: int = 0
+    tangents: bool = True
     multithreading: bool = True
 
     def __init__(self) -> None:

@@ -125,6 +125,10 @@ class Node:
     def _sequence_nr(self) -> int:
         return self._sequence
 
+    def _set_sequence_nr(self, sequence_nr: int) -> None:
+        """Set when its turn is among the nodes that are ready: the highest number goes first."""
+        self._sequence = sequence_nr
+
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """The inputs' gradients from those of the outputs; NotImplementedError in this base."""
         raise NotImplementedError
@@ -191,6 +195,7 @@ class AccumulateGrad(Node):
         self.variable_reference: Any = None
         self.held: Any = None  # the leaf, once its hooks must be shown it
         self.order: Any = None  # of the leaf's dimensions in memory, if not row-major
+        self.shape: Any = None  # of the leaf, once it has taken another
 
     def refer_to(self, leaf: Any) -> None:
         """Set the leaf; once it is gone, nobody can ask for its gradient, which may read it."""
@@ -233,6 +238,8 @@ class AccumulateGrad(Node):
         """Add a gradient to the leaf's: in place, unless the addition is itself recorded."""
         with _accumulating:
             if self.grad is None:
+                if self.shape is not None and tuple(cotangent.shape) != self.shape:
+                    cotangent = cotangent.expand(self.shape).clone()  # of before; as in PyTorch
                 gradient = cotangent.as_gradient(self.order)  # no copy, if it can be helped
                 self.replace_gradient(gradient)
             elif create_graph or self.grad.is_sparse:  # and it may become dense

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,8 +25,8 @@ from lucid_gpu import (
 )
 from lucid_gpu.tape.engine import current_number as _current_graph_task_id
 from lucid_gpu.tape.engine import will_run as _will_engine_execute_node
-from lucid_gpu.tape.modes import is_grad_enabled
-from lucid_gpu.torch_names import _autograd
+from lucid_gpu.tape.modes import is_grad_enabled, state
+from lucid_gpu.torch_names import _autograd, _functions
 
 from .library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
 
@@ -32,10 +34,13 @@ __all__ = [
     "Generator",
     "Size",
     "_AutoDispatchBelowAutograd",
+    "_WeakTensorRef",
     "_autograd",
     "_current_graph_task_id",
+    "_functions",
     "_get_tracing_state",
     "_log_api_usage_once",
+    "_set_fwd_grad_enabled",
     "_will_engine_execute_node",
     "device",
     "dtype",
@@ -52,6 +57,27 @@ class PyTorchFileReader:
         raise RuntimeError(
             "lucid_gpu.PyTorchFileReader: archives are read by lucid_gpu.load(path, mmap=True)"
         )
+
+
+class _WeakTensorRef:
+    """A weak reference to a tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._reference = weakref.ref(tensor)
+
+    def expired(self) -> bool:
+        """Whether it is gone."""
+        return self._reference() is None
+
+
+def _set_fwd_grad_enabled(enabled: bool) -> None:
+    """Set whether ops on this thread act on the tangents of forward-mode AD."""
+    state.tangents = bool(enabled)
+
+
+def _is_fwd_grad_enabled() -> bool:
+    """Whether they do."""
+    return state.tangents and state.grad is not None
 
 
 TensorBase = _TensorBase = Tensor
@@ -101,12 +127,58 @@ def _jit_set_profiling_executor(enabled: bool) -> bool:
 _jit_set_profiling_mode = _jit_set_profiling_executor
 
 
-def _check(cond: object, message: Callable[[], object] | None = None) -> None:
-    """Raise a RuntimeError with a message, which is made then, unless a condition holds."""
+def _check(
+    cond: object,
+    message: Callable[[], object] | None = None,
+    error: type[Exception] = RuntimeError,
+) -> None:
+    """Raise an error with a message, which is made then, unless a condition holds.
+
+    TypeError for a condition that is not a bool.
+    """
+    if not isinstance(cond, bool):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if not cond:
-        raise RuntimeError(
+        if message is not None and not callable(message):
+            raise TypeError("message must be a callable")
+        raise error(
             "Expected cond to be True, but got False" if message is None else str(message())
         )
+
+
+_check_index = partial(_check, error=IndexError)
+_check_value = partial(_check, error=ValueError)
+_check_type = partial(_check, error=TypeError)
+_check_not_implemented = partial(_check, error=NotImplementedError)
+
+
+def _check_is_size(
+    i: int, message: Callable[[], object] | None = None, *, max: int | None = None
+) -> None:
+    """Raise a RuntimeError for a number that is negative, or above ``max``."""
+    _check(i >= 0, message)
+    _check(max is None or i <= max, message)
+
+
+def _check_tensor_all(cond: Tensor, message: Callable[[], object] | None = None) -> None:
+    """Raise a RuntimeError unless all elements of a tensor of bools are True.
+
+    TypeError for anything but a tensor of bools.
+    """
+    if not isinstance(cond, Tensor):
+        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    if cond.dtype.name != "bool":
+        raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype.name}")
+    _check(bool(cond.all().item()), message)
+
+
+def _assert_async(
+    input: Tensor,
+    assert_msg: str = "Expected Tensor with single nonzero value, but got zero",
+) -> None:
+    """Raise a RuntimeError where a tensor of one element is zero; this waits for a GPU."""
+    if not input:
+        raise RuntimeError(assert_msg)
 
 
 def _convert_indices_from_coo_to_csr(
@@ -137,13 +209,21 @@ def _assert(condition: object, message: str) -> None:
     assert condition, message
 
 
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`nn.functional.linear`, of shape ``(..., out_features)``."""
+    from lucid_gpu.nn.functional import linear
+
+    return linear(input, weight, bias)
+
+
 def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     """What arguments of `Tensor.to` say: device, dtype, whether it may be late, and the order."""
-    from lucid_gpu.nn.modules.module import _read_to
+    from lucid_gpu.ops.elementwise import read_to
 
-    late = bool(kwargs.get("non_blocking", False))
-    where, kind, order = _read_to(args, kwargs)
-    return None if where is None else device(where), kind, late, order
+    where, kind, late, copy, order = read_to(args, kwargs)
+    if copy:
+        raise RuntimeError(".to() does not accept copy argument")
+    return where, kind, late, order
 
 
-_nn = SimpleNamespace(_parse_to=_parse_to)
+_nn = SimpleNamespace(_parse_to=_parse_to, linear=_linear)

@@ -25,6 +25,7 @@ __all__ = [
     "CheckpointFunction",
     "checkpoint",
     "checkpoint_sequential",
+    "detach_variable",
     "noop_context_fn",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
@@ -35,6 +36,21 @@ EXPLICIT = (
     "checkpoint without use_reentrant will raise an exception. use_reentrant=False is recommended, "
     "but if you need to preserve the current default behavior, you can pass use_reentrant=True."
 )
+
+
+def detach_variable(inputs: Any) -> tuple[Any, ...]:
+    """Tensors of a tuple without their history, which require grad where they did; and the rest.
+
+    RuntimeError for anything but a tuple.
+    """
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(
+            "Only tuple of tensors is supported. Got Unsupported input type: "
+            f"{type(inputs).__name__}"
+        )
+    return tuple(
+        [t.detach().requires_grad_(t.requires_grad) if isinstance(t, Tensor) else t for t in inputs]
+    )
 
 
 def noop_context_fn() -> Contexts:

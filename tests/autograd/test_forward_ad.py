@@ -83,6 +83,47 @@ def tangents_vanish_on_exit(module: Any, ad: Any) -> Any:
 
 
 @both
+def tangents_are_switched_off(m: Any, ad: Any) -> Any:
+    class Twice(m.autograd.Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any) -> Any:
+            return t * 2
+
+    x, t = vectors(m)
+    with ad.dual_level():
+        dual = ad.make_dual(x, t)
+        with ad._set_fwd_grad_enabled(False):
+            results = [dual * 2, dual.cumsum(0), dual[1:], Twice.apply(dual)]
+            written = ad.make_dual(x + 1, t).mul_(2)
+            assert not ad._is_fwd_grad_enabled()
+        shift = dual - dual.sin() * 0
+        kept = [[ad.unpack_dual(r).tangent is None for r in results], parts(ad, shift)]
+        kept.append(parts(ad, written))
+    with ad._set_fwd_grad_enabled(False):
+        return [*kept, m.func.jvp(lambda x: x * x, (x,), (t,))[1].tolist()]
+
+
+@both
+def a_constant_part_of_a_second_derivative(m: Any, ad: Any) -> Any:
+    def function(x: Any) -> Any:
+        with ad._set_fwd_grad_enabled(False):
+            shift = x**2
+        return x**3 - shift
+
+    x, t = vectors(m)
+    slope = lambda x: m.func.jvp(function, (x,), (t,))[1]  # noqa: E731
+    return [slope(x).tolist(), m.func.jvp(slope, (x,), (t,))[1].tolist()]
+
+
+@both
 def an_exception_closes_the_level(module: Any, ad: Any) -> Any:
     x, t = vectors(module)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
@@ -596,10 +597,33 @@ def test_sparse_results_are_refused_as_in_pytorch() -> None:
             m.autograd.gradcheck(lambda v, m=m: sparse(m, v), sparse_values(m))
 
 
-def test_sparse_inputs_are_refused_by_name() -> None:
-    given = sparse(lucid_gpu, sparse_values(lucid_gpu).detach()).requires_grad_()
-    with pytest.raises(ValueError, match="Input #0 is sparse, .* pass the values"):
-        gradcheck(lambda s: s.to_dense(), given)
+@pytest.mark.parametrize("fast", [False, True])
+def test_sparse_inputs_move_where_they_are_listed(fast: bool) -> None:
+    listed = sparse(lucid_gpu, sparse_values(lucid_gpu).detach()).requires_grad_()
+    repeated = lucid_gpu.sparse_coo_tensor(
+        [[0, 0, 1], [1, 1, 0]], lucid_gpu.tensor([1.0, 2.0, 3.0], dtype=lucid_gpu.float64), (2, 2)
+    ).requires_grad_()
+    dense = lucid_gpu.rand(2, 2, dtype=lucid_gpu.float64, requires_grad=True)
+    check = functools.partial(gradcheck, masked=True, fast_mode=fast)
+    assert check(lambda s, d: s.coalesce().to_dense() * d, (listed, dense))
+    assert check(lambda s, d: s @ d, (listed, dense))
+    assert check(lambda s: s.to_dense().exp(), (repeated,))
+    wrong = functools.partial(check, lambda s: Doubled.apply(s.to_dense()), (listed,))
+    assert not wrong(raise_exception=False)
+    with pytest.raises(ValueError, match="Input #0 is sparse: .* masked=True"):
+        gradcheck(lambda s: s.to_dense(), (listed,))
+
+
+class Doubled(Function):
+    """Has a wrong gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g
 
 
 # --- batches --------------------------------------------------------------------------------------

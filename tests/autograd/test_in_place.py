@@ -485,6 +485,40 @@ def test_an_operand_of_another_type_that_was_written(refused: bool, op: Any, dty
             assert v.grad.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+@pytest.mark.parametrize(
+    "op, result",
+    [
+        (lambda m, x, y: m.exp(x * 0, out=y), [1.0, 1.0]),
+        (lambda m, x, y: m.add(x, 1, out=y), [3.0, 4.0]),
+        (lambda m, x, y: m.sort(x, out=(y, m.zeros(2, dtype=m.int64))), [2.0, 3.0]),
+        (lambda m, x, y: m.mv(m.ones(2, 2), x.detach(), out=y), [5.0, 5.0]),
+    ],
+    ids=["exp", "add", "sort", "mv"],
+)
+def test_out_takes_a_tensor_that_requires_grad_where_nothing_is_recorded(
+    op: Any, result: list[float], mode: str, device: str
+) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.tensor([2.0, 3.0], device=device, requires_grad=True)
+        leaf = m.zeros(2, device=device, requires_grad=True)
+        row = (leaf * 5)[:]
+        read = (leaf * leaf).sum()
+        with getattr(m, mode)():
+            op(m, x, leaf)
+            op(m, x, row)
+        leaf_written = [leaf.requires_grad, leaf.is_leaf, leaf._version, leaf.tolist()]
+        (row * row).sum().backward()
+        try:
+            read.backward()
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            return [*leaf_written, row.tolist(), leaf.grad]
+
+    gradient = [10 * r for r in result]
+    gives([True, True, 1, result, result, gradient], scenario, device)
+
+
 def test_many_recorded_writes_do_not_make_the_next_one_slower(device: str) -> None:
     y = lucid_gpu.ones(1, device=device, requires_grad=True).clone()
     for _ in range(200):

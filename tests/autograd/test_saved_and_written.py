@@ -99,8 +99,11 @@ def program(seed: int) -> list[tuple[Any, ...]]:
     return steps
 
 
-def outcome(m: Any, steps: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """How a program ends: refused on its way, refused going backward, or with gradients."""
+def outcome(m: Any, steps: list[tuple[Any, ...]], asked: int | None = None) -> tuple[Any, ...]:
+    """How a program ends: refused on its way, refused going backward, or with gradients.
+
+    Of the leaves; with ``asked`` that of one value alone.
+    """
     rng = np.random.default_rng(5)
     values = [m.tensor(rng.uniform(0.1, 0.95, (3, 3))) for _ in range(3)]
     a, b = values[0].requires_grad_(), values[1].requires_grad_()
@@ -128,6 +131,11 @@ def outcome(m: Any, steps: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     except RuntimeError:
         return ("refused",)
     try:
+        if asked is not None:
+            able = [v for v in values if v.requires_grad]
+            one = able[asked % len(able)]
+            (g,) = m.autograd.grad(total, [one], allow_unused=True)
+            return ("gradients", None if g is None else np.array(g.tolist()))
         total.backward()
     except RuntimeError as error:
         return ("saved and written",) if WRITTEN in str(error) else ("refused",)
@@ -163,6 +171,33 @@ def test_random_programs_end_as_in_torch_fused_and_op_by_op() -> None:
                 ours = outcome(lucid_gpu, steps)
             assert agrees(ours, theirs), f"op by op, seed {seed}: {ours}, torch: {theirs}\n{steps}"
     assert min(counts["saved and written"], counts["gradients"]) > 0.15 * PROGRAMS, counts
+
+
+def test_gradients_of_one_value_end_as_in_torch_fused_and_op_by_op() -> None:
+    torch = torch_module()
+    counts: dict[str, int] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(10_000, 10_000 + PROGRAMS):
+            steps = program(seed)
+            theirs = outcome(torch, steps, seed)
+            counts[theirs[0]] = counts.get(theirs[0], 0) + 1
+            for mode in (False, True):
+                with eager(mode):
+                    ours = outcome(lucid_gpu, steps, seed)
+                assert agrees(ours, theirs), f"{mode}, {seed}: {ours}, torch: {theirs}\n{steps}"
+    assert min(counts["saved and written"], counts["gradients"]) > 0.05 * PROGRAMS, counts
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "eager"])
+def test_polar_of_pending_operands_has_their_gradients(mode: bool) -> None:
+    x = lucid_gpu.tensor([1.0, 2.0], requires_grad=True)
+    with eager(mode):
+        size, angle = x * 2, x * 0.5
+        z = lucid_gpu.polar(size, angle).real.sum()
+        grads = lucid_gpu.autograd.grad(z, (size, angle))
+    np.testing.assert_allclose(grads[0].tolist(), np.cos([0.5, 1.0]), rtol=1e-6)
+    np.testing.assert_allclose(grads[1].tolist(), [2, 4] * -np.sin([0.5, 1.0]), rtol=1e-6)
 
 
 # --- what each op saves --------------------------------------------------------------------------

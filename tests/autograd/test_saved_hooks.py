@@ -654,3 +654,49 @@ def test_a_masked_setitem_saves_nothing_that_is_large() -> None:
     assert all(t.dtype is lucid_gpu.bool for t in seen)
     y.sum().backward()
     assert x.grad.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_values_kept_of_what_was_written_since_are_counted() -> None:
+    def scenario(m: Any) -> Any:
+        counts = []
+        with m.autograd.graph.allow_mutation_on_saved_tensors() as kept:
+            a = m.tensor(X, requires_grad=True).clone()
+            b = a**2
+            counts.append(len(kept.cloned))
+            a.sin_()
+            counts.append(len(kept.cloned))
+            c = a**2
+            a.sin_()
+            counts.append(len(kept.cloned))
+            del b
+            counts.append(len(kept.cloned))
+            del c
+            return [*counts, len(kept.cloned)]
+
+    on_both(scenario)
+
+
+def test_what_needs_no_gradient_comes_back_as_unpacked() -> None:
+    def scenario(m: Any) -> Any:
+        class Keeps(m.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any, y: Any) -> Any:
+                ctx.save_for_backward(x, y)
+                return x * 2
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                x, y = ctx.saved_tensors
+                seen.append([x is held, y is constant, x.requires_grad])
+                return g, None
+
+        seen: list[Any] = []
+        held, constant = m.tensor(X, requires_grad=True), m.tensor(Z)
+        with m.autograd.graph.saved_tensors_hooks(same, same):
+            y = Keeps.apply(held, constant)
+        y.sum().backward()
+        checkpoint = m.utils.checkpoint.checkpoint
+        checkpoint(Keeps.apply, held, constant, use_reentrant=False).sum().backward()
+        return seen
+
+    on_both(scenario)

@@ -12,6 +12,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.devices import gemm
+from lucid_gpu.dtypes import from_numpy_dtype
 
 TYPES = {
     0: np.float32, 1: np.float64, 2: np.float16, 4: np.complex64, 5: np.complex128,
@@ -104,7 +105,8 @@ def product(a: Any, b: Any) -> tuple[Any, int]:
     """What `gemm` gives, and how many copies it made."""
     out = np.full(gemm.shape_of(a.shape, b.shape), 77, a.dtype)
     xp = Counting()
-    gemm.multiply(xp, *[array.view(Addressed) for array in (a, b, out)])
+    kind = from_numpy_dtype(out.dtype).name
+    gemm.multiply(xp, *[array.view(Addressed) for array in (a, b, out)], kind)
     return out, xp.copied
 
 

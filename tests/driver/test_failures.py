@@ -92,7 +92,7 @@ told(lambda: (x + 1).cpu())
 told(lambda: (x * 2 - 1).cpu())
 told(cuda.synchronize)
 told(lambda: torch.randn(3, 3, device="cuda"))
-told(lambda: gemm.multiply(cupy, matrix, matrix, matrix))
+told(lambda: gemm.multiply(cupy, matrix, matrix, matrix, "float32"))
 print(torch.ones(3).sum().item())
 """
 

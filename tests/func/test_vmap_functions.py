@@ -131,6 +131,35 @@ def test_neither_and_both_are_refused() -> None:
     same_error(run(generate_vmap_rule=True), "both generate_vmap_rule=True and an overridden vmap")
 
 
+def test_what_vmap_cannot_pass_on_is_refused_as_in_torch() -> None:
+    def by_keyword(m: Any) -> Any:
+        class Added(m.autograd.Function):
+            @staticmethod
+            def forward(x: Any, *, y: Any) -> Any:
+                return x + y
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                pass
+
+            @staticmethod
+            def vmap(info: Any, in_dims: Any, x: Any, *, y: Any) -> Any:
+                return x + y, 0
+
+        return m.vmap(Added.apply)(m.ones(3), y=m.ones(3))
+
+    def without_setup_context(m: Any) -> Any:
+        class Sin(m.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x.sin()
+
+        return m.vmap(Sin.apply)(m.ones(3))
+
+    same_error(by_keyword, "kwarg-only Tensor args")
+    same_error(without_setup_context, "must override the setup_context staticmethod")
+
+
 def test_the_older_form_of_forward_is_batched_too() -> None:
     class Square(Function):  # PyTorch wants setup_context here
         generate_vmap_rule = True

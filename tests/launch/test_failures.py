@@ -89,7 +89,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """NumPy's arrays count as a GPU's; nothing is computed."""
     driver = Gpu()
     backend = types.SimpleNamespace(
-        xp=driver, address=lambda array: array.ctypes.data, is_current=lambda index: True
+        xp=driver,
+        new=np.ndarray,
+        address=lambda array: array.ctypes.data,
+        only=0,
+        get_device=lambda: 0,
     )
     monkeypatch.setattr(cuda, "backend", lambda where: backend)
     monkeypatch.setattr(nvrtc, "load", lambda *_: driver.RawKernel())

@@ -1,6 +1,7 @@
 """Module: registering, calling, hooks, moving, state."""
 
 import copy
+import gc
 from collections import OrderedDict
 
 import pytest
@@ -467,3 +468,20 @@ def test_grad_under_its_private_name():
         t._grad = lucid_gpu.full((2,), 3.0)
         assert t.grad.tolist() == t._grad.tolist() == [3.0, 3.0]
     assert plain.requires_grad_().grad.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("case", ["load_state_dict", "multi_dot", "interpreters"])
+def test_no_reference_cycle_keeps_tensors(case):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    state = copy.deepcopy(model).state_dict()
+    matrices = [lucid_gpu.ones(2, 2) for _ in range(3)]
+    run = {
+        "load_state_dict": lambda: model.load_state_dict(state),
+        "multi_dot": lambda: lucid_gpu.linalg.multi_dot(matrices),
+        "interpreters": lambda: lucid_gpu.vmap(lucid_gpu.vmap(lucid_gpu.relu))(matrices[0]),
+    }[case]
+    with lucid_gpu.autocast("cpu"):
+        run()
+        gc.collect()
+        run()
+        assert gc.collect() == 0

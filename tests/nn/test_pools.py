@@ -92,6 +92,8 @@ def test_fractional_pools_agree_with_torch(name, device):
     rank = int(name[0])
     samples = np.random.default_rng(2).random((2 if x.ndim == rank + 2 else 1, 3, rank))
     agree(lambda m, x, u: call(m.nn.functional, x, u.detach()), x, samples, device=device)
+    more = np.concatenate([samples, samples + 1])  # samples of volumes that are not there
+    agree(lambda m, x, u: call(m.nn.functional, x, u.detach()), x, more, device=device)
 
 
 def test_fractional_layers():
@@ -210,6 +212,7 @@ def test_narrow_types_agree_with_torch(device):
         ),
         (lambda m: fractional(m, 2, (7, 3)), "pool height 2 too large relative to input height 7"),
         (lambda m: fractional(m, 2, (3, 3, 3)), "output_size must either be a single Int or tuple"),
+        (lambda m: fractional(m, 2, None, (0.5,) * 3), "requires output_ratio to either be a"),
         (lambda m: fractional(m, 2, 3, _random_samples=m.rand(2, 3, 3)), "size(2) equals to 2; "),
         (lambda m: fractional(m, 2, 3, _random_samples=m.rand(2, 3)), "have 3 dimensions, got 2"),
         (lambda m: m.nn.FractionalMaxPool2d(2), "requires specifying either an output size, or"),

@@ -249,7 +249,36 @@ LISTS: dict[str, Any] = {
     "tensors of int8": lambda m: [m.tensor(1, dtype=m.int8)],
     "nothing": lambda m: [[], []],
     "numbers": lambda m: [[1.0], [2]],
+    "tensors of one element": lambda m: [m.ones(1), m.ones(1, 1, dtype=m.float64)],
+    "tensors of one element, deeper": lambda m: ((m.ones(1, dtype=m.int64), 2), (m.ones(()), 3)),
+    "whole numbers no type holds, and a float": lambda m: [2**70, 1.5],
 }
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("number", [2**64, -(2**70), 2**63])
+def test_whole_numbers_that_no_type_holds_are_converted(number: int, dtype: str) -> None:
+    def made(m: Any) -> list[Any]:
+        d = getattr(m, dtype)
+        return [m.tensor(x, dtype=d).tolist() for x in (number, [number, 0])]
+
+    ours, theirs = [made(module) for module, _ in modules()]
+    assert ours == theirs
+
+
+NO_DATA: dict[str, tuple[Any, str]] = {
+    "tensors of several": (lambda m: [m.ones(2), m.ones(2)], "only one element tensors"),
+    "whole tensors of several": (lambda m: [m.arange(2)], "only integer tensors of a single"),
+    "text": (lambda m: [0, "torch"], "new(): invalid data type 'str'"),
+    "too large": (lambda m: [2**63], "Overflow when unpacking long long"),
+    "far too large": (lambda m: 2**64, "Overflow when unpacking long long"),
+}
+
+
+@pytest.mark.parametrize("name", NO_DATA)
+def test_what_is_no_data_is_refused(name: str) -> None:
+    data, words = NO_DATA[name]
+    same_error(lambda m: m.tensor(data(m)), words)
 
 
 @pytest.mark.parametrize("name", LISTS)

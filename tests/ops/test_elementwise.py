@@ -507,3 +507,28 @@ def test_nan_to_num_of_complex_numbers_is_that_of_their_parts(d: str, device: st
 
     torch = torch_module()
     gives(scenario(torch, "cpu"), scenario, device)
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "expected"),
+    [
+        ("mul_", "other", [2.0, 6.0]), ("pow_", "exponent", [1.0, 9.0]),
+        ("lt_", "other", [1.0, 0.0]), ("clamp_min", "min", [2.0, 3.0]),
+        ("clamp_min_", "min", [2.0, 3.0]), ("clamp_max", "max", [1.0, 2.0]),
+        ("clamp_max_", "max", [1.0, 2.0]),
+    ],
+)  # fmt: skip
+def test_the_second_operand_may_be_named(name: str, role: str, expected: list[float]) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        return getattr(m.tensor([1.0, 3.0]), name)(**{role: m.tensor([2.0, 2.0])})
+
+    gives(expected, scenario)
+
+
+def test_results_that_out_converts_and_a_nan_of_none() -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x, one = m.tensor([1.0, 3.0]), m.zeros((), dtype=m.float64)
+        largest = m.max(x, x.flip(0), out=m.zeros(2, dtype=m.float64))
+        return largest, m.min(x, out=one), m.nan_to_num(x * float("nan"), None)
+
+    gives([[3.0, 3.0], 1.0, [0.0, 0.0]], scenario)

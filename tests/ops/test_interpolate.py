@@ -193,6 +193,8 @@ def test_older_names_and_defaults_warn():
         grid = F.affine_grid(lucid_gpu.ones(1, 2, 3), (1, 1, 2, 2))
     with pytest.warns(UserWarning, match="behavior has changed to align_corners=False since"):
         F.grid_sample(x, grid)
+    with pytest.warns(UserWarning, match="changed for unit-size grids when align_corners=True"):
+        F.affine_grid(lucid_gpu.ones(1, 2, 3), (1, 1, 2, 1), True)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +216,7 @@ def test_older_names_and_defaults_warn():
         (lambda F, x: F.interpolate(x.long(), 3), "not implemented for"),
         (lambda F, x: F.interpolate(x, 3, antialias=True), "Anti-alias option is restricted to bi"),
         (lambda F, x: F.interpolate(x, 3.5), ""),
+        (lambda F, x: F.interpolate(x, (x.sum(), 3)), "expected size to be one of int or Tuple"),
         (lambda F, x: F.pixel_shuffle(x, 3), "input.size(-3)=4 is not divisible by 9"),
         (lambda F, x: F.pixel_shuffle(x, 0), "pixel_shuffle expects a positive upscale_factor"),
         (lambda F, x: F.pixel_unshuffle(x, 4), "input.size(-2)=6 is not divisible by 4"),

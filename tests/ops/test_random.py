@@ -234,6 +234,8 @@ def test_normal_takes_numbers_and_tensors(device: str) -> None:
     np.testing.assert_allclose(t.mean(1).tolist(), [0, 1, 2], atol=0.01)
     assert tuple(lucid_gpu.normal(mean, 1.0).shape) == (3, 1)
     assert lucid_gpu.normal(2.0, lucid_gpu.zeros(4, device=device)).tolist() == [2.0] * 4
+    number = lucid_gpu.tensor(2.0, device=device)
+    assert lucid_gpu.normal(number, lucid_gpu.zeros((), device=device), (3,)).tolist() == [2.0] * 3
 
 
 def test_bernoulli_follows_its_probabilities(device: str) -> None:

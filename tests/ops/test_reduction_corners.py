@@ -156,3 +156,16 @@ def test_no_elements_of_types_that_are_no_floats(dtype, shape):
             f.batch_norm(x, m.zeros(3), m.ones(3)),
         ):
             assert (y.dtype, tuple(y.shape)) == (x.dtype, shape)
+
+
+@pytest.mark.parametrize("dim", [(), []], ids=["tuple", "list"])
+def test_truth_over_no_dimension_is_that_of_each_element(dim: Any, device: str) -> None:
+    def truth(m: Any, x: Any) -> Any:
+        each = m.func.vmap(lambda row: row.any(dim=dim)) if m is lucid_gpu else lambda x: x != 0
+        return x.all(dim), m.any(x, dim=dim, keepdim=True), each(x)
+
+    agree(truth, np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]), device=device, order=0)
+
+
+def test_amax_over_no_dimension_of_nothing_is_refused_like_over_all() -> None:
+    same_error(lambda m: m.zeros(0, 2).amax([]))

@@ -79,6 +79,44 @@ ARGUMENTS: dict[str, Call] = {
     "nonzero of parts into one": lambda m: m.nonzero(
         m.ones(2), as_tuple=True, out=of(m, "int64", 2)
     ),
+    **{
+        f"{name} of a number first": lambda m, name=name: getattr(m, name)(2, m.ones(2))
+        for name in (
+            *("atan2", "hypot", "maximum", "fmax", "logical_and", "eq", "lt", "copysign", "fmod"),
+            *("max", "clamp_min", "rsub"),
+        )
+    },
+    **{
+        f"{name} of a number second": lambda m, name=name: getattr(m, name)(m.ones(2), 2)
+        for name in ("atan2", "hypot", "maximum", "fmin", "logical_xor", "logaddexp")
+    },
+    "acos_ of two": lambda m: m.ones(2).acos_(2),
+    "no tensor among tensors": lambda m: m.broadcast_tensors(m.ones(2), 2),
+    "no tensor among blocks": lambda m: m.block_diag(m.ones(2), 2),
+    "cat into integers": lambda m: m.cat([m.ones(2)], out=of(m, "int64", 2)),
+    "irfft into complex": lambda m: m.fft.irfft(m.ones(2), out=of(m, "complex64", 2)),
+    "max with indices into float64": lambda m: m.max(
+        m.ones(2, 2), 0, out=(of(m, "float64", 2), of(m, "int64", 2))
+    ),
+    "unbind_copy into float64": lambda m: m.unbind_copy(m.ones(1), out=(of(m, "float64"),)),
+    "cross into float64": lambda m: m.linalg.cross(*[m.ones(3)] * 2, out=of(m, "float64", 3)),
+    "sort along a place beside stable": lambda m: m.ones(2).sort(0, stable=True),
+    "argsort along a place beside stable": lambda m: m.argsort(m.ones(2), 0, stable=True),
+    "index_put of a longer shape": lambda m: m.zeros(3).index_put(
+        (m.tensor([0, 1, 2]),), m.ones(1, 3)
+    ),
+    "index_put_ of a longer shape, adding": lambda m: m.zeros(3).index_put_(
+        (m.tensor(1),), m.ones(1), accumulate=True
+    ),
+    "nothing of another type at a mask": lambda m: of(m, "int64", 3).__setitem__(
+        m.tensor([True, False, True]), m.tensor([])
+    ),
+    "a position where there is none": lambda m: m.ones(2, 0)[:, [0]],
+    "strides of another rank": lambda m: m.empty_strided((2, 3), (1,)),
+    "a number without copying": lambda m: m.asarray(np.float64(1), copy=False),
+    "one number among rows": lambda m: m.searchsorted(m.ones(2, 2), 1),
+    "quantile into integers": lambda m: m.quantile(m.ones(2), 0.5, out=m.tensor(1)),
+    "unflatten to nothing": lambda m: m.ones(2, 3).unflatten(1, []),
     "weights of another type": lambda m: m.histogram(m.ones(2), 2, weight=of(m, "float64", 2)),
 }
 COMPLEX: dict[str, Call] = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from tests.oracle import same_error
 
 
 def test_size_is_a_number_and_a_method(device):
@@ -62,3 +63,8 @@ def test_methods_of_arrays_mean_what_they_do_there(call, device):
     x, v = np.arange(6.0).reshape(2, 3) ** 2, np.array([1.0, 3.0, -2.0])
     found = call(*[lucid_gpu.tensor(a, device=device) for a in (x, v)])
     np.testing.assert_allclose(found.cpu().numpy(), call(x, v))
+
+
+@pytest.mark.parametrize("other", [[2], 5, "a"])
+def test_a_shape_is_joined_to_tuples_only(other):
+    same_error(lambda m: m.Size([1]) + other, "can only concatenate tuple (not")

@@ -129,6 +129,24 @@ def test_views_of_parts(device: str) -> None:
     assert gradcheck(lambda x: lucid_gpu.view_as_complex(x).abs(), (leaf,))
 
 
+def test_dimensions_lie_in_an_order(device: str) -> None:
+    def order(m: Any, where: str) -> Any:
+        last = m.empty((2, 3, 5, 7), memory_format=m.channels_last, device=where)
+        made = m.empty_permuted((2, 3, 4), (1, 2, 0), dtype=m.int64, device=where)
+        formats = [m.contiguous_format, m.channels_last]
+        plain = m.empty(1, 2, 3, 4, device=where)
+        return [
+            last.dim_order(), m.empty(2, 3, 4).transpose(0, 1).dim_order(), made.stride(),
+            made.dim_order(ambiguity_check=True), plain.dim_order(ambiguity_check=formats),
+            (m.ones(2, 3, device=where) + 1).dim_order(), m.ones((), device=where).dim_order(),
+        ]  # fmt: skip
+
+    expected = [(0, 2, 3, 1), (1, 0, 2), (1, 8, 2), (1, 2, 0), (0, 1, 2, 3), (0, 1), ()]
+    gives(expected, order, device)
+    same_error(lambda m: m.ones(1, 2).dim_order(ambiguity_check=True), "unique dim order")
+    same_error(lambda m: m.ones(2).dim_order(ambiguity_check="x"), "must be a bool or a list")
+
+
 def test_orders_of_memory(device: str) -> None:
     for module, where in modules(device):
         x = module.arange(24.0, device=where).reshape(1, 2, 3, 4)
@@ -179,6 +197,12 @@ def test_python_functions_of_elements() -> None:
         assert x.map_(module.ones(2), lambda a, b: a * 2 - b).tolist() == [[3, 5], [7, 9]]
         with pytest.raises(RuntimeError, match="requires grad"):
             module.ones(2, requires_grad=True).apply_(abs)
+        with pytest.raises(RuntimeError, match="requires grad"):
+            held = module.ones(2, requires_grad=True)
+            module.ones(2).map2_(module.ones(2), held, lambda a, b, c: a)
+        for whole in (False, True):
+            with pytest.raises(TypeError):
+                (module.arange(2) if whole else module.ones(2)).apply_(lambda v: "1")
 
 
 def test_methods_that_are_functions(device: str) -> None:
@@ -226,6 +250,16 @@ REFUSED: tuple[tuple[Any, str], ...] = (
         lambda m: m.frombuffer([1], dtype=m.int32),
         "object does not implement Python buffer protocol",
     ),
+    (lambda m: m.empty_permuted((2, 3), (1, 1)), "Duplicate dim not allowed"),
+    (lambda m: m.empty_permuted((2, 3), (1, 2)), "Dimension out of range"),
+    (lambda m: m.empty_permuted((2, 3), (1,)), "Number of dimensions in size does not match"),
+    (lambda m: m.isclose(m.ones(2), m.ones(2), m.ones(2)), "'rtol' (position 3) must be float"),
+    (
+        lambda m: m.isclose(m.ones(2), m.ones(2), 1, m.tensor(1.0, requires_grad=True)),
+        "'atol' (position 4) must be float",
+    ),
+    (lambda m: m.set_num_threads("2"), "set_num_threads expects an int, but got str"),
+    (lambda m: m.set_num_interop_threads(0), "set_num_interop_threads expects a positive integer"),
     (
         lambda m: m.frombuffer(bytearray(8), dtype=m.int32, offset=3),
         "buffer length (5 bytes) after offset (3 bytes) must be a multiple of element size (4)",

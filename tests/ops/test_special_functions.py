@@ -51,6 +51,9 @@ CASES: dict[str, tuple[Any, ...]] = {
     "frexp": (lambda m, t: tuple(t.frexp()), SPECIAL[2:]),
     "frexp of numbers": (lambda m, t: tuple(m.frexp(t)), REAL),
     "nextafter": (lambda m, t, u: m.nextafter(t.detach(), u.detach()), REAL, POSITIVE),
+    "nextafter's gradient": (
+        lambda m, t, u: m.nextafter(t, u), REAL, np.stack([REAL[0], *POSITIVE[1:]])
+    ),
     "divisors": (lambda m, t, u: (m.gcd(t, u), t.lcm(u)), WHOLE, WHOLE.T.reshape(3, 4)),
     "integers": (lambda m, t: (m.lgamma(t), m.special.expit(t), t.sinc()), np.arange(1, 5)),
     "gamma's integral in place": (
@@ -64,7 +67,11 @@ CASES: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_as_in_torch(name: str, device: str) -> None:
     function, *arrays = CASES[name]
-    order = 1 if name in ("entr", "ldexp", "float_power", "frexp", "in place") else 2
+    order = (
+        1
+        if name in ("entr", "ldexp", "float_power", "frexp", "in place", "nextafter's gradient")
+        else 2
+    )
     agree(function, *arrays, device=device, order=order, rtol=1e-6, atol=1e-9)
 
 

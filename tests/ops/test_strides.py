@@ -355,3 +355,23 @@ def test_each_example_of_a_batch_is_looked_at_from_its_own_start(
 
     expected = scenario(torch_module(), "cpu")
     gives(expected, scenario, device)
+
+
+@pytest.mark.parametrize("leave", ["data", "set_", "parameter"])
+def test_a_tensor_that_took_other_memory_has_left_its_own(leave: str, device: str) -> None:
+    """What is computed, written or moved there is not its value, and not the other's."""
+
+    def scenario(m: Any, device: str) -> Any:
+        before, other = m.ones(3, device=device) * 2, m.ones(3, device=device) * 5
+        view = m.nn.Parameter(before) if leave == "parameter" else before.detach()
+        if leave == "set_":
+            view.set_(other)
+        else:
+            view.data = other
+        values = [before.tolist(), view.tolist(), other.tolist()]
+        before.add_(1)
+        before.untyped_storage().resize_(24)
+        other.mul_(2)
+        return [*values, before.tolist(), view.tolist(), other.tolist()]
+
+    gives([[2.0] * 3, [5.0] * 3, [5.0] * 3, [3.0] * 3, [10.0] * 3, [10.0] * 3], scenario, device)

@@ -153,6 +153,32 @@ def test_determinism_is_remembered(defaults: None) -> None:
         module.set_deterministic_debug_mode("error")
         assert module.get_deterministic_debug_mode() == 2
         assert not module.is_deterministic_algorithms_warn_only_enabled()
+        module.use_deterministic_algorithms(False, warn_only=True)
+        assert module.is_deterministic_algorithms_warn_only_enabled()
+        assert module.get_deterministic_debug_mode() == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64", "bool", "uint8", "int64"])
+def test_memory_nobody_wrote_is_filled_under_determinism(
+    dtype: str, device: str, defaults: None
+) -> None:
+    def made(m: Any, where: str) -> list[str]:
+        m.use_deterministic_algorithms(True)
+        d = getattr(m, dtype)
+        like = m.ones(2, dtype=d, device=where)
+        several = [
+            m.empty(2, dtype=d, device=where), m.empty_like(like), like.new_empty(2),
+            m.empty_strided((2,), (3,), dtype=d, device=where), m.empty(2, out=like[:0].clone()),
+        ]  # fmt: skip
+        m.utils.deterministic.fill_uninitialized_memory = False
+        assert m.empty(2, dtype=d).shape == (2,)
+        m.utils.deterministic.fill_uninitialized_memory = True
+        assert m.ones(3).sum() == 3
+        return [str(t.tolist()) for t in several]
+
+    (ours, where), (theirs, cpu) = modules(device)
+    assert made(ours, where) == made(theirs, cpu)
+    same_error(lambda m: setattr(m.utils.deterministic, "fill_uninitialized_memory", 1), "a bool")
 
 
 FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64")

@@ -70,6 +70,7 @@ def test_no_images(device):
         (lambda m: m.nn.functional.fold(m.zeros(1, 17, 49), (9, 9), 3), "input.size(1)=17"),
         (lambda m: m.nn.functional.fold(m.zeros(1, 18, 48), (9, 9), 3), "7 * 7 = 49, but got"),
         (lambda m: m.nn.functional.fold(m.zeros(1, 2, 3, 4), (9, 9), 3), "Expected 2D or 3D"),
+        (lambda m: m.nn.functional.fold(m.zeros(1, 4, 1), 3, 2, 8), "array of sliding blocks as"),
     ],
 )
 def test_errors_are_torchs(call, words):

@@ -164,15 +164,18 @@ def _small(on: Any) -> tuple[Any, Callable[[], Any]]:
 
 @package("pytorch_optimizer")
 def _pytorch_optimizer(on: Any) -> None:
-    """three steps of 13 optimizers (without SOAP, 4e-02 apart, not explained yet)"""
+    """three steps of 14 optimizers"""
     import pytorch_optimizer
 
     for name in (
         "AdaBelief", "AdaBound", "AdamP", "ADOPT", "Adan", "DiffGrad", "Lamb", "Lion", "MADGRAD",
-        "PAdam", "QHAdam", "RAdam", "ScheduleFreeAdamW",
+        "PAdam", "QHAdam", "RAdam", "ScheduleFreeAdamW", "SOAP",
     ):  # fmt: skip
         net, loss = _small(on)
-        optimizer = getattr(pytorch_optimizer, name)(net.parameters(), lr=1e-2)
+        # SOAP's first step is Adam's on U.T @ G @ V of a gradient's own singular vectors: off the
+        # diagonal that is rounding, which Adam's usual eps of 1e-8 would scale to the size of 1.
+        options = {"eps": 0.1} if name == "SOAP" else {}
+        optimizer = getattr(pytorch_optimizer, name)(net.parameters(), lr=1e-2, **options)
         if hasattr(optimizer, "train"):
             optimizer.train()
         on.train(net, loss, optimizer=optimizer)

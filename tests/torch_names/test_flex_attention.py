@@ -85,3 +85,17 @@ def test_fewer_heads_of_keys_and_the_logarithms() -> None:
         flex.flex_attention(q, k, k)
     mask = flex.create_mask(flex.or_masks(causal, near), None, None, 3, 3)
     assert mask.tolist() == [[[[True, True, False], [True, True, True], [True, True, True]]]]
+
+
+def test_what_else_is_returned() -> None:
+    flex = importlib.import_module("lucid_gpu.nn.attention.flex_attention")
+    operands = [lucid_gpu.from_numpy(normal((1, 2, 4, 4))) for _ in range(3)]
+    wanted, lse = flex.flex_attention(*operands, return_lse=True)
+    result, more = flex.flex_attention(*operands, return_aux=flex.AuxRequest(lse=True))
+    assert lucid_gpu.equal(result, wanted) and lucid_gpu.equal(more.lse, lse)
+    assert more.max_scores is None
+    _, more = flex.flex_attention(*operands, return_aux=flex.AuxRequest(max_scores=True))
+    scores = operands[0] @ operands[1].mT / 2
+    assert more.lse is None and lucid_gpu.allclose(more.max_scores, scores.amax(-1))
+    with pytest.raises(ValueError, match="Cannot specify both return_lse and return_aux"):
+        flex.flex_attention(*operands, return_lse=True, return_aux=flex.AuxRequest())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import pickle
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
@@ -314,6 +315,16 @@ def test_what_packages_ask_of_other_modules():
     assert _C._convert_indices_from_coo_to_csr(rows, 4).tolist() == [0, 2, 2, 3, 3]
     with pytest.raises(RuntimeError, match="too few"):
         _C._check(False, lambda: "too few")
+    kinds = {"index": IndexError, "value": ValueError, "type": TypeError, "is_size": RuntimeError}
+    for name, kind in kinds.items():
+        with pytest.raises(kind, match="Expected cond to be True"):
+            getattr(lucid_gpu, f"_check_{name}")(-1 if name == "is_size" else False)
+    with pytest.raises(RuntimeError, match="some"):
+        lucid_gpu._check_tensor_all(lucid_gpu.tensor([True, False]), lambda: "some")
+    with pytest.raises(TypeError, match="cond must be a bool"):
+        lucid_gpu._check(1)
+    with pytest.raises(RuntimeError, match="single nonzero value"):
+        lucid_gpu._assert_async(lucid_gpu.tensor(0))
     assert lucid_gpu._utils._element_size(lucid_gpu.bfloat16) == 2
     bytes_ = lucid_gpu.full((2, 2), 100, dtype=lucid_gpu.int8)
     product = lucid_gpu._int_mm(bytes_, bytes_)
@@ -366,3 +377,97 @@ def test_nodes_are_taken_apart_one_level(container: Any) -> None:
     assert node.unflatten_fn(children, context) == container
     spec = tree.TreeSpec(type(container), context, [tree.LeafSpec() for _ in children])
     assert spec == tree.tree_structure(container) and int not in tree.SUPPORTED_NODES
+
+
+def test_nodes_that_tests_of_errors_use() -> None:
+    functions: Any = lucid_gpu._C._functions
+    x = lucid_gpu.ones(2, requires_grad=True)
+    late = functions.DelayedError("too late", 1)(x)
+    with pytest.raises(RuntimeError, match="too late"):
+        (late * 2).sum().backward()
+    functions.UndefinedGrad()(x * 2).sum().backward()
+    assert x.grad is None
+    assert isinstance((x + x).grad_fn.next_functions[0][0], functions.AccumulateGrad)
+
+
+def test_weak_references_expire_with_their_tensors() -> None:
+    x = lucid_gpu.ones(2)
+    reference = lucid_gpu._C._WeakTensorRef(x)
+    assert not reference.expired()
+    del x
+    assert reference.expired()
+
+
+def test_functions_are_where_pytorch_has_them() -> None:
+    inner: Any = lucid_gpu._functorch
+    assert inner.eager_transforms.grad is lucid_gpu.func.grad is inner.apis.grad
+    assert inner.vmap.vmap is lucid_gpu.vmap
+    chosen = inner.eager_transforms._slice_argnums
+    assert chosen((1, 2, 3), (0, -1)) == (1, 3)
+    assert chosen((1, 2, 3), 1, as_tuple=False) == 2
+    with pytest.raises(RuntimeError, match="must be unique"):
+        chosen((1, 2), (0, -2))
+
+
+def test_placements() -> None:
+    import lucid_gpu.distributed.tensor.placement_types as types
+
+    shard, whole, terms = types.Shard(1), types.Replicate(), types.Partial()
+    assert all(isinstance(p, types.Placement) for p in (shard, whole, terms))
+    assert [p.is_shard() for p in (shard, whole, terms)] == [True, False, False]
+    assert shard.is_shard(1) and not shard.is_shard(0) and shard == types.Shard(1)
+    assert [p.is_replicate() for p in (shard, whole, terms)] == [False, True, False]
+    assert [p.is_partial() for p in (shard, whole, terms)] == [False, False, True]
+    assert terms.is_partial("sum") and not terms.is_partial("max")
+    with pytest.raises(NotImplementedError, match=r"write Shard\(0\)"):
+        types._StridedShard(0, split_factor=2)
+    assert not isinstance(shard, types._StridedShard)
+
+
+@pytest.mark.parametrize(("rows", "ranks"), [(8, 4), (7, 4), (5, 4), (1, 4), (0, 4), (9, 1)])
+def test_rows_of_ranks_are_torchs(rows: int, ranks: int) -> None:
+    theirs = pytest.importorskip("torch.distributed.tensor.placement_types").Shard
+    ours = lucid_gpu.distributed.tensor.Shard
+    for rank in range(ranks):
+        wanted = theirs.local_shard_size_and_offset(rows, ranks, rank)
+        assert ours.local_shard_size_and_offset(rows, ranks, rank) == tuple(wanted)
+
+
+class Mesh:
+    """Rank (1, 0) of a mesh of 2 by 3."""
+
+    def size(self, dim: int) -> int:
+        return (2, 3)[dim]
+
+    def get_coordinate(self) -> list[int] | None:
+        return [1, 0]
+
+
+def test_the_part_of_a_rank() -> None:
+    part = importlib.import_module(
+        "lucid_gpu.distributed.tensor._utils"
+    ).compute_local_shape_and_global_offset
+    shard, whole = lucid_gpu.distributed.tensor.Shard, lucid_gpu.distributed.tensor.Replicate
+    mesh: Any = Mesh()
+    assert part((5, 7), mesh, [shard(0), whole()]) == ((2, 7), (3, 0))
+    assert part((5, 7), mesh, [shard(1), shard(0)]) == ((2, 3), (0, 4))
+    assert part((5, 7), mesh, [shard(0), shard(0)]) == ((1, 7), (3, 0))
+    assert part((5, 7), mesh, [whole(), whole()], True) == ((5, 7), ())
+
+
+def test_names_that_transformers_imports() -> None:
+    from lucid_gpu._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+    from lucid_gpu.distributed._composable.fsdp import fully_shard
+    from lucid_gpu.distributed._functional_collectives import all_to_all_single_autograd
+    from lucid_gpu.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+
+    assert fully_shard is lucid_gpu.distributed.fsdp.fully_shard
+    rows = lucid_gpu.arange(3.0)
+    with TransformGetItemToIndex(), lucid_gpu.compiler.set_stance("force_eager"):
+        assert lucid_gpu.vmap(lambda i: rows[i])(lucid_gpu.tensor([2, 0])).tolist() == [2.0, 0.0]
+    with pytest.raises(NotImplementedError, match=r"HuggingFaceStorageWriter\('x'\): checkpoints"):
+        HuggingFaceStorageWriter("x")
+    assert callable(all_to_all_single_autograd)
+    tree: Any = utils._pytree
+    pairs, keys = tree._dict_flatten_with_keys({"a": 1})
+    assert pairs == [(tree.MappingKey("a"), 1)] and keys == ["a"]

@@ -778,3 +778,14 @@ def test_an_elementwise_checkpoint_fuses_forward_and_backward() -> None:
         y.backward()
         x.grad.tolist()
     assert len(log.kernels) == 2
+
+
+def test_variables_are_detached_as_in_torch() -> None:
+    def scenario(m: Any) -> Any:
+        x = m.ones(2, requires_grad=True)
+        made, constant, number = module_of(m).detach_variable((x * 2, m.ones(1), 3))
+        assert number == 3 and not constant.requires_grad
+        return made.requires_grad, made.is_leaf, made.tolist()
+
+    assert scenario(lucid_gpu) == scenario(torch_module())
+    same_error(lambda m: module_of(m).detach_variable([1]), "Only tuple of tensors is supported")

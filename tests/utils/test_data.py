@@ -314,3 +314,36 @@ def test_a_timeout_without_workers_is_refused():
     loader = lucid_gpu.utils.data.DataLoader(range(3), timeout=3)
     with pytest.raises(AssertionError, match="requires timeout == 0"):
         list(loader)
+
+
+class Counted(IterableDataset):
+    def __iter__(self):
+        return iter(range(4))
+
+    def __len__(self):
+        return 2
+
+
+def test_more_samples_than_the_length_said_warn():
+    loader: DataLoader[int] = DataLoader(Counted(), None)
+    assert [*map(int, loader)] == [0, 1, 2, 3] and not loader._auto_collation
+    assert len(loader) == 2
+    samples = iter(loader)
+    assert [next(samples), next(samples)] == [0, 1]
+    with pytest.warns(UserWarning, match=r"reported to be 2 .* but 3 samples have been fetched"):
+        assert next(samples) == 2
+
+
+def test_more_workers_than_processors_warn():
+    with pytest.warns(UserWarning, match="excessive worker creation might get DataLoader running"):
+        DataLoader([1], num_workers=10_000)
+
+
+def test_samplers_draw_at_the_first_number():
+    sampler = RandomSampler(range(50))
+    walks = iter(sampler), iter(sampler)
+    firsts = []
+    for walk in walks:
+        lucid_gpu.manual_seed(0)
+        firsts.append(next(walk))
+    assert firsts[0] == firsts[1] and list(walks[0]) == list(walks[1])

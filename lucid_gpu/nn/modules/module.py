@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from lucid_gpu.dtypes import dtype as DType
 from lucid_gpu.nn.modules.hooks import *  # noqa: F403  PyTorch has them here
 from lucid_gpu.nn.modules.hooks import (
     EVERYWHERE,
@@ -22,6 +21,7 @@ from lucid_gpu.nn.modules.hooks import (
 from lucid_gpu.nn.modules.state import IncompatibleKeys, load, load_own
 from lucid_gpu.nn.parameter import Buffer, Parameter
 from lucid_gpu.ops.creation import empty_like
+from lucid_gpu.ops.elementwise import read_to
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tape.node import RemovableHandle
 from lucid_gpu.tensor import Tensor
@@ -574,11 +574,15 @@ class Module:
         Raises
         ------
         TypeError
-            For a dtype of integers, and unknown keyword arguments.
+            For a dtype of integers, and arguments that are none of these.
         RuntimeError
             For ``copy``: a module is changed in place.
         """
-        device, dtype, order = _read_to(args, kwargs)
+        device, dtype, non_blocking, copy, order = read_to(args, kwargs)
+        if copy:
+            raise RuntimeError(
+                ".to() does not accept copy argument: copy.deepcopy(module) copies one"
+            )
         if dtype is not None and dtype.is_complex:
             warnings.warn(
                 "Complex modules are a new feature under active development whose design may "
@@ -596,7 +600,7 @@ class Module:
             own = dtype if t.is_floating_point() or t.is_complex() else None
             kept = {} if order is None or t.ndim not in (4, 5) else {"memory_format": order}
             to = t.device if device is None else device
-            return t.to(to, t.dtype if own is None else own, **kept)
+            return t.to(to, t.dtype if own is None else own, non_blocking, **kept)
 
         return self._apply(convert)
 
@@ -837,25 +841,6 @@ def _refuse_what_is_no_tensor(error: AttributeError, module: Module, args: tuple
                 )
                 _say_where(wrong, module)
                 raise wrong from None
-
-
-def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None, Any]:
-    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
-    if "tensor" in kwargs:
-        args = (*args, kwargs.pop("tensor"))
-    if kwargs.pop("copy", False):
-        raise RuntimeError(".to() does not accept copy argument: copy.deepcopy(module) copies one")
-    unknown = set(kwargs) - {"non_blocking", "memory_format"}
-    if unknown:
-        raise TypeError(f"to() got an unexpected keyword argument '{unknown.pop()}'")
-    for value in args:
-        if isinstance(value, Tensor):
-            device, dtype = value.device, value.dtype
-        elif isinstance(value, DType):
-            dtype = value
-        elif value is not None and not isinstance(value, bool):
-            device = value
-    return device, dtype, kwargs.get("memory_format")
 
 
 def _convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lucid_gpu.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
@@ -47,21 +47,14 @@ def load(module: Any, state_dict: Mapping[str, Any], strict: bool, assign: bool)
     missing: list[str] = []
     unexpected: list[str] = []
     problems = Problems()
-    visited: list[tuple[Any, str]] = []
-
-    def visit(one: Any, own: Mapping[str, Any], prefix: str) -> None:
+    visited: list[Any] = []
+    for one, own, prefix in _with_entries(module, state, ""):
         local = {} if versions is None else dict(versions.get(prefix[:-1], {}))
         if assign:
             local["assign_to_params_buffers"] = True
         one._load_from_state_dict(own, prefix, local, True, missing, unexpected, problems)
-        visited.append((one, prefix))
-        for name, child in one._modules.items():
-            if child is not None:
-                below = f"{prefix}{name}."
-                visit(child, {k: v for k, v in own.items() if k.startswith(below)}, below)
-
-    visit(module, state, "")
-    forgiving = any(one._load_state_dict_post_hooks for one, _ in visited)
+        visited.append(one)
+    forgiving = any(one._load_state_dict_post_hooks for one in visited)
     if strict and not forgiving:
         problems[:0] = key_problems(missing, unexpected)
     if problems:
@@ -75,11 +68,23 @@ def load(module: Any, state_dict: Mapping[str, Any], strict: bool, assign: bool)
     return _finished(visited, IncompatibleKeys(missing, unexpected), strict, module)
 
 
+def _with_entries(
+    module: Any, own: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[Any, Mapping[str, Any], str]]:
+    """Each module with its part of a state, children after what was done to their parent."""
+    yield module, own, prefix
+    for name, child in module._modules.items():
+        if child is not None:
+            below = f"{prefix}{name}."
+            part = {k: v for k, v in own.items() if k.startswith(below)}
+            yield from _with_entries(child, part, below)
+
+
 def _finished(
-    visited: list[tuple[Any, str]], incompatible: IncompatibleKeys, strict: bool, root: Any
+    visited: list[Any], incompatible: IncompatibleKeys, strict: bool, root: Any
 ) -> IncompatibleKeys:
     """Hooks run children first; what they leave of the keys counts."""
-    for one, _ in reversed(visited):
+    for one in reversed(visited):
         for hook in one._load_state_dict_post_hooks.values():
             if hook(one, incompatible) is not None:
                 raise RuntimeError(

@@ -88,17 +88,23 @@ def size_based_auto_wrap_policy(
 def chosen(module: Module, policy: Policy, left_out: set[int]) -> list[Module]:
     """The modules below one that a policy names, those further below first."""
     selected: list[Module] = []
-
-    def look(one: Module, root: bool) -> int:
-        """How many elements are sharded apart."""
-        numel = sum(p.numel() for p in one.parameters())
-        if not policy(module=one, recurse=True, nonwrapped_numel=numel):
-            return 0
-        apart = sum(look(child, False) for child in one.children() if id(child) not in left_out)
-        if root or not policy(module=one, recurse=False, nonwrapped_numel=numel - apart):
-            return apart
-        selected.append(one)
-        return numel
-
-    look(module, True)
+    _select(module, policy, left_out, selected, root=True)
     return selected
+
+
+def _select(
+    module: Module, policy: Policy, left_out: set[int], selected: list[Module], root: bool = False
+) -> int:
+    """How many elements are sharded apart."""
+    numel = sum(p.numel() for p in module.parameters())
+    if not policy(module=module, recurse=True, nonwrapped_numel=numel):
+        return 0
+    apart = sum(
+        _select(child, policy, left_out, selected)
+        for child in module.children()
+        if id(child) not in left_out
+    )
+    if root or not policy(module=module, recurse=False, nonwrapped_numel=numel - apart):
+        return apart
+    selected.append(module)
+    return numel

@@ -130,7 +130,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         factors[0] = factors[0].unsqueeze(0)
     if column:
         factors[-1] = factors[-1].unsqueeze(1)
-    product = _multiplied(factors, _order([*[f.shape[0] for f in factors], factors[-1].shape[1]]))
+    cuts = _order([*[f.shape[0] for f in factors], factors[-1].shape[1]])
+    product = _multiplied(factors, cuts, 0, len(factors) - 1)
     if column:
         product = product.squeeze(-1)
     return product.squeeze(0) if row else product
@@ -166,13 +167,12 @@ def _order(sizes: list[int]) -> dict[tuple[int, int], int]:
     return cuts
 
 
-def _multiplied(factors: list[Tensor], cuts: dict[tuple[int, int], int]) -> Tensor:
-    def product(i: int, j: int) -> Tensor:
-        if i == j:
-            return factors[i]
-        return product(i, cuts[i, j]) @ product(cuts[i, j] + 1, j)
-
-    return product(0, len(factors) - 1)
+def _multiplied(factors: list[Tensor], cuts: dict[tuple[int, int], int], i: int, j: int) -> Tensor:
+    """The product of the factors from one to another."""
+    if i == j:
+        return factors[i]
+    k = cuts[i, j]
+    return _multiplied(factors, cuts, i, k) @ _multiplied(factors, cuts, k + 1, j)
 
 
 @op(autocast="lower")

@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu import cat, distributed
+from lucid_gpu.autograd import Function
 from lucid_gpu.distributed.reductions import ReduceOp
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["all_gather_tensor", "all_reduce", "all_to_all_single", "wait_tensor"]
+__all__ = [
+    "all_gather_tensor",
+    "all_reduce",
+    "all_to_all_single",
+    "all_to_all_single_autograd",
+    "wait_tensor",
+]
 
 
 def wait_tensor(tensor: Tensor) -> Tensor:
@@ -51,4 +58,28 @@ def all_to_all_single(
     out = self.new_empty((rows, *self.shape[1:]))
     source = self.detach().contiguous()
     distributed.all_to_all_single(out, source, output_split_sizes, input_split_sizes, group)
+    return out
+
+
+class _AllToAll(Function):
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, received: Any, sent: Any, group: Any) -> Tensor:
+        ctx.splits = received, sent, group
+        return all_to_all_single(input, received, sent, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        received, sent, group = ctx.splits
+        return all_to_all_single(grad, sent, received, group), None, None, None
+
+
+def all_to_all_single_autograd(
+    self: Tensor,
+    output_split_sizes: Any,
+    input_split_sizes: Any,
+    group: Any,
+    tag: str = "",
+) -> Tensor:
+    """`all_to_all_single` whose gradients travel back."""
+    out: Tensor = _AllToAll.apply(self, output_split_sizes, input_split_sizes, group)
     return out

@@ -33,6 +33,7 @@ __all__ = [
     "tree_unflatten",
 ]
 
+Context = Any
 PyTree = Any
 Test = Callable[[Any], bool] | None
 
@@ -329,6 +330,10 @@ def tree_map_with_path(
 
 def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], Any]:
     return list(d.values()), list(d)
+
+
+def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[Any], Any]:
+    return [(MappingKey(key), value) for key, value in d.items()], list(d)
 
 
 def _dict_unflatten(values: Any, context: Any) -> dict[Any, Any]:

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ["fill_uninitialized_memory"]
+import sys
+from types import ModuleType
 
-# PyTorch writes NaN into `empty` under `use_deterministic_algorithms` where this is True. Here the
-# flag is kept, and `empty` gives what the memory holds.
-fill_uninitialized_memory = True
+from lucid_gpu.devices import determinism
+
+__all__ = ["fill_uninitialized_memory"]
+fill_uninitialized_memory: bool  # what the property of this module's class gives
+
+
+class _Deterministic(ModuleType):
+    @property
+    def fill_uninitialized_memory(self) -> bool:
+        """Whether `empty` is filled under `use_deterministic_algorithms`."""
+        return determinism.fills()
+
+    @fill_uninitialized_memory.setter
+    def fill_uninitialized_memory(self, mode: bool) -> None:
+        determinism.set_fill(mode)
+
+
+sys.modules[__name__].__class__ = _Deterministic

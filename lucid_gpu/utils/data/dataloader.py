@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from lucid_gpu.utils.data.collate import default_collate, default_convert
-from lucid_gpu.utils.data.dataset import IterableDataset
+from lucid_gpu.utils.data.dataset import Dataset, IterableDataset
 from lucid_gpu.utils.data.fetch import Reading
 from lucid_gpu.utils.data.pinning import pinner
 from lucid_gpu.utils.data.processes import Workers
@@ -16,6 +16,7 @@ from lucid_gpu.utils.data.sampler import BatchSampler, RandomSampler, Sequential
 
 __all__ = ["DataLoader"]
 
+T = TypeVar("T", covariant=True)
 _FIXED = {
     "batch_size",
     "batch_sampler",
@@ -26,7 +27,7 @@ _FIXED = {
 }
 
 
-class DataLoader:
+class DataLoader(Generic[T]):
     """Iterates over a dataset in batches.
 
     Parameters
@@ -83,7 +84,7 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[T] | Any,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Any = None,
@@ -104,7 +105,8 @@ class DataLoader:
     ) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         _check_context(multiprocessing_context, num_workers)
-        self.dataset, self.num_workers, self.generator = dataset, num_workers, generator
+        self.dataset = cast(Any, dataset)
+        self.num_workers, self.generator = num_workers, generator
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.timeout, self.worker_init_fn, self.in_order = timeout, worker_init_fn, in_order
         self.multiprocessing_context = multiprocessing_context
@@ -115,8 +117,8 @@ class DataLoader:
         if batch_sampler is not None:
             batch_size = None
         if sampler is None and not iterable:
-            order = RandomSampler(dataset, generator=generator) if shuffle else None
-            sampler = order or SequentialSampler(dataset)
+            order = RandomSampler(self.dataset, generator=generator) if shuffle else None
+            sampler = order or SequentialSampler(self.dataset)
         if batch_size is not None and not iterable:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         if iterable and batch_size is not None:
@@ -125,7 +127,8 @@ class DataLoader:
         self.batch_size, self.drop_last = batch_size, drop_last
         batched = batch_sampler is not None or (iterable and batch_size is not None)
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
-        self._iterable, self._batched = iterable, batched
+        self._iterable, self._auto_collation = iterable, batched
+        self._length: int | None = None  # of an IterableDataset, as it was asked for
         self._kept: _MultiProcessingDataLoaderIter | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -148,6 +151,7 @@ class DataLoader:
         if self._kept is None:
             self._kept = _MultiProcessingDataLoaderIter(self)
         else:
+            self._kept._yielded = 0
             self._kept.begin(self)
         return self._kept
 
@@ -156,7 +160,7 @@ class DataLoader:
             self.dataset,
             self._iterable,
             self.batch_size,
-            self._batched,
+            self._auto_collation,
             self.drop_last,
             self.collate_fn,
         )
@@ -167,21 +171,22 @@ class DataLoader:
     def __len__(self) -> int:
         if not self._iterable:
             return len(self._numbers())
+        self._length = length = len(self.dataset)
         if self.batch_size is None:
-            return len(self.dataset)
-        return len(BatchSampler(range(len(self.dataset)), self.batch_size, self.drop_last))
+            return length
+        return len(BatchSampler(range(length), self.batch_size, self.drop_last))
 
 
 class _BaseDataLoaderIter:
     """One pass over the batches of a loader."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         self.base_seed = draw_seed(loader.generator)
         self.pin = pinner() if loader.pin_memory else None
-        self._size = loader.__len__
+        self._loader, self._yielded = loader, 0
         self.begin(loader)
 
-    def begin(self, loader: DataLoader) -> None:
+    def begin(self, loader: DataLoader[Any]) -> None:
         raise NotImplementedError
 
     def read(self) -> Any:
@@ -193,16 +198,20 @@ class _BaseDataLoaderIter:
 
     def __next__(self) -> Any:
         batch = self.read()
+        self._yielded += 1
+        length = self._loader._length
+        if length is not None and self._yielded > length:
+            _warn_of_length(self._loader, self._yielded)
         return batch if self.pin is None else self.pin(batch)
 
     def __len__(self) -> int:
-        return self._size()
+        return len(self._loader)
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """Batches read in this process."""
 
-    def begin(self, loader: DataLoader) -> None:
+    def begin(self, loader: DataLoader[Any]) -> None:
         reading = loader._reading()
         self.tasks, self.fetch = reading.tasks(loader._numbers()), reading.open()
 
@@ -215,7 +224,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     workers: Workers | None = None
 
-    def begin(self, loader: DataLoader) -> None:
+    def begin(self, loader: DataLoader[Any]) -> None:
         reading = loader._reading()
         if self.workers is None or not self.workers.close.alive:
             self.workers = Workers(
@@ -241,6 +250,19 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             raise
 
 
+def _warn_of_length(loader: DataLoader[Any], count: int) -> None:
+    copies = (
+        "For multiprocessing data-loading, this could be caused by not properly configuring the "
+        "IterableDataset replica at each worker: get_worker_info() says which part is a worker's."
+    )
+    warnings.warn(
+        f"Length of IterableDataset {loader.dataset} was reported to be {loader._length} (when "
+        f"accessing len(dataloader)), but {count} samples have been fetched. "
+        + (copies if loader.num_workers else ""),
+        stacklevel=3,
+    )
+
+
 def _check_workers(
     num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool
 ) -> None:
@@ -263,7 +285,10 @@ def _check_workers(
     if num_workers > (cpus := multiprocessing.cpu_count()):
         warnings.warn(
             f"This DataLoader will create {num_workers} worker processes in total. Our suggested "
-            f"max number of worker in current system is {cpus}: more of them make each other wait.",
+            f"max number of worker in current system is {cpus}, which is smaller than what this "
+            "DataLoader is going to create. Please be aware that excessive worker creation might "
+            "get DataLoader running slow or even freeze, lower the worker number to avoid "
+            "potential slowness/freeze if necessary.",
             stacklevel=3,
         )
 

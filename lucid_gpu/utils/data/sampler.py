@@ -109,7 +109,7 @@ class RandomSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         draw, size = (_independent if self.replacement else randperm), len(self.data_source)
-        return itertools.islice(_forever(draw, size, _own(self.generator)), self.num_samples)
+        yield from itertools.islice(_forever(draw, size, _own(self.generator)), self.num_samples)
 
     def __len__(self) -> int:
         return self.num_samples

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucid_gpu import Tensor, arange, ones
 
 __all__ = [
+    "AuxOutput",
+    "AuxRequest",
     "BlockMask",
     "and_masks",
     "create_block_mask",
@@ -23,6 +25,21 @@ __all__ = [
 ]
 
 Mask = Callable[..., Any]
+_DEFAULT_SPARSE_BLOCK_SIZE = 128
+
+
+class AuxRequest(NamedTuple):
+    """What `flex_attention` returns beside its result."""
+
+    lse: bool = False
+    max_scores: bool = False
+
+
+class AuxOutput(NamedTuple):
+    """The logarithms of the sums of exponentials, and the largest scores; None if not asked for."""
+
+    lse: Tensor | None = None
+    max_scores: Tensor | None = None
 
 
 def noop_mask(batch: Any, head: Any, token_q: Any, token_kv: Any) -> Any:
@@ -80,7 +97,7 @@ def create_block_mask(
     Q_LEN: int,
     KV_LEN: int,
     device: Any = None,
-    BLOCK_SIZE: Any = 128,
+    BLOCK_SIZE: Any = _DEFAULT_SPARSE_BLOCK_SIZE,
     _compile: bool = False,
 ) -> BlockMask:
     """The mask of a function.
@@ -126,6 +143,8 @@ def flex_attention(
     enable_gqa: bool = False,
     return_lse: bool = False,
     kernel_options: Any = None,
+    *,
+    return_aux: AuxRequest | None = None,
 ) -> Any:
     """``softmax(score_mod(query key^T scale)) value``, where the mask lets the query see the key.
 
@@ -145,17 +164,24 @@ def flex_attention(
         Also return the logarithms of the sums of exponentials.
     kernel_options : dict, optional
         Taken as PyTorch takes it.
+    return_aux : AuxRequest, optional
+        Also return an `AuxOutput` of what is asked for.
 
     Returns
     -------
-    Tensor, shape (batch, heads, queries, features of the result), or two of them
+    Tensor, shape (batch, heads, queries, features of the result), or a tuple of it and the rest
         Zeros for queries that see nothing.
 
     Raises
     ------
     ValueError
-        For another number of heads without ``enable_gqa``.
+        For another number of heads without ``enable_gqa``; for both ``return_lse`` and
+        ``return_aux``.
     """
+    if return_lse and return_aux is not None:
+        raise ValueError(
+            "Cannot specify both return_lse and return_aux: return_aux=AuxRequest(lse=True)"
+        )
     if query.shape[1] != key.shape[1]:
         if not enable_gqa:
             raise ValueError(
@@ -177,4 +203,12 @@ def flex_attention(
     total = weights.sum(-1, keepdim=True)
     result = (weights / total.where(total > 0, 1.0)) @ value.to(compute)
     result = result.to(query.dtype)
-    return (result, (total.log() + largest).squeeze(-1)) if return_lse else result
+    if not return_lse and return_aux is None:
+        return result
+    lse = (total.log() + largest).squeeze(-1)
+    if return_aux is None:
+        return result, lse
+    most = scores.detach().amax(-1)
+    return result, AuxOutput(
+        lse if return_aux.lse else None, most if return_aux.max_scores else None
+    )

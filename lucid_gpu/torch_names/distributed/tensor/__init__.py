@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.distributed.tensor` under PyTorch's names."""
