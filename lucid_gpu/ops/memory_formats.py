@@ -213,7 +213,8 @@ def columns(function: F) -> F:
         result = function(*args, **kwargs)
         if not isinstance(result, tuple):
             return _in_columns(result)
-        parts = [_in_columns(part) for part in result]
+        rank = max(part.ndim for part in result)  # of matrices; there may be vectors beside them
+        parts = [part if part.ndim < rank else _in_columns(part) for part in result]
         return tuple(parts) if type(result) is tuple else type(result)(*parts)
 
     return cast(F, laid)
