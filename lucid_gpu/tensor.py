@@ -227,10 +227,11 @@ class Tensor:
     def _settle(self, expr: Expr, array: Any) -> None:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
         program, storage = expr.program, self._storage
-        order, free = program.order, True
+        order = program.order
+        free: bool | tuple[int, ...] = True
         in_order = array.flags.c_contiguous
         if order is not None:
-            free = () if array.transpose(order).flags.c_contiguous else order
+            free = False if array.transpose(order).flags.c_contiguous else order
         away = free and not (in_order and order is None)
         if away and storage is not None and storage.others(self):
             # what is shared lies as PyTorch's does
@@ -255,7 +256,7 @@ class Tensor:
         if plain is None:
             plain = program.stored = _load_of(program, None)
         if not in_order or (free and order is not None):  # `fusion.memory_order`
-            plain = _load_of(program, None if in_order else array.strides, free or False)
+            plain = _load_of(program, None if in_order else array.strides, free)
         if self._expr is expr:
             self._expr = Expr(plain, (cell,), None)
         if storage is not None:
