@@ -228,11 +228,15 @@ class Tensor:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
         program, storage = expr.program, self._storage
         order = program.order
-        if order is not None:
-            array = laid_in(array, order)
+        free: bool | tuple[int, ...] = True
         in_order = array.flags.c_contiguous
-        if storage is not None and not in_order and order is None and storage.others(self):
-            array, in_order = row_major(array), True  # what is shared lies as PyTorch's does
+        if order is not None:
+            free = False if array.transpose(order).flags.c_contiguous else order
+        away = free and not (in_order and order is None)
+        if away and storage is not None and storage.others(self):
+            # what is shared lies as PyTorch's does
+            array = row_major(array) if order is None else laid_in(array, order)
+            in_order, free = array.flags.c_contiguous, False
         needs = program.needs_grad
         if not needs:
             cell = Cell(array)
@@ -251,8 +255,8 @@ class Tensor:
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
-        if not in_order:  # `fusion.memory_order`
-            plain = _load_of(program, array.strides, order is None)
+        if not in_order or (free and order is not None):  # `fusion.memory_order`
+            plain = _load_of(program, None if in_order else array.strides, free)
         if self._expr is expr:
             self._expr = Expr(plain, (cell,), None)
         if storage is not None:
@@ -581,14 +585,15 @@ class Tensor:
         if not program.is_load:
             if program.order == order:
                 return self.unrecorded()
-        elif order is None and not program.root.value[1]:
+        elif order is None and not program.root.value[1] and not program.free:
             if program.marks or program.needs_grad or expr.leaves[0].node or state.grad:
                 return self.unrecorded()
             leaf = expr.leaves[0].twin()  # what `unrecorded` comes to for nearly all gradients
             leaf.borrowed = True
             return _tensor(Expr(program, (leaf,), None))
         elif dense_order(program) == order is not None:
-            return self.unrecorded()._keep_order()
+            other = self.unrecorded()
+            return other if type(program.free) is tuple else other._keep_order()
         return _laid_out(self, order or tuple(range(len(program.shape))))
 
     def plus(self, other: Tensor) -> Tensor:
@@ -742,7 +747,8 @@ class Tensor:
             tensor = reference()
             if tensor is not None:
                 earlier = tensor.__dict__.get("_kept_grad")
-                tensor._kept_grad = gradient.unrecorded() if earlier is None else earlier + gradient
+                fresh = gradient.as_gradient(None) if earlier is None else earlier + gradient
+                tensor._kept_grad = fresh
 
         self._retains_grad = True
         node.all_hooks().retain[output] = keep
@@ -943,12 +949,16 @@ class Tensor:
         """Before others get the buffer: it is nobody else's, in an order that somebody chose."""
         if self._cell().borrowed:
             self._own_memory()
-        if self._expr.program.root.value[1] is not None:
+        program = self._expr.program
+        if program.free or program.root.value[1] is not None:
             self.is_contiguous()
 
     def _keep_order(self) -> Tensor:
         """Take the order in which the elements lie as chosen: results follow it."""
         expr = self._load()
+        if type(expr.program.free) is tuple:
+            self.stride()
+            expr = self._expr
         if expr.program.free:
             self._expr = Expr(chosen(expr.program), expr.leaves, None)
         return self
@@ -1137,6 +1147,8 @@ def _check_grad(tensor: Tensor, value: Any) -> None:
 def dense_order(program: Any) -> tuple[int, ...] | None:
     """How the dimensions of a dense array lie in memory; None for row-major, and with gaps."""
     strides = program.root.value[1] if program.is_load else None
+    if type(program.free) is tuple:
+        return program.free
     if strides is None:
         return None
     return memory_layout.dense_order(program.shape, strides, program.dtype.itemsize)
@@ -1157,7 +1169,9 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     return copy
 
 
-def _load_of(program: Program, strides: tuple[int, ...] | None, free: bool = False) -> Program:
+def _load_of(
+    program: Program, strides: tuple[int, ...] | None, free: bool | tuple[int, ...] = False
+) -> Program:
     """The program of a value once it is an array, in an order that nobody chose if ``free``."""
     return load_program(
         program.dtype,

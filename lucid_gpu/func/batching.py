@@ -17,9 +17,8 @@ from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.program import WRAPPED, Instruction, intern
 from lucid_gpu.fusion.typing_rules import types_of
 from lucid_gpu.ops.elementwise import cast
-from lucid_gpu.ops.shape import expand, movedim, reshape
+from lucid_gpu.ops.shape import expand, movedim, replay, reshape
 from lucid_gpu.ops.statistics import allclose
-from lucid_gpu.ops.views import replay
 from lucid_gpu.tape.levels import BACKWARD_INSIDE, ENDED, MARKED_INSIDE, Level, Wrapper, open_levels
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.rules import Batch

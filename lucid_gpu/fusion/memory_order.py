@@ -24,18 +24,26 @@ Order = tuple[int, ...]
 
 def executable(plan: Plan) -> Executable:
     """A plan ready to run on NumPy arrays, in the order in which its results are to lie."""
-    order = None if plan.over or plan.indices else plan.order or common_order(plan)
+    order = None if plan.over or plan.indices else _order_of_run(plan)
     return Executable(plan) if order is None else Ordered(plan, order)
 
 
-def common_order(plan: Plan) -> Order | None:
+def _order_of_run(plan: Plan) -> Order | None:
+    """As operands lie where that is not for good, else as the result is to lie."""
+    if any(type(load.free) is tuple for load in plan.loads):
+        return common_order(plan, True)
+    return plan.order or common_order(plan)
+
+
+def common_order(plan: Plan, counted: bool = False) -> Order | None:
     """The order of the dimensions, widest stride first, in which most whole operands lie.
 
-    None where that is row-major, and where two of them disagree. Without a reduction, orders that
-    somebody chose do not count: the result's order follows from them (`Plan.order`).
+    None where that is row-major, and where two of them disagree. Orders that somebody chose do not
+    count unless ``counted``, or before a reduction: the result's order follows from them
+    (`Plan.order`).
     """
     whole = [load for load in plan.loads if load.shape == plan.shape]
-    counted = plan.reduction is not None
+    counted = counted or plan.reduction is not None
     orders = [order_of(load) if counted or load.free else None for load in whole]
     turned = {order for order in orders if order is not None}
     if len(turned) != 1 or 2 * orders.count(None) > len(whole):

@@ -41,7 +41,7 @@ class Load(NamedTuple):
     dtype: dtype
     shape: Shape
     strides: tuple[int, ...] | None
-    free: bool = False
+    free: bool | tuple[int, ...] = False
 
     @property
     def layout(self) -> tuple[int, ...]:

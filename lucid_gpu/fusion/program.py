@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype, when_default_changes
-from lucid_gpu.fusion.layout import dense_order, order_of, result_strides, row_major
+from lucid_gpu.fusion.layout import dense_order, in_order, order_of, result_strides, row_major
 from lucid_gpu.launch.planning import made
 
 
@@ -76,8 +76,9 @@ class Program:
     inference : bool
         The tensor was made in inference mode.
     needs_grad : bool
-    free : bool
-        Of a load: the array lies in an order that nobody chose, as what a convolution gives.
+    free : bool or tuple of int
+        Of a load: the array lies in an order that nobody chose, as what a convolution gives. A
+        tuple is the order in which PyTorch's lies, where that is not row-major.
     order : tuple of int or None
         The dimensions of the value as they lie in memory once it is computed, outermost first, as
         PyTorch has it; None for row-major.
@@ -147,7 +148,7 @@ class Program:
         self.scalars_seen: dict[Any, tuple[int, set[Any]]] | None = None  # see `numbers_seen`
         self.plan: Any = None
         self.free = self.is_load and root.value[2]
-        laid = [i for i in instructions if i.op == "load" and i.value[1] and not i.value[2]]
+        laid = [i for i in instructions if i.op == "load" and _is_laid(*i.value[1:])]
         self.order = order_of_result(instructions) if laid else None
         self.stored: Program | None = None  # the program of this value once it is an array
 
@@ -234,10 +235,10 @@ def load_program(
     needs_grad: bool | None,
     where: device,
     marks: int = 0,
-    free: bool = False,
+    free: bool | tuple[int, ...] = False,
 ) -> Program:
     """The program of a realized array: one load of leaf 0."""
-    free = free and strides is not None
+    free = free if strides is not None or type(free) is tuple else False
     key = (d, shape, strides, needs_grad, where, marks, free)
     program = _loads.get(key)
     if program is None:
@@ -294,11 +295,18 @@ _loads: dict[Any, Program] = {}
 _constants: dict[Any, Program] = {}
 
 
+def _is_laid(strides: tuple[int, ...] | None, free: bool | tuple[int, ...]) -> bool:
+    """Whether a load has an order other than row-major, or gaps, by choice or as PyTorch's."""
+    return type(free) is tuple or (strides is not None and not free)
+
+
 def order_of_result(instructions: Sequence[Instruction]) -> tuple[int, ...] | None:
     """How the value of the last instruction lies in memory; see `Program.order`."""
     steps: list[tuple[int, ...]] = []
     for op, args, d, shape, _, value in instructions:
-        if op == "load" and value[1] and not value[2]:
+        if op == "load" and type(value[2]) is tuple:
+            own = in_order(shape, value[2])
+        elif op == "load" and value[1] and not value[2]:
             own = tuple([step // d.itemsize for step in value[1]])
         elif args and op != "boundary":
             own = result_strides(shape, [(instructions[a].shape, steps[a]) for a in args])

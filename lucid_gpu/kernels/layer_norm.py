@@ -120,7 +120,7 @@ def normalized(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
     """Rows, shape (rows, columns), normalized; weight and bias may be None."""
     backend = backend_of_array(x)
     assert backend is not None
-    rows, columns = x.shape
+    rows, columns = x.shape[0], counted(x.shape[1])
     x, weight, bias = _contiguous(backend.xp, x, weight, bias)
     d, new, address = from_numpy_dtype(x.dtype), backend.new, backend.address
     wide = d.compute

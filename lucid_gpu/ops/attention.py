@@ -19,6 +19,7 @@ from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.in_place import alias_of
 from lucid_gpu.ops.matmul import matmul
+from lucid_gpu.ops.memory_formats import kept_order, lay, strides_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import view_of
 from lucid_gpu.ops.softmax import softmax
@@ -193,7 +194,7 @@ def _by_cudnn(tensors: tuple[Tensor, Tensor, Tensor], scale: float, causal: bool
         "ScaledDotProductCudnnAttentionBackward0", out, tensors, _attended_vjp, tensors, d,
         keeps_output=True, sums=sums, scale=scale, causal=causal, by=kernels.backward_by_cudnn,
     )  # fmt: skip
-    return result
+    return lay(result, _order_of_rows(tensors[0]))
 
 
 def _in_tiles(
@@ -225,7 +226,12 @@ def _in_tiles(
         _attended_vjp, saved, d,
         keeps_output=True, sums=lse, scale=scale, causal=causal, by=kernels.backward,
     )  # fmt: skip
-    return result
+    return lay(result, _order_of_rows(query))
+
+
+def _order_of_rows(query: Tensor) -> tuple[int, ...] | None:
+    """How the result lies: as queries whose rows are dense, else row-major, as PyTorch's."""
+    return kept_order(query) if strides_of(query)[-1] == 1 else None
 
 
 def _heads(t: Tensor) -> Any:

@@ -310,6 +310,8 @@ def _conj(x: Tensor) -> Tensor:
 def _in_order(g: Tensor, frame: Frame) -> Tensor:
     """A cotangent that both gradients read without copying it once more."""
     order = convolution.memory_order(frame, g.device)
+    if g._wrapper is None and g.array.transpose(order).flags.c_contiguous:
+        return g
     return g.permute(order).contiguous().permute(inverse(order))
 
 

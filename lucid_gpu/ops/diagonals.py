@@ -104,6 +104,7 @@ def _embedded(values: Tensor, shape: tuple[int, ...], offset: int) -> Tensor:
 
 @op
 @owned
+@lying(rule=row_major_order)
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The last dimension as the diagonals of square planes, zeros elsewhere.
 

@@ -16,6 +16,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops.complex_numbers import real
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import cast
+from lucid_gpu.ops.memory_formats import lay, strides_of
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
@@ -40,7 +41,15 @@ def transformed(x: Tensor, dims: tuple[int, ...], inverse: bool) -> Tensor:
     result: Tensor = record(
         "FftC2CBackward0", array, (x,), _transformed_vjp, dtype=x.dtype, dims=dims, inverse=inverse
     )
-    return result
+    return lay(result, _order(x, dims))
+
+
+def _order(x: Tensor, dims: Sequence[int]) -> tuple[int, ...] | None:
+    """How results lie in PyTorch: the transformed dimensions innermost, else as before."""
+    steps, rank = strides_of(x), x.ndim
+    inner = {d % rank for d in dims}
+    order = sorted(range(rank), key=lambda d: (d in inner, -steps[d]))
+    return None if order == [*range(rank)] else tuple(order)
 
 
 def _unscaled(inverse: bool) -> str:
@@ -71,7 +80,7 @@ def half_spectrum(x: Tensor, dim: int) -> Tensor:
     result: Tensor = record(
         "FftR2CBackward0", array, (x,), _half_vjp, dtype=COMPLEX[x.dtype], dim=dim, count=n
     )
-    return result
+    return lay(result, _order(x, (dim,)))
 
 
 def _half_vjp(node: Any, g: Tensor) -> Any:
@@ -93,7 +102,7 @@ def from_half(x: Tensor, dim: int, n: int) -> Tensor:
         "FftC2RBackward0", array, (x,), _whole_vjp, dtype=REAL[x.dtype], dim=dim,
         count=x.shape[dim],
     )  # fmt: skip
-    return result
+    return lay(result, _order(x, (dim,)))
 
 
 def _whole_vjp(node: Any, g: Tensor) -> Any:

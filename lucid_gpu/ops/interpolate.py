@@ -12,7 +12,7 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.resampling import Axis, Band, area, band, resampled
 from lucid_gpu.ops.arguments import require_tensor
-from lucid_gpu.ops.memory_formats import channels_order, lying
+from lucid_gpu.ops.memory_formats import channels_order, lay, lying
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -175,7 +175,7 @@ def _resized(
     ]
     bands = [area(axis.size, axis.out) if mode == "area" else band(axis) for axis in axes]
     result: Tensor = _resample_bytes(input, bands) if images else resample(input, bands)
-    return result
+    return lay(result, None) if mode == "area" and input.ndim == 5 else result
 
 
 @op

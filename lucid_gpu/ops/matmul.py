@@ -22,6 +22,7 @@ from lucid_gpu.ops.arguments import (
     require_tensors,
     takes_out,
 )
+from lucid_gpu.ops.memory_formats import lay
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.ops.registry import attach
@@ -429,7 +430,8 @@ def addmm(
     beta, alpha = in_type_of(product, beta, alpha)
     if beta == 0:  # what is there may be NaN
         return product if alpha == 1 else product * alpha
-    return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
+    total = (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
+    return lay(total, None)
 
 
 METHODS = (matmul, mm, bmm, mv, dot, outer, addmm)

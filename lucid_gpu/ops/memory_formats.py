@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.copies import laid_in, row_major, write
+from lucid_gpu.devices.copies import write
 from lucid_gpu.fusion import layout
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.layout import order_of, result_strides
@@ -38,8 +38,7 @@ def lies_in(input: Tensor, wanted: memory_format) -> bool:
         return bool(input.is_contiguous())
     if input.ndim != len(wanted.order):
         return False
-    array = input.array
-    return layout.lies_in(array.shape, array.strides, wanted.order, input.dtype.itemsize)
+    return layout.lies_in(tuple(input.shape), strides_of(input), wanted.order)
 
 
 def in_format(input: Tensor, wanted: memory_format) -> Tensor:
@@ -206,9 +205,30 @@ def _lay_beside(inputs: Sequence[Tensor], result: Tensor, order: tuple[int, ...]
     return lay(result, order)
 
 
+def columns(function: F) -> F:
+    """Declare that matrices in the results lie column by column, as LAPACK gives them."""
+
+    @functools.wraps(function)
+    def laid(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if not isinstance(result, tuple):
+            return _in_columns(result)
+        rank = max(part.ndim for part in result)  # of matrices; there may be vectors beside them
+        parts = [part if part.ndim < rank else _in_columns(part) for part in result]
+        return tuple(parts) if type(result) is tuple else type(result)(*parts)
+
+    return cast(F, laid)
+
+
+def _in_columns(result: Tensor) -> Tensor:
+    rank = result.ndim
+    return result if rank < 2 else lay(result, (*range(rank - 2), rank - 1, rank - 2))
+
+
 def lay(result: Tensor, order: tuple[int, ...] | None) -> Tensor:
     """A result, which nobody has seen yet, in an order in memory; None is row-major.
 
+    Its elements move when its strides are looked at, or a view is taken, if they do not lie so.
     What comes back stands for the result; mostly it is the same tensor.
     """
     if result._wrapper is not None or result.is_sparse:
@@ -217,13 +237,27 @@ def lay(result: Tensor, order: tuple[int, ...] | None) -> Tensor:
     if _is_plain(program) if order is None else program.order == order and not program.is_load:
         return result
     array = result._cell().array
+    dense = layout.lies_in(array.shape, array.strides, order or range(array.ndim), array.itemsize)
     if storage is not None and (result._base is not None or storage.others(result)):
-        wanted = order or range(array.ndim)
-        lies = layout.lies_in(array.shape, array.strides, wanted, array.itemsize)
-        return result if lies else _laid_out(result, tuple(wanted))
-    array = row_major(array) if order is None else laid_in(array, order)
-    moved(result, array, None if array.flags.c_contiguous else array.strides)
+        return result if dense else _laid_out(result, order or tuple(range(array.ndim)))
+    lay_as(result, False if dense else (True if order is None else order))
     return result
+
+
+def lay_as(tensor: Tensor, free: bool | tuple[int, ...]) -> None:
+    """Say of a realized tensor whether its order in memory is PyTorch's: see `Program.free`."""
+    old = tensor._load()
+    root, program = old.program.root, old.program
+    loads = load_program(
+        root.dtype, root.shape, _strides_in_memory(old), root.needs_grad, program.device,
+        program.marks, free,
+    )  # fmt: skip
+    tensor._expr = Expr(loads, old.leaves, None)
+
+
+def _strides_in_memory(value: Expr) -> tuple[int, ...] | None:
+    array = value.leaves[0].array
+    return None if array.flags.c_contiguous else array.strides
 
 
 def moved(tensor: Tensor, array: Any, strides: tuple[int, ...] | None) -> None:
@@ -233,7 +267,7 @@ def moved(tensor: Tensor, array: Any, strides: tuple[int, ...] | None) -> None:
         program.dtype, program.shape, strides, program.root.needs_grad, program.device,
         program.marks,
     )  # fmt: skip
-    cell = old.again() if array is old.array else old.moved(array)
+    cell = old.moved(array)
     tensor._expr = Expr(laid, (cell,), None)
     if tensor._storage is not None:
         tensor._storage.add_cell(cell)

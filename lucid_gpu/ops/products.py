@@ -8,6 +8,7 @@ import lucid_gpu.dtypes as dt
 from lucid_gpu.ops.arguments import public, require_one_dtype
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.matmul import _conj, addmm, dot, in_type_of, matmul, outer
+from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.shape import owned, reshape
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -79,6 +80,7 @@ def _batches(batch1: Tensor, batch2: Tensor) -> None:
 
 
 @op(autocast="lower")
+@lying(rule=row_major_order)
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
@@ -92,6 +94,7 @@ def baddbmm(
 
 
 @op(autocast="lower")
+@lying(rule=row_major_order)
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:

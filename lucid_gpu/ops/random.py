@@ -14,7 +14,7 @@ from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import into, type_for
 from lucid_gpu.ops.creation import _largest, empty
 from lucid_gpu.ops.generator import Generator, _draw
-from lucid_gpu.ops.memory_formats import like
+from lucid_gpu.ops.memory_formats import lay, like
 from lucid_gpu.ops.random_numbers import (
     _bounds,
     _computed,
@@ -332,7 +332,7 @@ def normal(
     result = randn_like(frame, generator=generator)
     result = result * (tensors[-1] if isinstance(std, Tensor) else std)
     result = result + (tensors[0] if isinstance(mean, Tensor) else mean)
-    return _finish(result, requires_grad, out, "normal")
+    return _finish(lay(result, None), requires_grad, out, "normal")
 
 
 @op

@@ -14,7 +14,8 @@ from typing import Any, TypeVar, cast
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, capturing, xp_of
-from lucid_gpu.devices.copies import row_major
+from lucid_gpu.devices.copies import laid_in, row_major
+from lucid_gpu.fusion import layout
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, marked
@@ -35,9 +36,11 @@ from lucid_gpu.ops.memory_formats import (
     in_order,
     kept_order,
     lay,
+    lay_as,
     lies_in,
     lying,
     moved,
+    strides_of,
 )
 from lucid_gpu.ops.memory_formats import copied as copied_in_format
 from lucid_gpu.ops.record import full_tangents, record
@@ -219,6 +222,8 @@ def base_array(input: Tensor) -> Any:
     if storage is not None and storage.mirror is not None:
         input = storage.mirror.raw
     cell = input._cell()
+    if type(input._expr.program.free) is tuple and _in_order(input):
+        cell = input._cell()
     if cell.borrowed:
         input._own_memory()
     return cell.array
@@ -333,7 +338,7 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
     wanted = _infer(own, _sizes(shape))
     result = array.reshape(wanted)
     if _copied(array, result, input):
-        if _in_row_major(input):
+        if _in_order(input):
             return view(input, wanted)
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
@@ -483,9 +488,12 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     order = _order(_sizes(order if dims is None else (dims,)), input.ndim)
     array = base_array(input).transpose(order)
     inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
-    return view_of(
+    view = view_of(
         input, "PermuteBackward0", array, _permute_vjp, (permute, order), inverse=inverse
     )
+    if input._expr.program.free is True and view._wrapper is None:
+        lay_as(view, inverse)  # of what is row-major in PyTorch
+    return view
 
 
 def _order(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -525,9 +533,14 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     array = base_array(input)
     if rank:
         array = array.swapaxes(a, b)
-    return view_of(
+    view = view_of(
         input, "TransposeBackward0", array, _transpose_vjp, (transpose, (a, b)), dims=(a, b)
     )
+    if input._expr.program.free is True and view._wrapper is None:
+        order = [*range(rank)]
+        order[a], order[b] = b, a
+        lay_as(view, tuple(order))
+    return view
 
 
 def _transpose_vjp(node: Any, g: Tensor) -> Any:
@@ -678,7 +691,11 @@ def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
     program = input._expr.program
     if not program.is_load:
         return program.order is None
-    if program.free and _in_row_major(input):
+    if type(program.free) is tuple:
+        strides = strides_of(input)
+        if not layout.lies_in(program.shape, strides, range(len(strides))):
+            return False
+    if program.free and _in_order(input):
         program = input._expr.program
     return program.root.value[1] is None
 
@@ -691,13 +708,13 @@ def _is_contiguous_batched(level: Batch, f: Any, x: Tensor, memory_format: Any =
 def array_in_order(input: Tensor) -> Any:
     """The array to take a view of by strides or addresses, which are PyTorch's."""
     array = base_array(input)
-    if input._expr.program.free and _in_row_major(input):
+    if input._expr.program.free and _in_order(input):
         return base_array(input)
     return array
 
 
-def _in_row_major(input: Tensor) -> bool:
-    """Bring a result that we laid out in another order into row-major order, as PyTorch has it.
+def _in_order(input: Tensor) -> bool:
+    """Bring a result that we laid out in another order into the order that PyTorch's has.
 
     Views of it are made anew. False where the order is the user's, and where memory is lent.
     """
@@ -715,16 +732,18 @@ def _in_row_major(input: Tensor) -> bool:
         return False
     if capturing.fixed and capturing.is_fixed(cell.array):
         return False
-    array = row_major(cell.array)
-    alone = from_array(array, program.dtype, program.device)
+    order = program.free
+    array = row_major(cell.array) if order is True else laid_in(cell.array, order)
+    strides = None if array.flags.c_contiguous else array.strides
+    alone = from_array(array, program.dtype, program.device)._keep_order()
     for other in others:
         if other._base is root:
             with no_grad():
                 view = replay(alone, other._steps)
             moved(other, base_array(view), view._expr.program.root.value[1])
         else:
-            moved(other, array, None)
-    moved(root, array, None)
+            moved(other, array, strides)
+    moved(root, array, strides)
     return True
 
 

@@ -179,6 +179,7 @@ def positive(input: Tensor) -> Tensor:
 
 
 @op
+@lying("input")
 def signbit(input: Tensor) -> Tensor:
     """Whether each element's sign is negative; of -0.0 and some NaNs it is.
 
@@ -267,6 +268,7 @@ def frexp(input: Tensor) -> Parts:
 
 
 @op
+@lying("input", "other", rule=joint_order)
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
     """The neighbor of each element, of the type's numbers, toward ``other``; the two broadcast.
 

@@ -161,6 +161,7 @@ def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple
     if input._wrapper is not None:
         return tuple([function(input, *arguments) for function, arguments in steps])
     indices = [(*lead, part, ...) for part in parts]
+    base_array(input)  # where a pending value lies is decided when it is computed
     chosen = not input._expr.program.free
     results = _parts_of(apart_in_inference(input), name, dim, indices, chosen)
     shown = []

@@ -15,6 +15,7 @@ from lucid_gpu.ops.creation import arange, linspace
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gather
 from lucid_gpu.ops.linalg.matrices import conj
+from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.order import searchsorted
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.reductions import Dims, normalize_dim
@@ -343,6 +344,7 @@ def corrcoef(input: Tensor) -> Tensor:
 
 
 @op(autocast={"cuda": "float32"})
+@lying(rule=row_major_order)
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The input; slices of a dimension with a ``p``-norm above ``maxnorm`` are made that long.
 

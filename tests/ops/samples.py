@@ -113,7 +113,7 @@ RANDOM_OPS = """binomial poisson multinomial bernoulli normal rand rand_like ran
     randn randn_like randperm nn.functional.gumbel_softmax Tensor.bernoulli_ Tensor.cauchy_
     Tensor.exponential_ Tensor.geometric_ Tensor.log_normal_ Tensor.normal_ Tensor.random_
     Tensor.uniform_"""
-EMPTY_OPS = "empty empty_like empty_strided Tensor.new_empty_strided"
+EMPTY_OPS = "empty empty_like empty_permuted empty_strided Tensor.new_empty_strided"
 UNARY = """acos asin cosh erfinv exp expm1 log log10 log1p log2 reciprocal rsqrt sinh tan"""
 
 # Public names without a row, and why.

@@ -87,6 +87,13 @@ OF_IMAGES = {
     "cummax's indices": lambda m, x: x.cummax(1)[1],
     "topk": lambda m, x: x.topk(2, 1)[0],
     "softmax": lambda m, x: x.softmax(1),
+    "attention": lambda m, x: m.nn.functional.scaled_dot_product_attention(x, x, x),
+    "causal attention": lambda m, x: m.nn.functional.scaled_dot_product_attention(
+        *(x.permute(0, 3, 2, 1),) * 3, is_causal=True
+    ),
+    "cross_entropy": lambda m, x: m.nn.functional.cross_entropy(
+        x, positions(m, 2, 6, 8), reduction="none"
+    ),
     "one_hot": lambda m, x: m.nn.functional.one_hot((x > 0.5).long(), 2),
     "gcd": lambda m, x: m.gcd((x * 99).long(), (x * 70).long().contiguous()),
     "complex": lambda m, x: m.complex(x, x.contiguous()).abs(),

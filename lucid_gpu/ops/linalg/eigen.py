@@ -19,6 +19,7 @@ from lucid_gpu.ops.linalg.matrices import (
     with_diagonal,
 )
 from lucid_gpu.ops.linalg.quotients import solution
+from lucid_gpu.ops.memory_formats import columns
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import _nothing
 from lucid_gpu.tape.door import op
@@ -36,6 +37,7 @@ class Eigen(NamedTuple):
 
 
 @op(autocast={"cpu": "float32"})
+@columns
 def eigh(input: Tensor, UPLO: str = "L") -> Eigen:
     """Eigenvalues, ascending, and orthonormal eigenvectors of Hermitian matrices.
 
@@ -105,6 +107,7 @@ batching(eigvalsh)(on_value)
 
 
 @op(autocast={"cpu": "float32"})
+@columns
 def eig(input: Tensor) -> Eigen:
     """Eigenvalues and eigenvectors of length 1 of square matrices: always complex.
 

@@ -15,6 +15,7 @@ from lucid_gpu.devices.lapack import Triangle
 from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, upper, with_diagonal
 from lucid_gpu.ops.linalg.quotients import by_triangle
+from lucid_gpu.ops.memory_formats import columns
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -29,6 +30,7 @@ class GeQRF(NamedTuple):
 
 @op
 @keeping("input", "tau", output=True)
+@columns
 def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of a product of Householder's reflections.
 
@@ -110,6 +112,7 @@ def _require_wide(name: str, input: Tensor) -> None:
 
 @op
 @takes_out
+@columns
 def geqrf(input: Tensor) -> GeQRF:
     """LAPACK's QR decomposition of matrices: ``R`` on and above the diagonal, reflections below.
 
@@ -140,6 +143,7 @@ def orgqr(input: Tensor, input2: Tensor) -> Tensor:
 
 @op
 @takes_out
+@columns
 def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:

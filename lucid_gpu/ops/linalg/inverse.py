@@ -19,6 +19,7 @@ from lucid_gpu.ops.linalg.matrices import (
     require_square,
 )
 from lucid_gpu.ops.linalg.quotients import by_triangle, solved, solved_vectors
+from lucid_gpu.ops.memory_formats import columns
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.shape import owned
 from lucid_gpu.tape.door import op
@@ -78,6 +79,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
 
 
 @op
+@columns
 def inverse_of(A: Tensor, name: str, check: bool = True) -> Inverse:
     """Inverses and LAPACK's ``info``."""
     require_square(name, A)
@@ -139,6 +141,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     return _solve(A, B, left, "linalg.solve_ex", check_errors)
 
 
+@columns
 def _solve(A: Tensor, B: Tensor, left: bool, name: str, check: bool) -> Solution:
     require_square(name, A)
     _same_type(name, A, B)
@@ -220,6 +223,7 @@ class Triangular(NamedTuple):
 
 @op
 @takes_out
+@columns
 def triangular_solve(
     input: Tensor,
     A: Tensor,
@@ -281,6 +285,7 @@ def tensorsolve(input: Tensor, other: Tensor, dims: Sequence[int] | None = None)
 @op(autocast={"cpu": "float32"})
 @takes_out
 @keeping("input", "L", output=True)
+@columns
 def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """The solution of ``A X = B`` where ``L`` is the Cholesky factor of ``A``.
 
@@ -316,6 +321,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 
 @op(autocast={"cpu": "float32"})
 @takes_out
+@columns
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is ``L``, shape (..., n, n).
 

@@ -17,6 +17,7 @@ from lucid_gpu.ops.linalg.matrices import (
     upper,
 )
 from lucid_gpu.ops.linalg.quotients import solution, triangle
+from lucid_gpu.ops.memory_formats import columns
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import cat, owned
 from lucid_gpu.tape.door import op
@@ -48,6 +49,7 @@ class PLU(NamedTuple):
 
 
 @op(autocast={"cpu": "float32"})
+@columns
 def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
     """Factors ``L``, without its diagonal of ones, and ``U`` of each matrix in one, and pivots.
 
@@ -75,6 +77,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
 
 
 @op(autocast={"cpu": "float32"})
+@columns
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUWithInfo:
     """As `lu_factor`; ``info`` is the first pivot that is zero, or 0."""
     if not pivot:
@@ -192,6 +195,7 @@ def lu_unpack(
 
 
 @op
+@columns
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:

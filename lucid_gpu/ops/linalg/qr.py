@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.devices import linalg
 from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, on_arrays, require_matrices
 from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
+from lucid_gpu.ops.memory_formats import columns
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
@@ -27,6 +28,7 @@ class QR(NamedTuple):
 
 
 @op(autocast={"cpu": "float32"})
+@columns
 def qr(A: Tensor, mode: str = "reduced") -> QR:
     """Matrices with orthonormal columns and upper triangular ones, ``A = Q R``.
 

@@ -20,6 +20,7 @@ from lucid_gpu.ops.linalg.matrices import (
     require_matrices,
     with_diagonal,
 )
+from lucid_gpu.ops.memory_formats import columns
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import _nothing
 from lucid_gpu.tape.door import op
@@ -41,6 +42,7 @@ class SVD(NamedTuple):
 
 
 @op(autocast={"cpu": "float32"})
+@columns
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SVD:
     """Singular vectors and values, ``A = U diag(S) Vh``, the values from the largest down.
 
@@ -292,6 +294,7 @@ class LeastSquares(NamedTuple):
 
 
 @op(autocast={"cpu": "float32"})
+@columns
 def lstsq(
     input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> LeastSquares:
