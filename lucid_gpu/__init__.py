@@ -133,6 +133,11 @@ _MODULES = (
     *("testing", "utils", "viz"),
     *_TORCH_NAMES,
 )
+_STORAGE_TYPES = (
+    *("BFloat16Storage", "BoolStorage", "ByteStorage", "CharStorage", "ComplexDoubleStorage"),
+    *("ComplexFloatStorage", "DoubleStorage", "FloatStorage", "HalfStorage", "IntStorage"),
+    *("LongStorage", "ShortStorage"),
+)
 _FROM = {
     "Generator": "lucid_gpu.ops.generator",
     "GradScaler": "lucid_gpu.amp",
@@ -209,23 +214,7 @@ _FROM = {
     "sparse_coo_tensor": "lucid_gpu.sparse.creation",
     "load": "lucid_gpu.serialization",
     "summary": "lucid_gpu.viz.summary",
-    **dict.fromkeys(
-        (
-            "BFloat16Storage",
-            "BoolStorage",
-            "ByteStorage",
-            "CharStorage",
-            "ComplexDoubleStorage",
-            "ComplexFloatStorage",
-            "DoubleStorage",
-            "FloatStorage",
-            "HalfStorage",
-            "IntStorage",
-            "LongStorage",
-            "ShortStorage",
-        ),
-        "lucid_gpu.ops.storage_types",
-    ),
+    **dict.fromkeys(_STORAGE_TYPES, "lucid_gpu.ops.storage_types"),
     "TypedStorage": "lucid_gpu.ops.storages",
     "UntypedStorage": "lucid_gpu.ops.storages",
     "set_printoptions": "lucid_gpu.ops.printing",
@@ -260,7 +249,9 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, *_FROM, *_registry.FUNCTIONS})
+    public = [name for name in globals() if name[0] != "_" or name[:2] == "__"]
+    names = {*public, *_MODULES, *_FROM, *_registry.FUNCTIONS}
+    return sorted(names.difference(_STORAGE_TYPES))  # Python suggests names of up to 750
 
 
 def is_tensor(value: Any) -> Any:

@@ -35,7 +35,7 @@ FAMILIES: dict[str, str] = {
         "ops.sorting ops.order"
     ),
     "Shapes and views": (
-        "ops.shape ops.axes ops.splitting ops.stacking ops.strides ops.storages ops.storage_types ops.rolled "
+        "ops.shape ops.axes ops.splitting ops.stacking ops.strides ops.storages ops.rolled "
         "ops.diagonals ops.shuffles ops.view_copies"
     ),
     "Linear algebra": (
