@@ -157,6 +157,8 @@ def before_write(tensor: Tensor, name: str) -> Tensor:
     wrapper = tensor._wrapper
     if not state.grad or tensor.is_sparse or (wrapper is not None and not wrapper.level.batches):
         return tensor
+    if tensor._creation is not None:  # its own refusal comes before that of reading it
+        tensor._refuse_written_view(False, name)
     return alias_of(tensor)
 
 

@@ -157,3 +157,13 @@ def test_views_across_modes() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_many_views_across_modes(seed: int) -> None:
     compare(3000, 100 + seed)
+
+
+def test_a_view_made_without_history_is_refused_for_itself_not_for_its_base() -> None:
+    for m in (lucid_gpu, torch_module()):
+        x = m.ones(2, 3, requires_grad=True)
+        with m.no_grad():
+            view = x[0]
+            x.mul_(2)
+        with pytest.raises(RuntimeError, match="created in no_grad mode and is being modified"):
+            view.mul_(2)
