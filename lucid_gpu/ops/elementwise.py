@@ -25,7 +25,7 @@ from lucid_gpu.ops.arguments import (
     require_tensors,
     takes_out,
 )
-from lucid_gpu.ops.in_place import alias_before, alias_of, before_write, written
+from lucid_gpu.ops.in_place import alias_before, alias_to_write, before_write, written
 from lucid_gpu.ops.memory_formats import joint_order, lay, lying
 from lucid_gpu.ops.record import constant, keeping, keeps, record
 from lucid_gpu.ops.registry import attach
@@ -1116,7 +1116,7 @@ def _over(old: Tensor, value: Tensor) -> Tensor:
     if not (both and is_grad_enabled()) or old._wrapper is not None or value._wrapper is not None:
         return value
     if old._base is not None:
-        old = alias_of(old)  # the hooks of a view do not see the write
+        old = alias_to_write(old, "copy_")  # the hooks of a view do not see the write
     recorded: Tensor = record("CopyBackwards", value.detach(), (old, value), _over_vjp)
     return recorded
 

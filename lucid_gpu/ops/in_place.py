@@ -157,8 +157,13 @@ def before_write(tensor: Tensor, name: str) -> Tensor:
     wrapper = tensor._wrapper
     if not state.grad or tensor.is_sparse or (wrapper is not None and not wrapper.level.batches):
         return tensor
-    if tensor._creation is not None:  # its own refusal comes before that of reading it
-        tensor._refuse_written_view(False, name)
+    return alias_to_write(tensor, name)
+
+
+def alias_to_write(tensor: Tensor, name: str) -> Tensor:
+    """`alias_of`, of what the op ``name`` is about to write."""
+    if tensor._base is not None and tensor._creation is not None:
+        tensor._refuse_written_view(False, name)  # before reading it is refused
     return alias_of(tensor)
 
 
