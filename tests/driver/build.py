@@ -244,7 +244,8 @@ def _cupy_sources(version: str) -> Path:
             last = (ran.stderr.strip().splitlines() or ["pip said nothing"])[-1]
             raise NotBuilt(f"CuPy's sources cannot be had; is a package index within reach? {last}")
         with tarfile.open(archives[0]) as archive:
-            archive.extractall(name, filter="data")
+            safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since 3.11.4
+            archive.extractall(name, **safely)
         os.rename(Path(name, f"cupy-{version}"), folder)
     return folder
 
