@@ -33,6 +33,10 @@ __all__ = [
 ]
 
 
+# to the owner of memory that nobody outside holds: a leaf's, `Storage.owner`, the one of the count
+IDLE_REFERENCES = 3
+
+
 def _nothing() -> None:
     """What a dead weak reference gives."""
 
@@ -56,7 +60,8 @@ class Storage:
         Tensors on this memory, and the leaves through which pending values read it.
     owner : array or None
         Set while others can write the memory (`from_numpy`, `Tensor.numpy`): they are gone when
-        its reference count is back at ``idle_references``.
+        its reference count is down at ``idle_references``. Leaves and views that go away take
+        references with them, so that those that there are do not count as idle.
     read_only : bool
         The memory belongs to an array that may not be written.
     mirrors : list of weak references to Mirror, or None
@@ -118,7 +123,7 @@ class Storage:
         """
         before = self.owner, self.idle_references
         self.owner = owner_of(cell.array)
-        self.idle_references = -1 if forever else sys.getrefcount(self.owner)
+        self.idle_references = -1 if forever else IDLE_REFERENCES
         return Loan(self.owner, *before)
 
     def take_back(self, loan: Loan) -> None:

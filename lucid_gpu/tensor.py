@@ -45,7 +45,7 @@ from lucid_gpu.fusion.program import (
 from lucid_gpu.fusion.realize import realize
 from lucid_gpu.fusion.saving import noted
 from lucid_gpu.launch.planning import steps
-from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, strided
+from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, owner_of, strided
 from lucid_gpu.storage import layout as Layout
 from lucid_gpu.tape import door
 from lucid_gpu.tape.levels import MARKED_INSIDE, innermost
@@ -583,6 +583,8 @@ class Tensor:
         if program.marks & (SPARSE | WRAPPED):
             return self.unrecorded()
         if not program.is_load:
+            if program.shared:
+                self._realize()  # before others write what it reads
             if program.order == order:
                 return self.unrecorded()
         elif order is None and not program.root.value[1] and not program.free:
@@ -977,7 +979,8 @@ class Tensor:
         """Before a view of the buffer is given away: nobody else's value may lie in it."""
         cell = self._cell()
         if cell.borrowed:
-            if sys.getrefcount(cell.array) > 2:
+            # the owner is held by others' views, too, where the array is a view itself
+            if sys.getrefcount(cell.array) > 2 or sys.getrefcount(owner_of(cell.array)) > 2:
                 cell.array = duplicate(cell.array)
             cell.borrowed = False
 

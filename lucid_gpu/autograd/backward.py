@@ -155,6 +155,8 @@ def run_pass(
     for gradient in reached.values():
         if not gradient.requires_grad and gradient._wrapper is None:
             gradient._expr = expression.apart(gradient._expr)
+        if gradient._expr.program.shared:
+            gradient._realize()  # before others write what it reads
     return [reached.get(edge) for edge in edges]
 
 

@@ -30,6 +30,7 @@ def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
     on_cpu = array_backend.type == "cpu"
     storage.read_only = read_only or (on_cpu and not view.flags.writeable)
     forever = storage.read_only or array_backend.is_borrowed(storage.owner)
-    storage.idle_references = -1 if forever else 3
+    if forever:
+        storage.idle_references = -1
     _mark_shared(result)
     return result

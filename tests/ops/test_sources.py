@@ -95,6 +95,57 @@ def test_memory_is_shared() -> None:
         np.from_dlpack(lucid_gpu.ones(2, requires_grad=True))
 
 
+def _product(m: Any, x: Any) -> Any:
+    return x * 2
+
+
+def _gradient(m: Any, x: Any) -> Any:
+    return m.autograd.grad((x * 1).sin().sum(), x)[0]
+
+
+def _accumulated(m: Any, x: Any) -> Any:
+    x.sin().sum().backward()
+    return x.grad
+
+
+def _gradient_with_history(m: Any, x: Any) -> Any:
+    return m.autograd.grad(x.sin().sum(), x, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("made", [_product, _gradient, _accumulated, _gradient_with_history])
+@pytest.mark.parametrize("back", [False, True], ids=["array", "from_numpy"])
+def test_writes_through_arrays_come_after_what_was_computed(made: Any, back: bool) -> None:
+    results = []
+    for module in (lucid_gpu, torch_module()):
+        x = module.arange(3.0).requires_grad_()
+        other = x.detach().numpy()  # the tensor that lent the memory is gone
+        other = module.from_numpy(other) if back else other
+        result = made(module, x)
+        other *= 5
+        results.append(result.detach())
+        assert x.tolist() == [0, 5, 10]
+    assert results[0].tolist() == pytest.approx(results[1].tolist())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.t_(), lambda x: x.unsqueeze_(0), lambda x: x.as_strided_((2,), (1,)),
+        lambda x: x.resize_(3),
+    ],
+    ids=["t_", "unsqueeze_", "as_strided_", "resize_"],
+)  # fmt: skip
+def test_arrays_of_a_copy_are_apart_from_what_was_copied(change: Any) -> None:
+    for module in (lucid_gpu, torch_module()):
+        x = module.arange(4.0).reshape(2, 2)
+        copy = module.empty_like(x).copy_(x)
+        change(x)
+        before = x.tolist()
+        copy.numpy()[:] = 9
+        assert x.tolist() == before
+        assert copy.tolist() == [[9, 9], [9, 9]]
+
+
 def test_libraries_of_gpus_exchange_memory(device: str) -> None:
     x = lucid_gpu.arange(3, device=device)
     kind, _ = x.__dlpack_device__()
