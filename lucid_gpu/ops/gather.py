@@ -19,6 +19,7 @@ from lucid_gpu.ops.arguments import (
 from lucid_gpu.ops.index_parsing import Distinct
 from lucid_gpu.ops.index_primitives import read
 from lucid_gpu.ops.indexing import picked
+from lucid_gpu.ops.memory_formats import lay
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.reductions import ValuesAndIndices, normalize_dim
 from lucid_gpu.ops.registry import attach
@@ -76,7 +77,7 @@ def _gather(input: Tensor, dim: int, index: Tensor, **checks: Any) -> Tensor:
             f"Size does not match at dimension {larger} expected index {list(index.shape)} to be "
             f"no larger than self {list(input.shape)} apart from dimension {dim}"
         )
-    return gathered("GatherBackward0", input, dim, index, **checks)
+    return lay(gathered("GatherBackward0", input, dim, index, **checks), None)
 
 
 @op
@@ -185,7 +186,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
             )
         return picked("IndexSelectBackward0", input.reshape(1), (index.reshape(-1),)).reshape(())
     lead = (slice(None),) * dim
-    return picked("IndexSelectBackward0", input, (*lead, index.reshape(-1)))
+    return lay(picked("IndexSelectBackward0", input, (*lead, index.reshape(-1))), None)
 
 
 def along(index: Any, dim: int, xp: Any) -> tuple[Any, ...]:

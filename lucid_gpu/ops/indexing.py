@@ -110,11 +110,22 @@ def picked(kind: str, input: Tensor, index: Any) -> Tensor:
     return result
 
 
+def _without_ellipsis(parts: Sequence[Any], rank: int) -> Sequence[Any]:
+    """The parts of an index with the slices that an ellipsis stands for."""
+    at = next((i for i, part in enumerate(parts) if part is ...), None)
+    if at is None:
+        return parts
+    masks = [p for p in parts if hasattr(p, "dtype") and p.dtype.kind == "b"]
+    named = len(parts) - 1 - sum(p is None for p in parts) + sum(p.ndim - 1 for p in masks)
+    return [*parts[:at], *[slice(None)] * (rank - named), *parts[at + 1 :]]
+
+
 def _order_of_selected(
     input: Tensor, parts: Sequence[Any], shape: tuple[int, ...]
 ) -> tuple[int, ...] | None:
     """How PyTorch lays what an index with arrays selects: as the input walked, and the arrays."""
     steps, source = list(strides_of(input)), []
+    parts = _without_ellipsis(parts, input.ndim)
     own: list[tuple[int, ...]] = []  # the shapes of the arrays
     first = last = 0
     for at, part in enumerate(parts):

@@ -19,6 +19,7 @@ from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.ops.splitting import narrow
+from lucid_gpu.storage import contiguous_format
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
@@ -309,7 +310,8 @@ def repeat_interleave(
         shape = list(input.shape)
         spread = [*shape[: dim + 1], repeats, *shape[dim + 1 :]]
         shape[dim] *= repeats
-        return input.unsqueeze(dim + 1).expand(spread).clone().reshape(shape)
+        repeated = input.unsqueeze(dim + 1).expand(spread)
+        return repeated.clone(memory_format=contiguous_format).reshape(shape)
     require_one_device("repeat_interleave", input, repeats)
     if repeats.ndim == 1 and repeats.shape[0] != input.shape[dim]:
         raise RuntimeError(

@@ -131,12 +131,12 @@ def _memory(t: Tensor) -> tuple[Any, int, int]:
     start, part = _first_on_memory(array), t._storage and t._storage.lent_part()
     if part is not None and _first_on_memory(part) is start:
         start = part
-    item = array.itemsize
-    count = (
-        start.itemsize * _span(start.shape, [s // start.itemsize for s in start.strides]) // item
-    )
+    spanned = _span(start.shape, [s // start.itemsize for s in start.strides])
+    count = start.itemsize * spanned // array.itemsize
     if start.dtype != array.dtype:  # a memory of bytes, or a view of another type
-        start = part_of(start, (count,), array.dtype, 0, (item,))
+        row = xp_of(t).lib.stride_tricks.as_strided(start, (spanned,), (start.itemsize,))
+        start = part_of(row, (count,), array.dtype, 0, (array.itemsize,))
+    item = array.itemsize
     return start, (address(array) - address(start)) // item, count
 
 

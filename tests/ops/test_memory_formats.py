@@ -68,6 +68,18 @@ OF_IMAGES = {
     "argsort": lambda m, x: x.argsort(2),
     "index_select": lambda m, x: x.index_select(1, m.tensor([0, 2])),
     "gather": lambda m, x: x.gather(1, positions(m, 2, 2, 6, 8)),
+    "gather by positions laid as it": lambda m, x: x.gather(3, m.zeros_like(x, dtype=m.int64)),
+    "index_select of the first": lambda m, x: x.transpose(2, 3).index_select(0, m.tensor([0, 1])),
+    "an array after an ellipsis": lambda m, x: x[..., [0, 2]],
+    "an array between slices": lambda m, x: x[:1, ..., [0, 2], 1:],
+    "a mask after an ellipsis": lambda m, x: x[..., m.ones(6, 8) > 0],
+    "repeat_interleave": lambda m, x: x.repeat_interleave(2, 1),
+    "solve_triangular": lambda m, x: m.linalg.solve_triangular(x[..., :6], x, upper=True),
+    "solve_triangular from the right": lambda m, x: m.linalg.solve_triangular(
+        x[..., :6], x.mT, upper=False, left=False
+    ),
+    "cholesky": lambda m, x: m.linalg.cholesky(x @ x.mT + 9 * m.eye(6)),
+    "cholesky_ex": lambda m, x: m.linalg.cholesky_ex(x @ x.mT + 9 * m.eye(6)).L,
     "scatter": lambda m, x: x.scatter(1, positions(m, 2, 2, 6, 8), 1.0),
     "index_copy": lambda m, x: x.index_copy(1, m.tensor([0]), m.ones(2, 1, 6, 8)),
     "index_fill": lambda m, x: x.index_fill(1, m.tensor([0]), 1.0),
@@ -174,6 +186,18 @@ def test_float64_volumes_are_row_major_in_convolutions(kind):
         filters = m.tensor(FILTERS)[..., None].to(getattr(m, kind))
         strides.append(long_strides(m.nn.functional.conv3d(x, filters)))
     assert strides[0] == strides[1]
+
+
+def test_parts_of_complex_results_that_lie_in_another_order():
+    rows = []
+    for m in (lucid_gpu, torch_module()):
+        x = m.arange(24.0).reshape(2, 3, 4).permute(1, 2, 0).clone()
+        part = m.fft.fft(x, dim=1).real
+        rest = part[1:]
+        seen = part.as_strided((2, 2), (2, 4))
+        rows.append([part.stride(), rest.storage_offset(), part.untyped_storage().nbytes()])
+        rows[-1].append([round(n, 3) for n in seen.flatten().tolist()])
+    assert rows[0] == rows[1]
 
 
 def test_filters_alone_have_images_lie_channels_last():

@@ -16,6 +16,7 @@ from lucid_gpu.ops.linalg.matrices import (
     with_diagonal,
 )
 from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
+from lucid_gpu.ops.memory_formats import columns
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
@@ -38,6 +39,7 @@ class Factor(NamedTuple):
 
 @op(autocast={"cpu": "float32"})
 @takes_out
+@columns
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The lower triangular ``L`` with ``A = L L^H``; with ``upper`` its adjoint.
 
@@ -61,6 +63,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 
 
 @op(autocast={"cpu": "float32"})
+@columns
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Factor:
     """As `cholesky`, but ``info`` is the order of the minor that is not positive-definite.
 

@@ -181,6 +181,7 @@ def _fit(name: str, A: Tensor, B: Tensor, left: bool) -> None:
 
 
 @op
+@columns
 @keeping("input", output=True)
 def solve_triangular(
     input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
