@@ -117,6 +117,9 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
         refuse_inference()
     if state.grad:
         refuse_recorded(tensor, False, f"{name}_")
+    if tensor._expr.program.free:  # views can be made again only of what they were made of
+        shape.array_in_order(tensor)
+        tensor._keep_order()
     storage = tensor._memory()
     if not tensor._expr.program.inference and storage.mirror is None:
         tensor._own_memory()

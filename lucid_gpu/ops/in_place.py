@@ -519,8 +519,10 @@ def _renew_leaves(tensor: Tensor, mark: Write) -> None:
     alone = type(storage) is SameMemory  # it counts its own writes only
     leaves = tensor._load().leaves if alone else [r() for r in storage.cells]
     for cell in leaves:
-        for leaf in [] if cell is None else [cell] if alone else cell.readers():
-            if alone or not leaf.uncounted:
+        for leaf in [] if cell is None else cell.readers():
+            if leaf is not cell:  # through which the memory knows of it, until now
+                storage.add_cell(leaf)
+            if leaf is cell if alone else not leaf.uncounted:
                 leaf.stale = mark
                 expression.tell(leaf, mark)
     for other in (tensor,) if alone else (tensor, *storage.others(tensor)):

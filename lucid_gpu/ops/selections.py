@@ -17,7 +17,7 @@ from lucid_gpu.ops.indexing import dynamic_shape, index_put, picked
 from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.reductions import normalize_dim
-from lucid_gpu.ops.shape import cat
+from lucid_gpu.ops.shape import cat, clone
 from lucid_gpu.ops.splitting import narrow
 from lucid_gpu.storage import contiguous_format
 from lucid_gpu.tape.door import op
@@ -311,7 +311,7 @@ def repeat_interleave(
         spread = [*shape[: dim + 1], repeats, *shape[dim + 1 :]]
         shape[dim] *= repeats
         repeated = input.unsqueeze(dim + 1).expand(spread)
-        return repeated.clone(memory_format=contiguous_format).reshape(shape)
+        return clone(repeated, memory_format=contiguous_format).reshape(shape)
     require_one_device("repeat_interleave", input, repeats)
     if repeats.ndim == 1 and repeats.shape[0] != input.shape[dim]:
         raise RuntimeError(

@@ -273,7 +273,7 @@ def _laid_out(input: Tensor, strides: tuple[int, ...]) -> Tensor:
     )
     copy[...] = input.array
     result: Tensor = record("CloneBackward0", copy, (input,), same_vjp, dtype=input.dtype)
-    return result
+    return result._keep_order()
 
 
 def _as_strided_vjp(node: Any, g: Tensor) -> Any:

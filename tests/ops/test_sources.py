@@ -146,6 +146,41 @@ def test_arrays_of_a_copy_are_apart_from_what_was_copied(change: Any) -> None:
         assert copy.tolist() == [[9, 9], [9, 9]]
 
 
+def test_a_pending_gradient_outlives_metadata_writes(device: str) -> None:
+    for module, where in modules(device):
+        y = module.ones(2, 2, device=where).requires_grad_()
+        y.sin().sum().backward()
+        y.detach_()
+        y.squeeze_()
+        y[:1].fill_(7)
+        assert y.grad[0].tolist() == y.grad[1].tolist()
+
+
+def test_views_of_a_result_outlive_its_metadata_writes() -> None:
+    for module in (lucid_gpu, torch_module()):
+        x = module.arange(16.0).reshape(1, 2, 2, 4).permute(0, 3, 2, 1).clone()
+        positions = module.zeros(1, 4, 2, 2, dtype=module.int64)
+        laid = positions.contiguous(memory_format=module.channels_last)
+        result = x.gather(2, laid)
+        view = result[None]
+        result.squeeze_()
+        array = view.numpy()
+        assert array.shape == (1, 1, 4, 2, 2)
+        view[..., :1] = 3
+        assert array[..., 0].tolist() == [[[[3, 3]] * 4]]
+        assert result[..., 0].tolist() == [[3, 3]] * 4
+
+
+def test_tangents_of_strided_views_lie_as_their_tensor() -> None:
+    results = []
+    for module in (lucid_gpu, torch_module()):
+        x = module.arange(4.0).reshape(2, 2).t()
+        turned = lambda v: v.as_strided((2, 2), (1, 2))  # noqa: E731
+        tangent = (x + 1).contiguous()
+        results.append(module.func.jvp(turned, (x,), (tangent,))[1].tolist())
+    assert results[0] == results[1]
+
+
 def test_libraries_of_gpus_exchange_memory(device: str) -> None:
     x = lucid_gpu.arange(3, device=device)
     kind, _ = x.__dlpack_device__()
