@@ -49,6 +49,16 @@ def test_a_block_on_another_gpu():
     assert cuda.current_device() == 0
 
 
+@two
+def test_values_in_another_order_are_computed_on_their_gpu():
+    x = lucid_gpu.rand(2, 4, 3, 5, device="cuda:1").contiguous(
+        memory_format=lucid_gpu.channels_last
+    )
+    y = x.masked_fill(x > 0.5, 0.0)
+    assert cuda.current_device() == 0 and y.array.device.id == 1
+    assert y.tolist() == x.cpu().masked_fill(x.cpu() > 0.5, 0.0).tolist()
+
+
 def test_ranges_have_a_depth():
     assert cuda.nvtx.range_push("outer") == 0
     with cuda.nvtx.range("step {}", 3):
