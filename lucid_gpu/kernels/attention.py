@@ -30,6 +30,7 @@ from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.launch import Kernel
+from lucid_gpu.launch.arguments import number_fields
 from lucid_gpu.launch.kernel import Function
 from lucid_gpu.launch.launcher import Extent
 
@@ -324,7 +325,8 @@ def _plan(
     for layout in layouts:
         steps += (0, 0, 0) if layout is None else [step // d.itemsize for step in layout[1][:3]]
     sizes = (heads, heads // groups, queries, keys, columns, int(causal))
-    at = struct.pack(f"={FORM}", *steps, *sizes, scale * LOG2_E, scale)
+    scales = [*number_fields(scale * LOG2_E, float32), *number_fields(scale, float32)]
+    at = struct.pack(f"={FORM}", *steps, *sizes, *scales)
     rows, across = (keys, groups) if kernel is attention_keys else (queries, heads)
     grid = (-(-rows // template["M"]), across, batch)
     return kernel.instance(**template), grid, _shared_bytes(template, kernel), at

@@ -453,10 +453,8 @@ def empty(
     dtype = type_for(dtype, options.get("out"))
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     shape = _shape(size or _named_size("empty", options))
-    array = backend(where).empty(shape, d, where)
-    value = unwritten(d)
-    if value is not None:
-        array[...] = value
+    there, value = backend(where), unwritten(d)
+    array = there.empty(shape, d, where) if value is None else there.full(shape, value, d, where)
     if capturing.is_array(array):
         array = capturing.constant(array)
     return _finish(array, d, where, requires_grad, options)

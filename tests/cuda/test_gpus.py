@@ -49,6 +49,43 @@ def test_a_block_on_another_gpu():
     assert cuda.current_device() == 0
 
 
+@two
+def test_values_in_another_order_are_computed_on_their_gpu():
+    x = lucid_gpu.rand(2, 4, 3, 5, device="cuda:1").contiguous(
+        memory_format=lucid_gpu.channels_last
+    )
+    y = x.masked_fill(x > 0.5, 0.0)
+    assert cuda.current_device() == 0 and y.array.device.id == 1
+    assert y.tolist() == x.cpu().masked_fill(x.cpu() > 0.5, 0.0).tolist()
+
+
+@two
+@pytest.mark.parametrize("step", ["optimizer", "clip", "foreach"])
+def test_strided_tensors_of_another_gpu_are_written_in_place(step):
+    p = lucid_gpu.arange(6.0, device="cuda:1").reshape(3, 2).t().requires_grad_()
+    p.grad = lucid_gpu.ones(3, 2, device="cuda:1").t()
+    before = p.tolist()
+    if step == "optimizer":
+        lucid_gpu.optim.SGD([p], lr=1.0).step()
+    elif step == "clip":
+        lucid_gpu.nn.utils.clip_grad_norm_([p], 1.0)
+    else:
+        lucid_gpu._foreach_sub_([p.detach()], 1.0)
+    assert cuda.current_device() == 0 and p.device.index == 1
+    change = 0.0 if step == "clip" else 1.0
+    assert p.tolist() == [[x - change for x in row] for row in before]
+    assert p.grad.norm().item() == pytest.approx(1.0 if step == "clip" else 6**0.5)
+
+
+@two
+def test_what_nobody_wrote_is_filled_on_another_gpu():
+    lucid_gpu.use_deterministic_algorithms(True)
+    try:
+        assert lucid_gpu.empty(3, device="cuda:1").isnan().all()
+    finally:
+        lucid_gpu.use_deterministic_algorithms(False)
+
+
 def test_ranges_have_a_depth():
     assert cuda.nvtx.range_push("outer") == 0
     with cuda.nvtx.range("step {}", 3):

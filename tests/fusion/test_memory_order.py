@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import os
 import random as random_numbers
 
 import numpy as np
@@ -160,6 +162,7 @@ def test_a_result_put_in_order_is_still_told_of_writes(look):
 
 # --- strides of results, as PyTorch's -------------------------------------------------------------
 
+EXAMPLES = float(os.environ.get("LUCID_TEST_EXAMPLES", "1"))
 SHAPES = [(3, 4), (2, 3, 4), (2, 3, 4, 5), (2, 1, 3, 5), (2, 2, 2), (2, 3, 1, 1), (3, 3)]
 UNARY = ("exp", "tanh", "neg", "abs", "sigmoid", "sin")
 BINARY = ("add", "mul", "sub", "maximum")
@@ -239,7 +242,8 @@ def assert_lies_as(found, expected):
 @pytest.mark.parametrize("start", [0, pytest.param(100, marks=pytest.mark.slow)])
 def test_results_have_the_strides_of_pytorch_s(device, start):
     torch = torch_module()
-    for seed in range(start, start + (2000 if start else 100)):
+    programs = math.ceil((2000 if start else 100) * EXAMPLES)
+    for seed in range(start, start + programs):
         expected = outcome_of_steps(torch, seed, "cpu")
         found = outcome_of_steps(lucid_gpu, seed, device)
         assert len(found) == len(expected)

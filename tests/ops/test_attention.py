@@ -205,6 +205,11 @@ def test_what_torch_forgets_to_refuse() -> None:
     assert math.isfinite(attend(q, k, k, scale=0.0).sum().item())
 
 
+def test_a_scale_beyond_float32_is_infinite(device: str) -> None:
+    x = lucid_gpu.ones(1, 1, 3, 8, device=device)
+    assert attend(x, x, x, scale=1e39).isnan().all()
+
+
 def test_thirds_of_rows_have_gradients_of_their_own(device: str) -> None:
     """Side by side in memory: the split's gradient is no copy, and yet nobody else's."""
     torch = pytest.importorskip("torch", reason="the oracle: make test ORACLE=1 installs torch")

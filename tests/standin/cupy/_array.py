@@ -57,7 +57,7 @@ class ndarray:
         elif hasattr(self._mem, "_all"):
             buffer, start = self._mem._all, self._mem._start
         else:
-            buffer, start = _bytes_at(self._mem.ptr, self._mem.size), 0
+            buffer, start = _core.bytes_at(self._mem.ptr, self._mem.size), 0
         offset = start + memptr.ptr - self._mem.ptr
         self._a = numpy.ndarray(shape, dtype, buffer, offset, strides, order or "C")
 
@@ -458,12 +458,6 @@ def _like_host(host: Any) -> ndarray:
         made._a = made._a.reshape(shape).transpose(back)
     _core.write(made, host)
     return made
-
-
-def _bytes_at(address: int, size: int) -> Any:
-    import ctypes
-
-    return numpy.frombuffer((ctypes.c_ubyte * size).from_address(address), numpy.uint8)
 
 
 def _operator(name: str, ufunc_name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from typing import Any
 
 import ml_dtypes
@@ -66,6 +68,17 @@ def host_of(array: Any) -> Any:
     check_device(array)
     stream._settle()
     return array._a
+
+
+def bytes_at(address: int, size: int) -> Any:
+    """The memory at an address as bytes."""
+    return numpy.frombuffer(_row_of_bytes(size).from_address(address), numpy.uint8)
+
+
+@functools.cache
+def _row_of_bytes(size: int) -> Any:
+    """One type a size: each is a reference cycle, which tests of cycles would count."""
+    return ctypes.c_ubyte * size
 
 
 def check_device(array: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy
-from cupy import _counts
+from cupy import _core, _counts
 from cupy.cuda import runtime, stream
 
 CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C = 0, 1, 2
@@ -93,8 +93,7 @@ def _matrix(
     if not rows or not columns or not batch:
         return numpy.zeros((batch, rows, columns), d)
     extent = abs(stride) * (batch - 1) + leading * (columns - 1) + rows
-    memory = (ctypes.c_ubyte * (extent * d.itemsize)).from_address(address)
-    flat = numpy.frombuffer(memory, d)
+    flat = _core.bytes_at(address, extent * d.itemsize).view(d)
     size = d.itemsize
     strides = (stride * size, size, leading * size)
     return numpy.lib.stride_tricks.as_strided(flat, (batch, rows, columns), strides)
