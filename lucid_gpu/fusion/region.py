@@ -24,7 +24,7 @@ from lucid_gpu.fusion.inside import observed_within, replay, saved_inside
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.pending_reductions import repeated, start, summed_to
 from lucid_gpu.fusion.program import WRAPPED, Program, load_program
-from lucid_gpu.fusion.saving import RESULT, converted, refusal, saved_leaves
+from lucid_gpu.fusion.saving import FROM_OPERANDS, RESULT, converted, refusal, saved_leaves
 from lucid_gpu.tape.door import interpreters
 from lucid_gpu.tape.engine import gathering, observing
 from lucid_gpu.tape.hooks import RemovableHandle
@@ -234,7 +234,7 @@ class RegionNode(Node):
         output_leaf = None
         if self.output is not None:
             output_leaf = len(leaves)
-            leaves = (*leaves, self.output.twin(self if recorded else None))
+            leaves = (*leaves, self.output.twin(self._of_output() if recorded else None))
         merged, pattern = merge(leaves, g.leaves)
         gradient = _gradient(
             self.program, g.program, pattern, len(merged), output_leaf, self.output_strides
@@ -398,6 +398,17 @@ class RegionNode(Node):
         """Second derivatives go through this value's own node, so that its hooks are asked."""
         if self.program.leaves in saved_by(self.program):
             self._read_output(Cell(wrap(Expr(self.program, self.leaves, None)).array))
+
+    def _of_output(self) -> RegionNode:
+        """The node by which second derivatives go that read this value.
+
+        Where PyTorch's op saves operands instead, they do not come by this node, nor by its hooks.
+        """
+        if not self.observed or self.program.root.op not in FROM_OPERANDS:
+            return self
+        node = RegionNode(Expr(self.program, self.leaves, self.made_by))
+        node.output, node.output_strides, node.also = self.output, self.output_strides, self.also
+        return node
 
     @property
     def observed(self) -> int:

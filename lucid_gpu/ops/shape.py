@@ -290,9 +290,11 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """
     own = input._expr.program.shape
     wanted = _infer(own, _sizes(sizes if shape is None else (shape,)))
-    array = base_array(input)
+    array = _settled(input)
     result = array.reshape(wanted)
     if _copied(array, result, input):
+        if input._expr.program.free and _in_order(input):
+            return reshape(input, wanted)  # PyTorch's is a view
         if mirrors.bits_of(input):
             result = input.array.reshape(wanted)
         copied: Tensor = record(
@@ -321,7 +323,7 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
     """
     if size is not None or dtype is not None:
         shape = (dtype if size is None else size,)
-    array = base_array(input)
+    array = _settled(input)
     if len(shape) == 1 and isinstance(shape[0], dt.dtype):
         dt.as_dtype(shape[0])  # refuses what is a name only
         if shape[0] is not input.dtype:
@@ -711,6 +713,13 @@ def array_in_order(input: Tensor) -> Any:
     if input._expr.program.free and _in_order(input):
         return base_array(input)
     return array
+
+
+def _settled(input: Tensor) -> Any:
+    """The array to reshape: where PyTorch's is row-major, it moves once a shape asks for it."""
+    if type(input._expr.program.free) is tuple:
+        return array_in_order(input)
+    return base_array(input)
 
 
 def _in_order(input: Tensor) -> bool:

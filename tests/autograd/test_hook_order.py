@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lucid_gpu
-from tests.oracle import gives, modules, refuses
+from tests.oracle import gives, modules, refuses, torch_module
 
 
 def leaf(m: Any, device: str, *values: float) -> Any:
@@ -828,3 +828,32 @@ def test_hooks_of_a_view_do_not_see_its_own_write(device: str, write: str, deep:
 
     after = [1.0] if deep else [1.0, 1.0]
     gives([["after", after], ["before", [3.0, 3.0]]], scenario, device)
+
+
+RESULTS: dict[str, Any] = {
+    "div": lambda m, x: x / (x * x + 1),
+    "reciprocal": lambda m, x: 1 / (x * x + 1),
+    "erfinv": lambda m, x: (x * 0.3).erfinv(),
+    "exp": lambda m, x: (x * x).exp(),
+    "pow": lambda m, x: (x * x + 1) ** (x * 1),
+    "softmax": lambda m, x: (x * 1).softmax(0),
+}
+
+
+@pytest.mark.parametrize("realized", [False, True])
+@pytest.mark.parametrize("name", RESULTS)
+def test_second_derivatives_come_by_a_result_where_its_op_saved_it(
+    name: str, realized: bool
+) -> None:
+    def run(m: Any) -> list[Any]:
+        x = m.tensor([0.3, -0.7, 0.9], dtype=m.float64, requires_grad=True)
+        result = RESULTS[name](m, x)
+        if realized:
+            result.tolist()
+        result.register_hook(lambda g: g * 2)
+        weights = m.arange(1.0, 4.0, dtype=m.float64)
+        (g,) = m.autograd.grad(result, x, weights, create_graph=True)
+        return [g.tolist(), m.autograd.grad((g * g).sum(), x)[0].tolist()]
+
+    for got, expected in zip(run(lucid_gpu), run(torch_module()), strict=True):
+        assert got == pytest.approx(expected, rel=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -205,3 +207,33 @@ def test_filters_alone_have_images_lie_channels_last():
     result = lucid_gpu.nn.functional.conv2d(lucid_gpu.ones(IMAGES), w)
     assert result.is_contiguous(memory_format=lucid_gpu.channels_last)
     assert (result * 2).stride() == result.stride()
+
+
+RESHAPED: dict[str, Any] = {
+    "a convolution's result": lambda m: m.nn.functional.conv2d(
+        m.ones(2, 3, 5, 5), m.ones(4, 3, 3, 3)
+    ),
+    "what an index selects": lambda m: m.arange(12.0).reshape(4, 3)[..., [0, 1]],
+    "selected columns": lambda m: m.arange(12.0).reshape(4, 3)[:, [2, 0]],
+    "a transform's real part": lambda m: m.fft.fft(m.ones(3, 4), dim=0).real,
+    "an inverse": lambda m: m.linalg.inv(m.eye(3) * 2),
+    "sorted": lambda m: m.arange(12.0).reshape(4, 3).t().sort(0)[0],
+}
+SHAPES: dict[str, Any] = {
+    "reshape": lambda x: x.reshape(-1),
+    "flatten": lambda x: x.flatten(1) if x.ndim > 2 else x.flatten(),
+    "contiguous": lambda x: x.contiguous(),
+    "unflatten": lambda x: x.unflatten(0, (1, -1)),
+}
+
+
+@pytest.mark.parametrize("how", SHAPES)
+@pytest.mark.parametrize("name", RESHAPED)
+def test_a_result_in_another_shape_is_a_view_where_pytorch_s_is(name: str, how: str) -> None:
+    def run(m: Any) -> Any:
+        x = RESHAPED[name](m)
+        y = SHAPES[how](x)
+        x.detach().add_(100)
+        return y.tolist()
+
+    np.testing.assert_allclose(run(lucid_gpu), run(torch_module()), atol=1e-5)
