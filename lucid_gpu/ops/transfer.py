@@ -6,6 +6,7 @@ from typing import Any
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, cuda_memory, resolve
+from lucid_gpu.ops.memory_formats import kept_order
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import state
@@ -15,7 +16,7 @@ from lucid_gpu.tensor import Tensor
 
 @op
 def to_device(input: Tensor, where: Any, non_blocking: bool = False) -> Tensor:
-    """The tensor on a device; itself if it is there."""
+    """The tensor on a device; itself if it is there. Dimensions lie in memory as they did."""
     target = resolve(where)
     if target == input.device:
         return input
@@ -23,8 +24,13 @@ def to_device(input: Tensor, where: Any, non_blocking: bool = False) -> Tensor:
         moved: Tensor = input._wrapper.level.over(input, lambda part: to_device(part, target))
         return moved
     move = _start if non_blocking and input.device == CPU else _move
-    array = move(input.array, input.device, target)
-    return _recorded(array, input, target)
+    array = input.array
+    order = None if input.is_sparse else kept_order(input)
+    if order is None:
+        return _recorded(move(array, input.device, target), input, target)
+    moved_array = move(array.transpose(order), input.device, target)
+    places = sorted(range(len(order)), key=order.__getitem__)
+    return _recorded(moved_array.transpose(places), input, target)._keep_order()
 
 
 batching(to_device)(on_value)
