@@ -163,18 +163,8 @@ def _of_memory(name: str) -> Any:
     )
 
 
-for _name in (
-    *(
-        "cells",
-        "idle_references",
-        "mirror",
-        "mirrors",
-        "owner",
-        "read_only",
-        "tensors",
-        "lent_part",
-    ),
-):
+_SHARED = ("cells", "idle_references", "lent_part", "mirror", "mirrors")
+for _name in (*_SHARED, "owner", "read_only", "tensors"):
     setattr(SameMemory, _name, _of_memory(_name))
 
 CONJUGATED, NEGATED = 1, 2

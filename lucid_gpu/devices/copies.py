@@ -67,20 +67,24 @@ def row_major(array: Any) -> Any:
     return owner.in_rows([array])[0]
 
 
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes another."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
 def laid_in(array: Any, order: Sequence[int]) -> Any:
     """The elements with the dimensions in this order in memory: the array itself, or a copy."""
     turned = array.transpose(order)
     if turned.flags.c_contiguous:
         return array
-    return row_major(turned).transpose(sorted(range(len(order)), key=order.__getitem__))
+    return row_major(turned).transpose(inverse(order))
 
 
 def as_laid(row: Any, shape: Sequence[int], order: Sequence[int] | None) -> Any:
     """A row of elements as an array whose dimensions lie in this order; None is row-major."""
     if order is None:
         return row.reshape(shape)
-    places = sorted(range(len(order)), key=order.__getitem__)
-    return row.reshape([shape[i] for i in order]).transpose(places)
+    return row.reshape([shape[i] for i in order]).transpose(inverse(order))
 
 
 def part_of(

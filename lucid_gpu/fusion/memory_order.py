@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices.capturing import again
+from lucid_gpu.devices.copies import inverse
 from lucid_gpu.fusion import cuda_executor
 from lucid_gpu.fusion.blocked import Executable
 from lucid_gpu.fusion.blocks import padded
@@ -76,7 +77,7 @@ class Ordered(Executable):
     def __init__(self, plan: Plan, order: Order) -> None:
         self.plan = plan
         self.order = order
-        self.back = tuple(sorted(range(len(order)), key=order.__getitem__))
+        self.back = inverse(order)
         self.inner = Executable(_turned(plan, order))
 
     @property
@@ -105,7 +106,7 @@ class OrderedOnGPU:
 
     def __init__(self, plan: Plan, order: Order) -> None:
         self.order = order
-        self.back = tuple(sorted(range(len(order)), key=order.__getitem__))
+        self.back = inverse(order)
         self.inner = cuda_executor.Executable(_turned(plan, order))
 
     @property

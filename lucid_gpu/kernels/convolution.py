@@ -30,13 +30,14 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array, cudnn, threads
 from lucid_gpu.devices.blas import UNPACKED
 from lucid_gpu.devices.blocks import each, slices
+from lucid_gpu.devices.copies import inverse
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.kernels import depthwise
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.im2col import IMAGE_FIRST, ROW_FIRST, col2im, im2col
-from lucid_gpu.kernels.windows import Frame, Taps, Window, empty, inverse
+from lucid_gpu.kernels.windows import Frame, Taps, Window, empty
 from lucid_gpu.launch import runs_cuda_c
 
 __all__ = ["convolve", "input_gradient", "memory_order", "takes_volumes", "weight_gradient"]

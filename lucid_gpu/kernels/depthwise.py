@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices.blocks import each, slices
+from lucid_gpu.devices.copies import inverse
 from lucid_gpu.devices.loops import address
 from lucid_gpu.devices.recording import Recording
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
-from lucid_gpu.kernels.windows import Taps, inverse
+from lucid_gpu.kernels.windows import Taps
 
 __all__ = ["applies", "convolve", "weight_gradient"]
 

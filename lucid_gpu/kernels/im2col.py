@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.devices.copies import inverse
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import float32, from_numpy_dtype
 from lucid_gpu.kernels.dispatch import by_device
@@ -19,7 +20,6 @@ from lucid_gpu.kernels.windows import (
     Window,
     blocks_over,
     empty,
-    inverse,
     strides_of,
 )
 from lucid_gpu.launch import Kernel

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices.blocks import each, slices
+from lucid_gpu.devices.copies import inverse
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import dtype, float32, from_numpy_dtype, int32, uint8
 from lucid_gpu.kernels.dispatch import by_device
@@ -25,7 +26,6 @@ from lucid_gpu.kernels.windows import (
     Window,
     blocks_over,
     empty,
-    inverse,
     memory_order,
     strides_of,
 )

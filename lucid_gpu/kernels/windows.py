@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices import backend_of_array
+from lucid_gpu.devices.copies import inverse
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import from_numpy_dtype
 
@@ -230,11 +231,6 @@ def _clipped(start: int, step: int, size: int, count: int) -> tuple[slice, slice
 def memory_order(array: Any) -> tuple[int, ...]:
     """The axes from the widest stride to the narrowest."""
     return tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
-
-
-def inverse(order: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes another."""
-    return tuple(order.index(axis) for axis in range(len(order)))
 
 
 # --- what launches need ---------------------------------------------------------------------------

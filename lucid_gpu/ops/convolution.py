@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.devices.copies import inverse
 from lucid_gpu.kernels import convolution
-from lucid_gpu.kernels.windows import Frame, Window, inverse
+from lucid_gpu.kernels.windows import Frame, Window
 from lucid_gpu.ops import windows
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.memory_formats import channels_order, lay, signals_order

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.copies import write
+from lucid_gpu.devices.copies import inverse, write
 from lucid_gpu.fusion import layout
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.layout import order_of, result_strides
@@ -62,13 +62,8 @@ def copied(input: Tensor, wanted: memory_format) -> Tensor:
 
 def in_order(input: Tensor, order: Sequence[int] | None) -> Tensor:
     """A copy whose dimensions lie in an order, outermost first; None for row-major."""
-    array, where = input.array, input.device
-    if order is None:
-        copy = backend(where).empty(array.shape, input.dtype, where)
-    else:
-        places = sorted(range(len(order)), key=order.__getitem__)
-        lying = [array.shape[d] for d in order]
-        copy = backend(where).empty(lying, input.dtype, where).transpose(places)
+    array = input.array
+    copy = empty_in(order, array.shape, input)
     write(copy, array)
     result: Tensor = record("CloneBackward0", copy, (input,), same_vjp, dtype=input.dtype)
     return result._keep_order()
@@ -278,8 +273,8 @@ def empty_in(order: Sequence[int] | None, shape: Sequence[int], input: Tensor) -
     where = input.device
     if order is None:
         return backend(where).empty(shape, input.dtype, where)
-    places = sorted(range(len(order)), key=order.__getitem__)
-    return backend(where).empty([shape[i] for i in order], input.dtype, where).transpose(places)
+    memory = backend(where).empty([shape[i] for i in order], input.dtype, where)
+    return memory.transpose(inverse(order))
 
 
 def like(made: Tensor, input: Tensor, wanted: memory_format | None) -> Tensor:

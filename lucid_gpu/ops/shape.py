@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, capturing, xp_of
-from lucid_gpu.devices.copies import laid_in, row_major
+from lucid_gpu.devices.copies import inverse, laid_in, row_major
 from lucid_gpu.fusion import layout
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.optable import TABLE
@@ -489,12 +489,10 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """
     order = _order(_sizes(order if dims is None else (dims,)), input.ndim)
     array = base_array(input).transpose(order)
-    inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
-    view = view_of(
-        input, "PermuteBackward0", array, _permute_vjp, (permute, order), inverse=inverse
-    )
+    back = inverse(order)
+    view = view_of(input, "PermuteBackward0", array, _permute_vjp, (permute, order), inverse=back)
     if input._expr.program.free is True and view._wrapper is None:
-        lay_as(view, inverse)  # of what is row-major in PyTorch
+        lay_as(view, back)  # of what is row-major in PyTorch
     return view
 
 

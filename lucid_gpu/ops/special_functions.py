@@ -10,7 +10,7 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import public, require_tensors
 from lucid_gpu.ops.creation import arange
-from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.elementwise import _of_one_type, where
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.record import keeping
@@ -232,18 +232,17 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
     input, other = _floats(input, other)
     if other.dtype.is_complex:
         return input * apply(TABLE["pow"], 2.0, other)
-    half = (
-        other.detach() * 0.5
-    ).trunc()  # in two steps: a power may be out of range, the product not
+    half = (other.detach() * 0.5).trunc()  # a power may be out of range, the product not
     half = where(half.isfinite(), half, 0.0)
     return input * apply(TABLE["pow"], 2.0, half) * apply(TABLE["pow"], 2.0, other - half)
 
 
 def _floats(*operands: Tensor) -> tuple[Tensor, ...]:
     """Operands as the type of floats that they have in common."""
-    common = dt.result_type([(t.dtype, t.ndim) for t in operands], [])
-    common = common if common.category >= 2 else dt.get_default_dtype()
-    return tuple([t.to(common) for t in operands])
+    operands = _of_one_type(*operands)
+    if operands[0].dtype.category >= 2:
+        return operands
+    return tuple([t.to(dt.get_default_dtype()) for t in operands])
 
 
 class Parts(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, cuda_memory, resolve
+from lucid_gpu.devices.copies import inverse
 from lucid_gpu.ops.memory_formats import kept_order
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
@@ -29,8 +30,7 @@ def to_device(input: Tensor, where: Any, non_blocking: bool = False) -> Tensor:
     if order is None:
         return _recorded(move(array, input.device, target), input, target)
     moved_array = move(array.transpose(order), input.device, target)
-    places = sorted(range(len(order)), key=order.__getitem__)
-    return _recorded(moved_array.transpose(places), input, target)._keep_order()
+    return _recorded(moved_array.transpose(inverse(order)), input, target)._keep_order()
 
 
 batching(to_device)(on_value)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import capturing, xp_of
-from lucid_gpu.devices.copies import write
+from lucid_gpu.devices.copies import inverse, write
 from lucid_gpu.fusion.expression import Cell, Expr, of_constant, without_grad
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.ops import mirrors
@@ -331,8 +331,7 @@ def _written_elements(node: Any, g: Tensor) -> Tensor:
     xp = xp_of(g)
     order = sorted(range(g.ndim), key=lambda i: -abs(node.strides[i]))
     memory = xp.zeros([g.shape[i] for i in order], bool)
-    inverse = sorted(range(g.ndim), key=order.__getitem__)
-    base = from_array(memory.transpose(inverse), dt.bool, g.device)
+    base = from_array(memory.transpose(inverse(order)), dt.bool, g.device)
     with no_grad():
         mirrors.in_memory(replay(base, node.steps)).array[...] = True
     return base

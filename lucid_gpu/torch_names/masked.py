@@ -136,14 +136,11 @@ def logsumexp(
 ) -> Tensor:
     """`lucid_gpu.logsumexp` of the elements where ``mask`` is True."""
     if mask is not None:
-        input = _filled(input, mask, -math.inf if input.dtype.category > 1 else _least(input))
+        complex_ = input.dtype.category > 2
+        input = _filled(input, mask, -math.inf if complex_ else _end("logsumexp", input, -1))
     dims = normalize_dims(dim, input.ndim)
     result: Tensor = lucid_gpu.logsumexp(input, dims, keepdim=keepdim).to(dtype or input.dtype)
     return result
-
-
-def _least(input: Tensor) -> float:
-    return _end("logsumexp", input, -1)
 
 
 def norm(

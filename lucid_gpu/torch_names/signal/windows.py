@@ -8,7 +8,7 @@ and float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from lucid_gpu.dtypes import as_dtype, float32, float64, get_default_dtype
@@ -47,80 +47,41 @@ def _window(
     return shape(places, M - 1 if sym or M == 1 else M).to(d)._mark(requires_grad)
 
 
-def bartlett(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """The vector ``1 - |2 k / n - 1|``; ``n`` is ``M - 1`` if ``sym``, else ``M``."""
-    return _window("bartlett", triangle, M, sym, dtype, layout, device, requires_grad)
+def _row(name: str, shape: Shape, doc: str) -> Callable[..., Tensor]:
+    """A window without parameters of its own."""
+
+    def window(
+        M: int,
+        *,
+        sym: bool = True,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        return _window(name, shape, M, sym, dtype, layout, device, requires_grad)
+
+    window.__name__ = window.__qualname__ = name
+    window.__doc__ = doc
+    return window
 
 
-def blackman(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """The cosines of `general_cosine` with 0.42, 0.5 and 0.08."""
-    return _window(
-        "blackman", cosines(0.42, 0.5, 0.08), M, sym, dtype, layout, device, requires_grad
-    )
-
-
-def hann(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """The cosines of `general_cosine` with 0.5 and 0.5."""
-    return _window("hann", cosines(0.5, 0.5), M, sym, dtype, layout, device, requires_grad)
-
-
-def hamming(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """The cosines of `general_cosine` with 0.54 and 0.46."""
-    return _window("hamming", cosines(0.54, 0.46), M, sym, dtype, layout, device, requires_grad)
-
-
-def nuttall(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """The cosines of `general_cosine` with Nuttall's four coefficients."""
-    return _window(
-        "nuttall",
-        cosines(0.3635819, 0.4891775, 0.1365995, 0.0106411),
-        M,
-        sym,
-        dtype,
-        layout,
-        device,
-        requires_grad,
-    )
+_NUTTALL = cosines(0.3635819, 0.4891775, 0.1365995, 0.0106411)
+bartlett = _row(
+    "bartlett",
+    triangle,
+    "The vector ``1 - |2 k / n - 1|``; ``n`` is ``M - 1`` if ``sym``, else ``M``.",
+)
+blackman = _row(
+    "blackman", cosines(0.42, 0.5, 0.08), "The cosines of `general_cosine` with 0.42, 0.5 and 0.08."
+)
+hann = _row("hann", cosines(0.5, 0.5), "The cosines of `general_cosine` with 0.5 and 0.5.")
+hamming = _row(
+    "hamming", cosines(0.54, 0.46), "The cosines of `general_cosine` with 0.54 and 0.46."
+)
+nuttall = _row(
+    "nuttall", _NUTTALL, "The cosines of `general_cosine` with Nuttall's four coefficients."
+)
 
 
 def general_hamming(
