@@ -10,7 +10,7 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import public, require_tensors
 from lucid_gpu.ops.creation import arange
-from lucid_gpu.ops.elementwise import _of_one_type, where
+from lucid_gpu.ops.elementwise import _common_type, where
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.record import keeping
@@ -239,10 +239,9 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 
 def _floats(*operands: Tensor) -> tuple[Tensor, ...]:
     """Operands as the type of floats that they have in common."""
-    operands = _of_one_type(*operands)
-    if operands[0].dtype.category >= 2:
-        return operands
-    return tuple([t.to(dt.get_default_dtype()) for t in operands])
+    common = _common_type(*operands)
+    common = common if common.category >= 2 else dt.get_default_dtype()  # not by way of integers
+    return tuple([t.to(common) for t in operands])
 
 
 class Parts(NamedTuple):
