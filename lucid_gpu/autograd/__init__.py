@@ -50,6 +50,7 @@ __all__ = [
     "inference_mode",
     "is_grad_enabled",
     "is_multithreading_enabled",
+    "kineto_available",
     "no_grad",
     "once_differentiable",
     "profiler",
