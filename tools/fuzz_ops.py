@@ -53,7 +53,7 @@ CUTS = {
 FAULTS = (  # of torch, whose formulas of gradients cannot do what its ops can
     *("with a bool tensor", "on a bool tensor", "doesn't match the broadcast shape"),
 )
-# torch gives NaN to huge arguments of zeta, to 0 ** 0 of complex numbers, and to Bessel's at infinity
+# torch gives NaN to huge arguments of zeta, to 0 ** 0 of complex, and to i0 and i1 at infinity
 FRAIL = {"zeta", "pow", "i0", "i1"}
 ROUGH = {"digamma"}  # whose gradient torch computes less exactly than its type says, and at poles
 OTHERS: dict[str, tuple[int, Callable[..., Any]]] = {  # operands, and the function of a module
