@@ -42,7 +42,7 @@ from lucid_gpu.fusion.program import (
     load_program,
     marked,
 )
-from lucid_gpu.fusion.realize import realize
+from lucid_gpu.fusion.realize import outside, realize
 from lucid_gpu.fusion.saving import noted
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, owner_of, strided
@@ -1228,13 +1228,11 @@ def keep_outside(*values: Any) -> bool:
         for t in values
         if isinstance(t, Tensor) and not t._expr.program.is_load and not recorder.knows(t)
     ]
-    recorder.pause()
-    try:
-        for tensor in older:
-            if tensor._wrapper is None and not tensor.is_sparse:
-                tensor._realize()
-    finally:
-        recorder.go_on()
+    if older:
+        with outside(recorder):
+            for tensor in older:
+                if tensor._wrapper is None and not tensor.is_sparse:
+                    tensor._realize()
     return bool(older)
 
 

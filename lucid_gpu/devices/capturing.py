@@ -35,6 +35,7 @@ __all__ = [
     "on_gpu",
     "recording",
     "release",
+    "waits",
     "write",
 ]
 
@@ -192,6 +193,8 @@ class Recorder:
 
     def see(self, leaf: Any) -> None:
         """A leaf is read: if it was there before, so was its memory."""
+        if waits(leaf):
+            return  # what it will hold is made by this capture
         array = leaf.array
         if self._on_gpu(array):
             self.refuse_other_gpus(array)
@@ -604,6 +607,14 @@ def on_gpu() -> Any:
     """The capture of this thread's work on a GPU, where what is called now belongs to it."""
     current = capturing()
     return None if current is None or current.gpu is None or current.outside else current.gpu
+
+
+def waits(leaf: Any) -> bool:
+    """Whether a leaf is the result of a reduction that is computed later, with others.
+
+    Asking for its array would compute it by itself: its sums would come in another order.
+    """
+    return "pending" in leaf.__dict__
 
 
 def is_array(value: Any) -> bool:

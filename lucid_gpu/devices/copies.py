@@ -58,6 +58,14 @@ def laid_out(array: Any, strides: tuple[int, ...]) -> Any:
     return capturing.call("a copy", _laid_out, array, strides)
 
 
+def reshaped(array: Any, shape: tuple[int, ...]) -> Any:
+    """``array.reshape(shape)``; where that is a copy, a graph that is captured has it."""
+    result = array.reshape(shape)
+    if type(array) is not np.ndarray or np.may_share_memory(result, array):
+        return result
+    return capturing.call("a copy", np.reshape, array, shape)
+
+
 def row_major(array: Any) -> Any:
     """The elements in row-major order: the array itself, or a copy."""
     if array.flags.c_contiguous:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 from lucid_gpu.devices import capturing
@@ -13,6 +15,7 @@ from lucid_gpu.fusion.program import when_forgotten
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.observers import debug, observed, observers
 from lucid_gpu.tape.levels import ENDED
+from lucid_gpu.tape.modes import state
 
 _plans: dict[Any, Plan] = {}
 when_forgotten.append(_plans.clear)
@@ -34,11 +37,8 @@ def realize(values: Sequence[Expr]) -> list[Any]:
     if capturing.recorder is not None:
         recorder = capturing.recording()
         if recorder is not None and all(recorder.older(value) for value in values):
-            recorder.pause()  # it is there before the graph's first call
-            try:
+            with outside(recorder):  # it is there before the graph's first call
                 return realize(values)
-            finally:
-                recorder.go_on()
     if waiting:
         for ask in askers:
             results = ask(values)
@@ -46,6 +46,23 @@ def realize(values: Sequence[Expr]) -> list[Any]:
                 return results
     plan, leaves = plan_for(values)
     return execute(plan, leaves)
+
+
+@contextmanager
+def outside(recorder: capturing.Recorder) -> Iterator[None]:
+    """What comes is no part of a capture, nor is what the capture has left waiting part of it."""
+    written, state.written = state.written, {}
+    me = get_ident()
+    mine = [reference for reference in waiting if (p := reference()) is not None and p.thread == me]
+    for reference in mine:
+        waiting.remove(reference)
+    recorder.pause()
+    try:
+        yield
+    finally:
+        recorder.go_on()
+        waiting.extend(mine)
+        state.written = written | state.written
 
 
 def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import bool as bool_type
+from lucid_gpu.fusion.pending_reductions import flush
 from lucid_gpu.ops.record import OpNode, _zeros
 from lucid_gpu.tape.door import CAPTURE, Watch
 from lucid_gpu.tape.modes import no_grad
@@ -51,11 +52,13 @@ def _see(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Any) -> 
     capture.frames.append(capturing.Frame(name))
     try:
         result = go_on(*args, **kwargs)
+        foreign = [t for t in _tensors(result) if _is_foreign(capture, t)]
+        if any(capturing.waits(leaf) for tensor in foreign for leaf in tensor._expr.leaves):
+            flush()  # of what is not recorded: it belongs to the op, which is recorded as a whole
     finally:
         capture.frames.pop()
     if set(capture.owed) - owed:
         capture.settle_writes()
-    foreign = [t for t in _tensors(result) if _is_foreign(capture, t)]
     if foreign:
         call = _Call(name, op, node, held, args, kwargs)
         _record_whole(capture, call, before, result)
@@ -204,13 +207,24 @@ def _is_foreign(capture: Any, tensor: Tensor) -> bool:
         capture.refuse(
             "an op of batches, tangents or sparse tensors", "its values are not recorded"
         )
-    if tensor._expr.program.is_load:
+    if tensor._expr.program.is_load and not capturing.waits(tensor._expr.leaves[0]):
         return capture.whose(tensor.array) is None
-    arrays = [leaf.__dict__.get("array") for leaf in tensor._expr.leaves]
-    for leaf, array in zip(tensor._expr.leaves, arrays, strict=True):
+    foreign = False
+    for leaf in _leaves(tensor._expr):
+        array = leaf.__dict__.get("array")
         if capturing.is_array(array):
             capture.see(leaf)
-    return any(capturing.is_array(a) and capture.whose(a) is None for a in arrays)
+            foreign = foreign or capture.whose(array) is None
+    return foreign
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The leaves of a value; those of what it reduces where that is computed later."""
+    for leaf in value.leaves:
+        if capturing.waits(leaf):
+            yield from _leaves(leaf.pending.value)
+        else:
+            yield leaf
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

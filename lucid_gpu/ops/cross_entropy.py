@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.devices import capturing, xp_of
+from lucid_gpu.devices import backend, capturing
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.dtypes import int64
 from lucid_gpu.fusion.costs import costs_of
@@ -401,8 +401,7 @@ def _pick(input: Tensor, target: Tensor) -> Tensor:
     classes, rest = input.shape[dim], math.prod(input.shape[dim + 1 :])
     offsets = target * rest  # in memory: one class after the other, `rest` elements apart
     if target.numel() > 1:
-        count = from_array(xp_of(input).arange(target.numel()), int64, input.device)
-        count = count.reshape(target.shape)
+        count = _numbers(input, target.numel(), *target.shape)
         offsets = offsets + (count + count // rest * (classes - 1) * rest)
     picked = input.array.reshape(-1).take(offsets.array)
 
@@ -412,10 +411,15 @@ def _pick(input: Tensor, target: Tensor) -> Tensor:
     return record("NllLossBackward0", picked, (input,), vjp)
 
 
+def _numbers(beside: Tensor, count: int, *shape: int) -> Tensor:
+    where = beside.device
+    numbers = backend(where).arange(count, int64, where)
+    return from_array(numbers.reshape(shape), int64, where)
+
+
 def _onehot(input: Tensor, target: Tensor) -> Tensor:
     dim = _class_dim(input)
-    numbers = xp_of(input).arange(input.shape[dim])
-    classes = from_array(numbers.reshape(-1, *[1] * (input.ndim - 1 - dim)), None, input.device)
+    classes = _numbers(input, input.shape[dim], -1, *[1] * (input.ndim - 1 - dim))
     return (classes == target.unsqueeze(dim)).to(input.dtype)
 
 

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import backend, backend_of_array
+from lucid_gpu.devices import backend, backend_of_array, capturing
 from lucid_gpu.devices.background_matmul import BackgroundMatmul
+from lucid_gpu.devices.copies import reshaped
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import Cell, Expr, made_here, of_array, one_device
@@ -112,7 +113,10 @@ def _same_type(a: Tensor, b: Tensor) -> None:
 
 def _rows(x: Any) -> Any:
     """A batch of matrices, or an array of them, as one tall matrix."""
-    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    if x.ndim == 2:
+        return x
+    shape = math.prod(x.shape[:-1]), x.shape[-1]
+    return x.reshape(shape) if capturing.recorder is None else reshaped(x, shape)
 
 
 def _multiply(where: device, x: Any, y: Any, d: dtype) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices import backend, backend_of_array, capturing, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion import Eager, expression, pending_reductions
@@ -367,16 +367,17 @@ def _parts(input: Tensor) -> tuple[Tensor, Tensor]:
     return input.real, input.imag
 
 
-def _var_mean_on_host(
-    input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...], divisor: float
+def _var_mean_at_once(
+    array: Any, dims: tuple[int, ...], shape: tuple[int, ...], divisor: float, d: dtype
 ) -> tuple[Any, ...]:
-    xp = xp_of(input)
-    x = input.array.astype(input.dtype.compute.numpy, copy=False)
+    owner = backend_of_array(array)
+    assert owner is not None
+    xp = owner.xp
+    x = array.astype(d.compute.numpy, copy=False)
     center = x.mean(axis=dims, keepdims=True)
     apart = x - center
     value = xp.square(apart, apart).sum(axis=dims) / divisor
-    own = input.dtype.numpy
-    return tuple(xp.asarray(a, own, order="C").reshape(shape) for a in (value, center))
+    return tuple(xp.asarray(a, d.numpy, order="C").reshape(shape) for a in (value, center))
 
 
 def _var_in_one_kernel(input: Tensor, dims: tuple[int, ...], keepdim: bool, divisor: float) -> Any:
@@ -385,7 +386,10 @@ def _var_in_one_kernel(input: Tensor, dims: tuple[int, ...], keepdim: bool, divi
     if _in_one_kernel(input):
         value, center = reduce("var_mean", input, dims, shape, divisor)
     else:
-        value, center = run_quietly(_var_mean_on_host, input, dims, shape, divisor)
+        settings = dims, shape, divisor, input.dtype
+        value, center = run_quietly(
+            capturing.call, "var", _var_mean_at_once, input.array, *settings
+        )
     if not isinstance(center, Tensor):
         center = from_array(center, input.dtype, input.device)
     known = reshape_lazily(center, kept_shape(input.shape, dims))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lucid_gpu as torch
-from lucid_gpu import nn
+from lucid_gpu import nn, profiler
 from lucid_gpu.launch import Executor
 from lucid_gpu.nn import functional as F
 from tests.slow import slow_but
@@ -542,6 +542,55 @@ def test_what_was_pending_before_is_computed_once() -> None:
     b.fill_(9.0)
     graph.replay()
     assert c.tolist() == [10.0, 10.0, 10.0]
+
+
+def test_what_was_pending_before_takes_no_write_of_the_graph_along() -> None:
+    written, older = torch.zeros(3), torch.zeros(3)
+    pending = older.add(1)
+
+    def step() -> Any:
+        written.add_(1)
+        total = (written * 2).sum(0)
+        return pending.flip(0) + total
+
+    graph, result = captured(step)
+    for turn in (1.0, 2.0):
+        graph.replay()
+        assert (written.tolist(), result.tolist()) == ([turn] * 3, [1 + 6 * turn] * 3)
+
+
+@pytest.mark.parametrize(("channels", "last"), [(3, "exp"), (64, "exp"), (3, "std")])
+def test_a_capture_computes_together_what_a_plain_step_does(channels: int, last: str) -> None:
+    torch.manual_seed(0)
+    norms = [nn.BatchNorm1d(channels), nn.BatchNorm1d(channels), nn.GroupNorm(1, channels)]
+    layer, x = nn.Linear(4, 4), torch.randn(3, 4, channels)
+
+    def step() -> Any:
+        value = x.transpose(1, 2)
+        for norm in norms:
+            value = norm(value)
+        loss = getattr(F.gelu(layer(value.transpose(0, 1))), last)().mean()
+        weights = [p for m in (*norms, layer) for p in m.parameters()]
+        return [loss, *torch.autograd.grad(loss, weights)]
+
+    def kernels(run: Callable[[], Any]) -> tuple[list[Any], list[str]]:
+        with profiler.record() as record:
+            made = run()
+        names = [line.split()[0] for line in str(record).splitlines()]
+        return made, sorted(n for n in names if n.endswith(("_sum", "_sum_bwd", "_mean", "_gelu")))
+
+    for _ in range(3):
+        plain, names = kernels(lambda: [bits(t) for t in step()])
+    graph = torch.cuda.CUDAGraph()
+
+    def capture() -> Any:
+        with torch.cuda.graph(graph):
+            return step()
+
+    results, captured_names = kernels(capture)
+    graph.replay()
+    assert [bits(t) for t in results] == plain
+    assert captured_names == names
 
 
 def test_values_made_of_a_result_keep_it_when_the_graph_runs_again() -> None:
