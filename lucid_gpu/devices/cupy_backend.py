@@ -143,6 +143,7 @@ class CupyBackend:
     """
 
     type = "cuda"
+    multiplies_16_bits = True
 
     def __init__(self) -> None:
         missing = problem()

@@ -100,7 +100,7 @@ def multiply(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
         Leading dimensions broadcast.
     out : array, shape (..., m, n), row-major
     kind : str
-        The type of all three, among `TYPES`.
+        The type of all three, among `TYPES`; ``out`` of 16-bit operands may be float32.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def multiply(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
     if a.shape[-1] == 0:  # sums of nothing
         out[...] = 0
         return
-    lead, size = out.shape[:-2], out.itemsize
+    lead, size = out.shape[:-2], a.itemsize
     plan = _plan(a.shape, a.strides, b.shape, b.strides, lead, size)
     if plan is None:
         a, b = _taken(xp, a, lead), _taken(xp, b, lead)
@@ -121,9 +121,12 @@ def multiply(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
     left, right, m, n, k, batch = plan
     number = TYPES[kind]
     compute, math_mode, (one, zero) = _arithmetic(kind)
+    result = number
+    if out.itemsize > size:
+        result, compute, (one, zero) = TYPES["float32"], _IN_FLOAT32, _SINGLE
     # cuBLAS, being column-major, finds (a b)^T = b^T a^T
     start = (right.mode, left.mode, n, m, k, one, b.data.ptr, number, right.leading)
-    end = (zero, out.data.ptr, number, n)
+    end = (zero, out.data.ptr, result, n)
     of_a = (a.data.ptr, number, left.leading)
     if batch == 1:
         _run("gemmEx", (*start, *of_a, *end, compute, _ANY_ALGORITHM), math_mode)

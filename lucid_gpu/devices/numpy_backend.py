@@ -28,6 +28,7 @@ class NumpyBackend:
     """NumPy arrays, with large buffers recycled by a pool."""
 
     type = "cpu"
+    multiplies_16_bits = False
     xp: Any = np
     new = pool.empty
 
@@ -100,8 +101,8 @@ class NumpyBackend:
 
     def _matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         if d.compute is not d:
-            wide = np.matmul(a.astype(np.float32), b.astype(np.float32))
-            return _stored(wide.astype(d.numpy), out)
+            wide = np.matmul(a.astype(np.float32, copy=False), b.astype(np.float32, copy=False))
+            return wide.astype(d.numpy) if out is None else _stored(wide, out)
         if a.dtype.kind in "iu" and _exact_as_floats(a, b):
             product = self._matmul(a.astype(np.float64), b.astype(np.float64), float64)
             return _stored(product.astype(np.int64).astype(d.numpy, copy=False), out)

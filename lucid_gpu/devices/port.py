@@ -13,10 +13,12 @@ class Backend(Protocol):
     """One array library with its memory.
 
     ``xp`` is the NumPy-like module. Arrays made by `empty` come from the backend's pool and go back
-    to it when the last reference is gone.
+    to it when the last reference is gone. ``multiplies_16_bits`` says that products of 16-bit
+    floats take both operands in 16 bits.
     """
 
     type: str
+    multiplies_16_bits: bool
     xp: Any
 
     @property
@@ -78,7 +80,8 @@ class Backend(Protocol):
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         """Matrix product in dtype ``d``, 16-bit floats accumulating in float32.
 
-        ``out`` is a row-major array to write, or None.
+        ``out`` is a row-major array to write, or None. Where ``d`` has 16 bits it may be float32;
+        then sums are stored as they are.
         """
         ...
 

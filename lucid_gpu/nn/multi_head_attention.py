@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.ops.attention import scaled_dot_product_attention
+from lucid_gpu.ops.attention import scaled_dot_product_attention, scores_of, weighed
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.dropout import dropout
-from lucid_gpu.ops.matmul import linear, matmul
+from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.ops.softmax import softmax
@@ -135,9 +135,9 @@ def multi_head_attention_forward(
     shown = None
     if need_weights:
         scores = _scores(q, k, mask, p)
-        out = matmul(scores, v)
+        out = weighed(scores, v)
         shown = scores.unflatten(0, (batch, num_heads))
-        shown = shown.mean(1) if average_attn_weights else shown
+        shown = (shown.mean(1) if average_attn_weights else shown).to(q.dtype)
     else:
         q, k, v = (t.unflatten(0, (batch, num_heads)) for t in (q, k, v))
         if mask is not None and mask.shape[0] != 1:
@@ -248,7 +248,7 @@ def _padding_of_heads(padding: Tensor, shape: tuple[int, int, int]) -> Tensor:
 
 def _scores(q: Tensor, k: Tensor, mask: Tensor | None, p: float) -> Tensor:
     """The weights of attention, where they are asked for."""
-    products = matmul(q * math.sqrt(1.0 / q.shape[-1]), k.mT)
+    products = scores_of(q, k, math.sqrt(1.0 / q.shape[-1]))
     weights = softmax(products if mask is None else products + mask, -1)
     return dropout(weights, p) if p else weights
 

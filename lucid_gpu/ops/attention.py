@@ -2,7 +2,8 @@
 
 The tiles (`lucid_gpu.kernels.attention`) keep one number a row for backward instead of the matrix
 of scores. Masks other than the causal one, dropout, float64, heads wider than 128 and transformed
-tensors take the composition, whose elementwise parts fuse. cuDNN's kernel runs only where a program
+tensors take the composition, whose elementwise parts fuse; its scores and weights are float32,
+whatever the operands are. cuDNN's kernel runs only where a program
 asks for it by PyTorch's names (`allow`).
 """
 
@@ -12,13 +13,14 @@ import math
 from typing import Any
 
 from lucid_gpu.devices import cudnn
+from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import attention as kernels
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.in_place import alias_of
-from lucid_gpu.ops.matmul import matmul
+from lucid_gpu.ops.matmul import matmul, product_as
 from lucid_gpu.ops.memory_formats import kept_order, lay, strides_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import view_of
@@ -28,7 +30,7 @@ from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["scaled_dot_product_attention"]
+__all__ = ["scaled_dot_product_attention", "scores_of", "weighed"]
 
 NAME = "scaled_dot_product_attention"
 
@@ -276,11 +278,11 @@ def _formulas(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by ops, to be differentiated again."""
     k, v = _shared(query, key), _shared(query, value)
-    weights = _weights(query, k, scale, causal)
-    slope = matmul(g, v.mT)
+    weights, d = _weights(query, k, scale, causal), query.dtype
+    slope = _product(g, v.mT, d.compute)
     slope = weights * (slope - (slope * weights).sum(-1, keepdim=True)) * scale
-    dk, dv = matmul(slope.mT, query), matmul(weights.mT, g)
-    return matmul(slope, k), _of_groups(dk, key), _of_groups(dv, value)
+    dk, dv = _product(slope.mT, query, d), _product(weights.mT, g, d)
+    return _product(slope, k, d), _of_groups(dk, key), _of_groups(dv, value)
 
 
 def _of_groups(g: Tensor, x: Tensor) -> Tensor:
@@ -291,8 +293,25 @@ def _of_groups(g: Tensor, x: Tensor) -> Tensor:
     return g.reshape(*x.shape[:-3], groups, g.shape[-3] // groups, *x.shape[-2:]).sum(-3)
 
 
+def scores_of(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """``query @ key.mT * scale``; of 16-bit floats in float32, as all is that is made of them."""
+    d = query.dtype
+    if d.compute is d or key.dtype is not d:
+        return matmul(query * scale, key.mT)
+    return product_as(query, key.mT, d.compute) * scale
+
+
+def weighed(weights: Tensor, value: Tensor) -> Tensor:
+    """The sum of values, in their type."""
+    return _product(weights, value, value.dtype)
+
+
+def _product(a: Tensor, b: Tensor, d: dtype) -> Tensor:
+    return matmul(a, b) if a.dtype is b.dtype is d else product_as(a, b, d)
+
+
 def _weights(query: Tensor, key: Tensor, scale: float, causal: bool) -> Tensor:
-    scores = matmul(query * scale, key.mT)
+    scores = scores_of(query, key, scale)
     return softmax(scores.where(_causal(scores), -math.inf) if causal else scores, -1)
 
 
@@ -306,19 +325,19 @@ def _composed(
     scale: float,
 ) -> Tensor:
     """By matmul and softmax, differentiable to any order."""
-    scores = matmul(query * scale, key.mT)
+    scores = scores_of(query, key, scale)
     if not scores.shape[-1]:  # no key: sums of nothing
-        return matmul(scores, value)
+        return weighed(scores, value)
     if is_causal:
         scores = scores.where(_causal(scores), -math.inf)
     if mask is None:
-        return matmul(_dropped(softmax(scores, -1), dropout_p), value)
+        return weighed(_dropped(softmax(scores, -1), dropout_p), value)
     dead = _dead_rows(mask)
     if mask.dtype.category:
         scores = scores + mask.masked_fill(dead, 0.0).to(scores.dtype)
     else:
         scores = scores.where(mask.logical_or(dead), -math.inf)
-    result = matmul(_dropped(softmax(scores, -1), dropout_p), value)
+    result = weighed(_dropped(softmax(scores, -1), dropout_p), value)
     return result.masked_fill(dead, 0.0)
 
 

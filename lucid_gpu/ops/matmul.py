@@ -30,7 +30,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import own
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_grad_enabled, state
+from lucid_gpu.tape.modes import is_grad_enabled, no_grad, state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, _set, _tensor, from_array, is_foreign
 
@@ -206,6 +206,81 @@ def _product_gradients(node: Any, g: Tensor, a: Tensor | None, b: Tensor | None)
 def _summed(array: Any, shape: tuple[int, ...], where: device, d: dtype) -> Tensor:
     gradient = from_array(array, d, where)
     return gradient if array.shape == shape else sum_to_shape(gradient, shape)
+
+
+@op
+def product_as(a: Tensor, b: Tensor, d: dtype) -> Tensor:
+    """A product given as ``d``, of matrices one of which holds 16-bit floats, the other float32.
+
+    Or both hold 16-bit floats and ``d`` is float32. Sums are float32, and nothing is rounded but
+    what the device multiplies in 16 bits and a result of 16 bits. Its gradients are such products.
+    """
+    left, right = a._expr.program, b._expr.program
+    where, low = left.device, _narrower(left.dtype, right.dtype)
+    array = _multiply_as(where, _factor(a, low), _factor(b, low), low, d)
+    result: Tensor = record(
+        "BmmBackward0", array, (a, b), _product_as_vjp, (a, b), d,
+        shapes=(left.shape, right.shape), kinds=(left.dtype, right.dtype), kind=d,
+    )  # fmt: skip
+    return result
+
+
+def _narrower(left: dtype, right: dtype) -> dtype:
+    return right if left.compute is left else left
+
+
+def _factor(x: Tensor, low: dtype) -> Any:
+    """What is multiplied, rounded where 16 bits are multiplied, by the kernel that computes it."""
+    if x.dtype is not low and backend(x.device).multiplies_16_bits:
+        with no_grad():
+            x = x.to(low)
+    return x.array
+
+
+def _multiply_as(where: device, x: Any, y: Any, low: dtype, d: dtype) -> Any:
+    """The product of arrays, both rounded to ``low`` or not, in memory of type ``d``."""
+    lead = broadcast_shapes([x.shape[:-2], y.shape[:-2]], "matmul")
+    out = backend(where).empty((*lead, x.shape[-2], y.shape[-1]), d, where)
+    if observers:
+        multiply = backend(where).matmul
+        return library_call("matmul", where, lambda x, y: multiply(x, y, low, out), x, y)
+    return backend(where).matmul(x, y, low, out)
+
+
+def _product_as_vjp(node: Any, g: Tensor) -> Any:
+    a, b = node.saved_tensors
+    (left, right), (kind_a, kind_b), needs = node.shapes, node.kinds, node.needs_input_grad
+    if not (is_grad_enabled() or open_levels):
+        g = _rounded_once(g, _narrower(kind_a, kind_b), needs)
+    return (
+        _product_summed(g, b.mT, kind_a, left) if needs[0] else None,
+        _product_summed(a.mT, g, kind_b, right) if needs[1] else None,
+    )
+
+
+def _product_summed(a: Tensor, b: Tensor, d: dtype, shape: tuple[int, ...]) -> Tensor:
+    """A product, summed over what was broadcast before it is rounded."""
+    if broadcast_shapes([a.shape[:-2], b.shape[:-2]], "matmul") == shape[:-2]:
+        return product_as(a, b, d)
+    return sum_to_shape(product_as(a, b, d.compute), shape).to(d)
+
+
+def _rounded_once(g: Tensor, low: dtype, needs: Any) -> Tensor:
+    """A cotangent that two products read, as both multiply it."""
+    if all(needs) and g.dtype is not low and backend(g.device).multiplies_16_bits:
+        g = from_array(_factor(g, low), low, g.device)
+    return g
+
+
+@jvp(_product_as_vjp)
+def _product_as_jvp(call: Call) -> Any:
+    return call.bilinear(product_as, "kind")
+
+
+@batching(product_as)
+def _product_as_batched(level: Batch, f: Any, a: Tensor, b: Tensor, d: dtype) -> Any:
+    rank = max(a.ndim, b.ndim)
+    return level.wrap(f(level.aligned(a, rank), level.aligned(b, rank), d))
 
 
 @op(autocast="lower")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu import func, nn
 from lucid_gpu.nn.functional import scaled_dot_product_attention as attend
 from tests.oracle import agree, refuses
 
@@ -96,6 +97,66 @@ def test_types_agree_with_float64(d: str, device: str) -> None:
     assert found.dtype is kind
     exact = attend(*[a.double() for a in arrays], is_causal=True)
     assert (found.double() - exact).abs().max().item() < {"float32": 1e-6}.get(d, 0.03)
+
+
+def _recorded(q: Any, k: Any, v: Any, g: Any, **options: Any) -> list[Any]:
+    """The result and its gradients, recorded, and what they have for gradients."""
+    first = lucid_gpu.autograd.grad(attend(q, k, v, **options), (q, k, v), g, create_graph=True)
+    return [*first, *lucid_gpu.autograd.grad(first, (q, k, v), (q, k, v))]
+
+
+def _plain(q: Any, k: Any, v: Any, g: Any, **options: Any) -> list[Any]:
+    out = attend(q, k, v, **options)
+    return [out, *lucid_gpu.autograd.grad(out, (q, k, v), g)]
+
+
+def _forward_mode(q: Any, k: Any, v: Any, g: Any, **options: Any) -> list[Any]:
+    tangents = k.flip(0), v.flip(0)
+    return list(func.jvp(lambda k, v: attend(q, k, v, **options), (k, v), tangents))
+
+
+def _mapped(q: Any, k: Any, v: Any, g: Any, **options: Any) -> list[Any]:
+    def gradient(q: Any, k: Any, v: Any) -> Any:
+        return func.grad(lambda q: attend(q, k, v, **options).sum())(q)
+
+    return [func.vmap(gradient)(q, k, v), func.vmap(gradient, (0, None, 0))(q, k[0], v)]
+
+
+def _in_a_module(q: Any, k: Any, v: Any, g: Any, **options: Any) -> list[Any]:
+    eye = lucid_gpu.eye(32, dtype=q.dtype, device=q.device)
+    x, y = q.flatten(0, 1), k.flatten(0, 1)
+    out, weights = nn.functional.multi_head_attention_forward(
+        x, y, y, 32, 2, eye.repeat(3, 1), None, None, None, False, 0.0, eye, None,
+        attn_mask=options.get("attn_mask"),
+    )  # fmt: skip
+    return [out, weights, *lucid_gpu.autograd.grad(out, (q, k), g.flatten(0, 1))]
+
+
+@pytest.mark.parametrize("run", [_plain, _recorded, _forward_mode, _mapped, _in_a_module])
+@pytest.mark.parametrize("d", ["float16", "bfloat16"])
+def test_what_is_composed_rounds_no_scores(run: Any, d: str, device: str) -> None:
+    """PyTorch's composition computes in float32 what 16-bit floats are given."""
+    rng = np.random.default_rng(5)
+    wide = [2 * rng.standard_normal((2, 24, 4, 32)) for _ in range(4)]
+    mask = 3 * rng.standard_normal((24, 24))
+
+    def results(kind: str) -> list[Any]:
+        rounded = [lucid_gpu.tensor(x, dtype=getattr(lucid_gpu, d), device=device) for x in wide]
+        added = lucid_gpu.tensor(mask, dtype=getattr(lucid_gpu, d), device=device)
+        q, k, v, g = (t.transpose(1, 2).to(getattr(lucid_gpu, kind)).detach() for t in rounded)
+        if run is _in_a_module:
+            q, k, v, g = (t.flatten(0, 1)[:2].transpose(0, 1).unsqueeze(0) for t in (q, k, v, g))
+            q, k, v, g = (t.contiguous().view(1, 24, 2, 32) for t in (q, k, v, g))
+        for t in (q, k, v):
+            t.requires_grad_()
+        made = run(q, k, v, g, attn_mask=added.to(q.dtype))
+        assert all(t.dtype is q.dtype for t in made)
+        return [t.detach().double().cpu().numpy() for t in made]
+
+    epsilon = lucid_gpu.finfo(getattr(lucid_gpu, d)).eps
+    for near, exact in zip(results(d), results("float64"), strict=True):
+        error = np.sqrt(np.mean((near - exact) ** 2)) / np.sqrt(np.mean(exact**2))
+        assert error < 0.6 * epsilon
 
 
 def test_dropout_drops_weights(device: str) -> None:
