@@ -12,8 +12,10 @@ Examples
 from __future__ import annotations
 
 import warnings
+from enum import Enum
 from typing import NamedTuple
 
+from lucid_gpu.devices import cublaslt
 from lucid_gpu.devices.precision import matmul as matmul
 from lucid_gpu.ops import attention
 from lucid_gpu.tensor import Tensor
@@ -31,12 +33,59 @@ __all__ = [
     "math_sdp_enabled",
     "matmul",
     "mem_efficient_sdp_enabled",
+    "preferred_blas_library",
 ]
 
 
 def is_built() -> bool:
     """Whether this package can use NVIDIA GPUs: it can, where CuPy and a driver are installed."""
     return True
+
+
+class _BlasBackend(Enum):
+    """What `preferred_blas_library` gives, under PyTorch's names."""
+
+    Default, Cublas, Cublaslt, Ck = range(4)
+
+
+_BLAS = {
+    "default": _BlasBackend.Default,
+    "cublas": _BlasBackend.Cublas,
+    "hipblas": _BlasBackend.Cublas,
+    "cublaslt": _BlasBackend.Cublaslt,
+    "hipblaslt": _BlasBackend.Cublaslt,
+    "ck": _BlasBackend.Ck,
+}
+
+
+def preferred_blas_library(backend: None | str | _BlasBackend = None) -> _BlasBackend:
+    """Which library multiplies for linear layers with a bias on a GPU; by default cuBLAS.
+
+    cuBLASLt adds the bias before the product is stored, and sums the bias's gradient while it
+    computes the weight's. What it does not take, and every other product, is cuBLAS's.
+    ``TORCH_BLAS_PREFER_CUBLASLT=1`` prefers it from the start.
+
+    Parameters
+    ----------
+    backend : {"default", "cublas", "cublaslt"}, optional
+        Or what this function gave before.
+
+    Raises
+    ------
+    RuntimeError
+        For another value, and for AMD's ``"ck"``.
+    """
+    if isinstance(backend, str):
+        if backend not in _BLAS:
+            raise RuntimeError(f"Unknown input value. Choose from: {', '.join(_BLAS)}.")
+        backend = _BLAS[backend]
+    if backend is not None:
+        if not isinstance(backend, _BlasBackend):
+            raise RuntimeError("Unknown input value type.")
+        if backend is _BlasBackend.Ck:
+            raise RuntimeError('preferred_blas_library("ck"): that library is for AMD GPUs')
+        cublaslt.prefer(backend is _BlasBackend.Cublaslt)
+    return _BlasBackend.Cublaslt if cublaslt.preferred else _BlasBackend.Cublas
 
 
 class SDPAParams(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import capturing, cuda_memory, cudnn, device_errors, gemm
+from lucid_gpu.devices import capturing, cublaslt, cuda_memory, cudnn, device_errors, gemm
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.dtypes import dtype, from_numpy_dtype
@@ -264,6 +264,15 @@ class CupyBackend:
             out = self.xp.ndarray(shape, d.numpy)
         gemm.multiply(self.xp, a, b, out, d.name)
         return out
+
+    def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> Any:
+        if not cublaslt.preferred:
+            return None
+        with on_gpu(self.xp.cuda, a.data.device_id):
+            out = self.xp.ndarray((a.shape[0], b.shape[1]), d.numpy)
+            epilogue = cublaslt.SUMS if sums else cublaslt.BIAS
+            took = cublaslt.multiply(self.xp, a, b, out, vector, d.name, epilogue)
+        return out if took else None
 
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> Any:
         return None  # whatever is launched runs beside the host

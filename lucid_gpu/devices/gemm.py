@@ -31,7 +31,7 @@ _POINTERS_TO_HOST = 0  # CUBLAS_POINTER_MODE_HOST
 _DEFAULT_MATH, _EXACT_REDUCTION = 0, 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 _LONGEST = 2**31 - 1  # cuBLAS takes leading dimensions as int
 
-_IN_FLOAT16, _IN_FLOAT32, _IN_TF32, _IN_FLOAT64 = 64, 68, 77, 70  # CUBLAS_COMPUTE_*
+IN_FLOAT16, _IN_FLOAT32, _IN_TF32, _IN_FLOAT64 = 64, 68, 77, 70  # CUBLAS_COMPUTE_*
 
 # The factors 1 and 0 as cuBLAS reads them: of the type computed in, complex where matrices are.
 _FACTORS = (
@@ -113,14 +113,14 @@ def multiply(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
         out[...] = 0
         return
     lead, size = out.shape[:-2], a.itemsize
-    plan = _plan(a.shape, a.strides, b.shape, b.strides, lead, size)
-    if plan is None:
+    product = plan(a.shape, a.strides, b.shape, b.strides, lead, size)
+    if product is None:
         a, b = _taken(xp, a, lead), _taken(xp, b, lead)
-        plan = _plan(a.shape, a.strides, b.shape, b.strides, lead, size)
-        assert plan is not None
-    left, right, m, n, k, batch = plan
+        product = plan(a.shape, a.strides, b.shape, b.strides, lead, size)
+        assert product is not None
+    left, right, m, n, k, batch = product
     number = TYPES[kind]
-    compute, math_mode, (one, zero) = _arithmetic(kind)
+    compute, math_mode, (one, zero) = arithmetic(kind)
     result = number
     if out.itemsize > size:
         result, compute, (one, zero) = TYPES["float32"], _IN_FLOAT32, _SINGLE
@@ -136,7 +136,7 @@ def multiply(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(
+def plan(
     a: Numbers, a_strides: Numbers, b: Numbers, b_strides: Numbers, lead: Numbers, size: int
 ) -> Plan | None:
     """The product of arrays of these shapes and strides; None where one has to be copied."""
@@ -205,12 +205,12 @@ def _taken(xp: Any, array: Any, lead: Numbers) -> Any:
     return array
 
 
-def _arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
+def arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
     """The compute type, the math mode, and the addresses of the factors 1 and 0."""
     if kind in ("float64", "complex128"):
         return _IN_FLOAT64, _DEFAULT_MATH, _DOUBLE
     if kind == "float16" and precision.allow_fp16_accumulation:
-        return _IN_FLOAT16, _DEFAULT_MATH, _HALF
+        return IN_FLOAT16, _DEFAULT_MATH, _HALF
     if kind == "float16":
         may_round = precision.allow_fp16_reduced_precision_reduction
         return _IN_FLOAT32, _DEFAULT_MATH if may_round else _EXACT_REDUCTION, _SINGLE

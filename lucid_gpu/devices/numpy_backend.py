@@ -119,6 +119,9 @@ class NumpyBackend:
             return on_few_threads(count, np.matmul, a, b, out)
         return on_few_threads(a.shape[-2] * a.shape[-1] * b.shape[-1], np.matmul, a, b, out)
 
+    def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> None:
+        return None
+
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> BackgroundMatmul | None:
         """A product of matrices that another thread begins, or None where that gains nothing."""
         if capturing.recorder is not None:

@@ -85,6 +85,14 @@ class Backend(Protocol):
         """
         ...
 
+    def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> Any:
+        """A product of matrices with a vector added to its rows, in one kernel.
+
+        With ``sums`` the vector is filled with the sums of ``a``'s rows instead. None where no
+        library is preferred that does so, or where it does not take these arrays.
+        """
+        ...
+
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> Any:
         """A product of two matrices that is computed beside what the caller does next, or None.
 

@@ -56,7 +56,7 @@ class StreamCapture:
         self._before: Any = None  # what replays wait for, the first time
         self._inside = ExitStack()
         self._blas = _blas()
-        self._handle = self._blas.handle(self.index)
+        self.blas_handle = self._blas.handle(self.index)
         large = int(cupy.cuda.Device(self.index).compute_capability) >= 90
         self._allocate = self._allocator(cupy)
         with cupy.cuda.using_allocator(self._allocate), self.stream:
@@ -180,7 +180,9 @@ class StreamCapture:
     def product(self, name: str, arguments: tuple[Any, ...], mode: int) -> None:
         """Have cuBLAS multiply on the captured stream; see `lucid_gpu.devices.gemm`."""
         self.names.append(f"matmul {[arguments[3], arguments[2]]}")
-        self._blas.multiply(self._handle, self.stream.ptr, self.workspace, name, arguments, mode)
+        self._blas.multiply(
+            self.blas_handle, self.stream.ptr, self.workspace, name, arguments, mode
+        )
 
 
 def _from_device(cupy: Any, size: int) -> Any:

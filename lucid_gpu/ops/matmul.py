@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import backend, backend_of_array, capturing
+from lucid_gpu.devices import backend, backend_of_array, capturing, cublaslt
 from lucid_gpu.devices.background_matmul import BackgroundMatmul
 from lucid_gpu.devices.copies import reshaped
 from lucid_gpu.dtypes import bool as bool_type
@@ -306,6 +306,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     where = one_device("linear", (a, b))
     if a.dtype is not b.dtype or a.dtype is bool_type:
         _same_type(input, weight)
+    if bias is not None and cublaslt.preferred:
+        biased = _biased(where, input, weight, bias)
+        if biased is not None:
+            return biased
     array = _multiply(where, _rows(input.array), weight.array.T, a.dtype)
     result: Tensor = record(
         "LinearBackward0",
@@ -350,13 +354,57 @@ def _linear_batched(
     return product if bias is None else product + bias
 
 
+def _biased(where: device, input: Tensor, weight: Tensor, bias: Tensor) -> Tensor | None:
+    """A linear layer whose product adds the bias; None where cuBLASLt does not do that."""
+    a, b, c = input._expr.program, weight._expr.program, bias._expr.program
+    if c.shape != b.shape[:1] or c.dtype is not a.dtype or c.device is not where:
+        return None
+    multiply = partial(backend(where).matmul_with_vector, d=a.dtype, vector=bias.array, sums=False)
+    array = _multiply_with(where, multiply, _rows(input.array), weight.array.T)
+    if array is None:
+        return None
+    result: Tensor = record(
+        "AddmmBackward0",
+        array if len(a.shape) == 2 else array.reshape(*a.shape[:-1], b.shape[0]),
+        (input, weight, bias),
+        _biased_vjp,
+        (input if b.needs_grad else None, weight if a.needs_grad else None),
+        a.dtype,
+    )
+    return result
+
+
+def _biased_vjp(node: Any, g: Tensor) -> Any:
+    x, w = node.saved_tensors
+    if not node.needs_input_grad[2]:
+        return (*_linear_vjp(node, g), None)
+    if x is not None and node.needs_input_grad[1] and not (state.grad or open_levels):
+        program = g._expr.program
+        where, d = program.device, program.dtype
+        sums = backend(where).empty(program.shape[-1:], d, where)
+        multiply = partial(backend(where).matmul_with_vector, d=d, vector=sums, sums=True)
+        g_w = _multiply_with(where, multiply, _rows(g.array).T, _rows(x.array))
+        if g_w is not None:
+            g_x, _ = _linear_gradients(node, g, None, w)
+            return g_x, from_array(g_w, d, where), from_array(sums, d, where)
+    return (*_linear_vjp(node, g), sum_to_shape(g, g.shape[-1:]))
+
+
+def _multiply_with(where: device, multiply: Any, x: Any, y: Any) -> Any:
+    """A product with a vector, None where it is not taken; told to observers where it is."""
+    array = multiply(x, y)
+    if observers and array is not None:
+        library_call("matmul", where, lambda x, y: array, x, y)
+    return array
+
+
 def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) -> list[Any]:
     """The same of arrays, where nobody asks for the gradients' gradients."""
     program = g._expr.program
     cotangents, where, d = _rows(g.array), program.device, program.dtype
     gradients: list[Any] = [None, None]
     background = rows = None
-    needs_x, needs_w = node.needs_input_grad
+    needs_x, needs_w = node.needs_input_grad[:2]
     there, is_complex = backend(where), d.category == 3
     multiply = partial(_multiply, where) if observers else there.matmul
     if x is not None and needs_w:
@@ -505,12 +553,19 @@ def addmm(
     RuntimeError for shapes or types that do not fit each other.
     """
     require_one_dtype("addmm: self and mat2 must have the same dtype", input, mat2)
+    if cublaslt.preferred and beta == alpha == 1 and _is_linear(input, mat1, mat2):
+        return linear(mat1, mat2.t(), input)
     product = mm(mat1, mat2)
     beta, alpha = in_type_of(product, beta, alpha)
     if beta == 0:  # what is there may be NaN
         return product if alpha == 1 else product * alpha
     total = (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
     return lay(total, None)
+
+
+def _is_linear(bias: Tensor, x: Tensor, y: Tensor) -> bool:
+    fits = x.ndim == y.ndim == 2 and x.shape[1:] == y.shape[:1]
+    return fits and bool(bias.shape == y.shape[1:])
 
 
 METHODS = (matmul, mm, bmm, mv, dot, outer, addmm)

@@ -291,8 +291,8 @@ def test_what_is_longer_than_cublas_counts() -> None:
         (((4, long), (4 * long, 4)), ((long, 4), (16, 4))),
     ]:
         with pytest.raises(RuntimeError, match="cuBLAS takes at most 2147483647 rows, columns"):
-            gemm._plan(*a, *b, (), 4)
-    plan = gemm._plan((2, long // 2, 4), (8 * long, 16, 4), *square, (2,), 4)
+            gemm.plan(*a, *b, (), 4)
+    plan = gemm.plan((2, long // 2, 4), (8 * long, 16, 4), *square, (2,), 4)
     assert plan is not None and (plan.m, plan.batch) == (long // 2, 2)  # not one of 2**31 rows
     with pytest.raises(RuntimeError, match="and matrices"):
-        gemm._plan((long, 4, 4), (64, 16, 4), (long, 4, 4), (64, 16, 4), (long,), 4)
+        gemm.plan((long, 4, 4), (64, 16, 4), (long, 4, 4), (64, 16, 4), (long,), 4)

@@ -145,23 +145,24 @@ def _build_cublas(compiler: str, headers: Path, library: Path, installed: Path) 
         compiler, *FLAGS, *_headers(headers), "-c", HERE / "library" / "cublas.c", "-o", own,
     )  # fmt: skip
     rest = sorted(_symbols(binding, "--undefined-only", "cublas") - _symbols(own, "-g", "cublas"))
+    linked = ("-L", library, "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN")
+    _run(
+        compiler, *FLAGS, *_headers(headers), "-shared", "-Wl,-soname,libcublasLt.so.12",
+        HERE / "library" / "cublas_lt.c", f"-Wl,--version-script={_versions(library, 'cublasLt')}",
+        *linked, "-o", library / "libcublasLt.so.12",
+    )  # fmt: skip
     _run(
         compiler, *FLAGS, "-shared", "-Wl,-soname,libcublas.so.12",
         own, _refusals(library, rest, 15),
-        f"-Wl,--version-script={_versions(library)}", "-L", library, "-l:libcuda.so.1",
-        "-Wl,-rpath,$ORIGIN", "-o", library / "libcublas.so.12",
-    )  # fmt: skip
-    # CuPy loads it before cuBLAS and calls nothing in it.
-    _run(
-        compiler, "-shared", "-Wl,-soname,libcublasLt.so.12", "-x", "c", "/dev/null",
-        "-o", library / "libcublasLt.so.12",
+        f"-Wl,--version-script={_versions(library, 'cublas')}", *linked,
+        "-Wl,--no-as-needed", "-l:libcublasLt.so.12", "-o", library / "libcublas.so.12",
     )  # fmt: skip
 
 
-def _versions(folder: Path) -> Path:
+def _versions(folder: Path, name: str) -> Path:
     """CuPy asks for cuBLAS's symbols by their version."""
-    path = folder / "cublas.map"
-    path.write_text("libcublas.so.12 { global: cublas*; local: *; };\n")
+    path = folder / f"{name}.map"
+    path.write_text(f"lib{name}.so.12 {{ global: {name}*; local: *; }};\n")
     return path
 
 
