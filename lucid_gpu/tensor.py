@@ -187,7 +187,7 @@ class Tensor:
             self._realize()
             expr = self._expr
         if capturing.recorder is not None:
-            see(expr.leaves[0])
+            see(expr.leaves[0], self)
         return expr.leaves[0].array
 
     def _cell(self) -> Cell:
@@ -196,7 +196,7 @@ class Tensor:
             self._realize()
             expr = self._expr
         if capturing.recorder is not None:
-            see(expr.leaves[0])
+            see(expr.leaves[0], self)
         return expr.leaves[0]
 
     def _on(self, expr: Expr) -> Tensor:
@@ -637,7 +637,7 @@ class Tensor:
             )
             if storage is None or storage.is_lent():  # others write it without telling us
                 if capturing.recorder is not None:
-                    see(cell)
+                    see(cell, self)
                 return Expr(program, (Cell(duplicate(cell.array), cell.node, cell.output),), None)
             fresh = cell.twin(cell.node, cell.output)
         fresh.borrowed = True
@@ -1208,10 +1208,12 @@ def _unmark_shared(tensor: Tensor) -> bool:
     return True
 
 
-def see(leaf: Cell) -> None:
-    """Tell who captures that a leaf is read."""
+def see(leaf: Cell, tensor: Tensor) -> None:
+    """Tell who captures that a tensor's leaf is read."""
     recorder = capturing.recording()
     if recorder is not None:
+        if tensor._expr.program.shared:  # what captures holds the memory, as a borrower would
+            _unmark_shared(tensor)
         recorder.see(leaf)
 
 

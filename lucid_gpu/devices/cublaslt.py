@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from threading import Lock
+from threading import RLock
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import capturing, gemm
@@ -68,7 +68,7 @@ class _Key(NamedTuple):
 
 _plans: dict[_Key, Plan | None] = {}
 _MOST_PLANS = 1024
-_lock = Lock()  # a descriptor holds the vector's address from its setting to the call
+_lock = RLock()  # a descriptor holds the vector's address from its setting to the call
 
 
 def prefer(wanted: bool) -> None:

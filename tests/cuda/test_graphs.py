@@ -593,6 +593,18 @@ def test_a_capture_computes_together_what_a_plain_step_does(channels: int, last:
     assert captured_names == names
 
 
+def test_memory_that_was_lent_before_is_not_while_a_graph_holds_it() -> None:
+    """What captures holds the memory too, but writes nothing unseen: values go on pending."""
+    w, x = torch.ones(8), torch.ones(3, 8)
+    w.detach().cpu().numpy().sum()
+    graph = torch.cuda.CUDAGraph()
+    with profiler.record() as record, torch.cuda.graph(graph):
+        result = (F.rms_norm(x, (8,), w) * w + w).sum(0)
+    assert "lucid_mul_add_sum" in str(record)
+    graph.replay()
+    assert torch.allclose(result, torch.full((8,), 6.0))
+
+
 def test_values_made_of_a_result_keep_it_when_the_graph_runs_again() -> None:
     x = torch.ones(3)
     graph, y = captured(lambda: x * 2)
