@@ -11,6 +11,8 @@ from typing import Any
 
 import ml_dtypes
 
+from lucid_gpu.devices import capturing
+from lucid_gpu.devices.copies import reshaped
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.fusion.expression import of_array
 from lucid_gpu.kernels import layer_norm as kernels
@@ -241,7 +243,11 @@ def _by_rows(
 
 
 def _rows(array: Any, columns: int) -> Any:
-    return array if array.shape[1:] == (columns,) else array.reshape(-1, columns)
+    if array.shape[1:] == (columns,):
+        return array
+    if capturing.recorder is None:
+        return array.reshape(-1, columns)
+    return reshaped(array, (-1, columns))
 
 
 def _shaped(array: Any, shape: tuple[int, ...]) -> Any:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from lucid_gpu.devices import capturing
+from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.tape.door import op
@@ -55,13 +57,18 @@ def _moments_batched(level: Batch, f: Any, x: Tensor, dims: Sequence[int]) -> An
 
 def _moments(input: Tensor, dims: tuple[int, ...]) -> tuple[Any, Any]:
     """The arrays of mean and variance."""
-    x, narrow = input.array, input.dtype.numpy
+    x, d = input.array, input.dtype
     if x.size <= SMALL:
-        x = x.astype(input.dtype.compute.numpy, copy=False)
-        center = x.mean(axis=dims, keepdims=True)
-        x = x - center
-        spread = (x * x).mean(axis=dims, keepdims=True)
-        return center.astype(narrow, copy=False), spread.astype(narrow, copy=False)
+        made: tuple[Any, Any] = capturing.call("moments", _moments_at_once, x, dims, d)
+        return made
     with no_grad():
         mean = input.mean(dims, keepdim=True)
         return mean.array, (input - mean).square().mean(dims, keepdim=True).array
+
+
+def _moments_at_once(x: Any, dims: tuple[int, ...], d: dtype) -> tuple[Any, Any]:
+    x = x.astype(d.compute.numpy, copy=False)
+    center = x.mean(axis=dims, keepdims=True)
+    x = x - center
+    spread = (x * x).mean(axis=dims, keepdims=True)
+    return center.astype(d.numpy, copy=False), spread.astype(d.numpy, copy=False)

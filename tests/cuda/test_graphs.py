@@ -593,6 +593,27 @@ def test_a_capture_computes_together_what_a_plain_step_does(channels: int, last:
     assert captured_names == names
 
 
+@pytest.mark.parametrize("d", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "group_norm", "instance_norm"])
+def test_norms_of_transposed_values_are_captured(name: str, d: str) -> None:
+    torch.manual_seed(0)
+    kind = getattr(torch, d)
+    x = torch.randn(4, 6, 3, dtype=kind).transpose(1, 2).requires_grad_()
+    weight = torch.randn(3 if "_norm" in name and name[0] in "gi" else 6, dtype=kind)
+    weight.requires_grad_()
+    settings: Any = {"group_norm": (1,), "instance_norm": (None, None)}.get(name, ((6,),))
+
+    def step() -> list[Any]:
+        y = getattr(F, name)(x, *settings, weight)
+        gradients = torch.autograd.grad((y * y).exp().mean(), (x, weight), create_graph=True)
+        return [y, *gradients, *torch.autograd.grad(gradients[0].square().sum(), (x, weight))]
+
+    plain = [bits(t) for t in step()]
+    graph, results = captured(step)
+    graph.replay()
+    assert [bits(t) for t in results] == plain
+
+
 def test_memory_that_was_lent_before_is_not_while_a_graph_holds_it() -> None:
     """What captures holds the memory too, but writes nothing unseen: values go on pending."""
     w, x = torch.ones(8), torch.ones(3, 8)
