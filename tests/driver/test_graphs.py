@@ -36,7 +36,7 @@ def asked(driver: Any, function: Callable[[], Any]) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize(("dropout", "graphs", "kernels"), [(0.0, 2, 1), (0.5, 5, 4)])
+@pytest.mark.parametrize(("dropout", "graphs", "kernels"), [(0.0, 2, 1), (0.5, 4, 3)])
 def test_a_replay_starts_graphs_and_makes_few_calls(
     driver: Any, dropout: float, graphs: int, kernels: int
 ) -> None:
