@@ -39,6 +39,7 @@ _LOCATED = (
     NotImplementedError,
     AssertionError,
 )
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 _HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -587,6 +588,8 @@ class Module:
 
         Raises
         ------
+        NotImplementedError
+            From the device meta, where there are no elements to move; see `to_empty`.
         TypeError
             For a dtype of integers, and arguments that are none of these.
         RuntimeError
@@ -614,6 +617,12 @@ class Module:
             own = dtype if t.is_floating_point() or t.is_complex() else None
             kept = {} if order is None or t.ndim not in (4, 5) else {"memory_format": order}
             to = t.device if device is None else device
+            if t.device.type == "meta" != to.type:
+                raise NotImplementedError(
+                    "Cannot copy out of meta tensor; no data! Please use "
+                    "torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving module "
+                    "from meta to a different device."
+                )
             return t.to(to, t.dtype if own is None else own, non_blocking, **kept)
 
         return self._apply(convert)
@@ -728,7 +737,7 @@ class Module:
         for key, value in self._own_state():
             destination[prefix + key] = value if keep_vars else value.detach()
         if self._has_own("get_extra_state"):
-            destination[f"{prefix}_extra_state"] = self.get_extra_state()
+            destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     def _own_state(self) -> list[tuple[str, Any]]:
         fleeting = self._non_persistent_buffers_set
