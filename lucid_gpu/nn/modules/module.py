@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from lucid_gpu.autograd.swapping import swap_tensors
+from lucid_gpu.nn.modules.conversion import Conversion
 from lucid_gpu.nn.modules.hooks import *  # noqa: F403  PyTorch has them here
 from lucid_gpu.nn.modules.hooks import (
     EVERYWHERE,
@@ -572,9 +574,15 @@ class Module:
             for module in self.children():
                 module._apply(fn)  # of its own class, which may hold more than this one does
         with no_grad():
-            for parameter in self._parameters.values():
-                if parameter is not None:
+            for name, parameter in self._parameters.items():
+                if parameter is None:
+                    continue
+                if not (Conversion.swap or Conversion.overwrite):
                     _convert(parameter, fn)
+                elif Conversion.swap:
+                    _swap(parameter, fn, f"{type(self).__name__}.{name}")
+                else:
+                    self._parameters[name] = _converted(parameter, fn)
             for name, buffer in self._buffers.items():
                 if buffer is not None:
                     self._buffers[name] = fn(buffer)
@@ -864,6 +872,30 @@ def _refuse_what_is_no_tensor(error: AttributeError, module: Module, args: tuple
                 )
                 _say_where(wrong, module)
                 raise wrong from None
+
+
+def _converted(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
+    """A new parameter, with a converted gradient."""
+    made = Parameter(fn(parameter), parameter.requires_grad)
+    if parameter.grad is not None:
+        made.grad = fn(parameter.grad).requires_grad_(parameter.grad.requires_grad)
+    return made
+
+
+def _swap(parameter: Parameter, fn: Callable[[Tensor], Tensor], name: str) -> None:
+    """Convert a parameter, and its gradient, by exchange with the converted ones."""
+    grad, parameter.grad = parameter.grad, None
+    try:
+        swap_tensors(parameter, Parameter(fn(parameter), parameter.requires_grad))
+    except Exception as error:
+        parameter.grad = grad
+        raise RuntimeError(f"_apply(): Couldn't swap {name}") from error
+    if grad is not None:
+        try:
+            swap_tensors(grad, fn(grad).requires_grad_(grad.requires_grad))
+        except Exception as error:
+            raise RuntimeError(f"_apply(): Couldn't swap {name}.grad") from error
+        parameter.grad = grad
 
 
 def _convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:

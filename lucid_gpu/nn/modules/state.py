@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from lucid_gpu.autograd.swapping import swap_tensors
+from lucid_gpu.nn.modules.conversion import Conversion
 from lucid_gpu.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
@@ -161,7 +163,9 @@ def _writing(module: Any, name: str, value: Tensor, assign: bool) -> Callable[[]
             if isinstance(value, _LAZY):
                 return
             own.materialize(value.shape)
-        if not assign or hasattr(own, "sharding"):  # rows of a parameter stay these rows
+        if Conversion.swap:
+            _swap(own, value, assign)
+        elif not assign or hasattr(own, "sharding"):  # rows of a parameter stay these rows
             own.copy_(value)
         elif isinstance(own, Parameter):
             kept = isinstance(value, Parameter)
@@ -170,6 +174,21 @@ def _writing(module: Any, name: str, value: Tensor, assign: bool) -> Callable[[]
             module._buffers[name] = value
 
     return write
+
+
+def _swap(own: Tensor, value: Tensor, assign: bool) -> None:
+    """Take what `Tensor.module_load` gives, by exchange."""
+    new = own.module_load(value, assign=assign)
+    if new is own or new is value:
+        raise RuntimeError(
+            "module_load returned one of self or other, please .detach() the result if returning "
+            "one of the inputs in module_load"
+        )
+    if isinstance(own, Parameter):
+        made = isinstance(new, Parameter)
+        kept = new.requires_grad_(own.requires_grad) if made else Parameter(new, own.requires_grad)
+        new = kept
+    swap_tensors(own, new)
 
 
 def _problems_without_elements(key: str, own: Tensor, value: Tensor) -> list[str]:
