@@ -27,6 +27,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import own
+from lucid_gpu.tape import costly
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, state
@@ -115,8 +116,11 @@ def _rows(x: Any) -> Any:
     return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def _multiply(where: device, x: Any, y: Any, d: dtype) -> Any:
-    """The library's product of two arrays."""
+def _multiply(where: device, x: Any, y: Any, d: dtype, name: str | None = "") -> Any:
+    """The library's product of two arrays, for PyTorch's op ``name``; None where that is known."""
+    if costly.active and name is not None:
+        name = name or ("mm" if y.ndim == 2 else "bmm")
+        return costly.run(name, where, partial(_multiply, where, x, y, d, None), (x, y))
     multiply = backend(where).matmul
     if observers:
         return library_call("matmul", where, lambda x, y: multiply(x, y, d), x, y)
@@ -227,7 +231,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     where = one_device("linear", (a, b))
     if a.dtype is not b.dtype or a.dtype is bool_type:
         _same_type(input, weight)
-    array = _multiply(where, _rows(input.array), weight.array.T, a.dtype)
+    name = "mm" if bias is None else "addmm"
+    array = _multiply(where, _rows(input.array), weight.array.T, a.dtype, name)
     result: Tensor = record(
         "LinearBackward0",
         array if len(a.shape) == 2 else array.reshape(*a.shape[:-1], b.shape[0]),
@@ -279,10 +284,11 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
     background = rows = None
     needs_x, needs_w = node.needs_input_grad
     there, is_complex = backend(where), d.category == 3
-    multiply = partial(_multiply, where) if observers else there.matmul
+    watched = observers or costly.active
+    multiply = partial(_multiply, where) if watched else there.matmul
     if x is not None and needs_w:
         rows = _rows((_conj(x) if is_complex else x).array)
-        if w is not None and needs_x and state.task is not None and not observers:
+        if w is not None and needs_x and state.task is not None and not watched:
             background = there.matmul_in_background(cotangents.T, rows, d)
     if w is not None and needs_x:
         beside = multiply if background is None else there.matmul_beside
@@ -426,7 +432,11 @@ def addmm(
     RuntimeError for shapes or types that do not fit each other.
     """
     require_one_dtype("addmm: self and mat2 must have the same dtype", input, mat2)
-    product = mm(mat1, mat2)
+    if costly.active:
+        with costly.named("addmm"):
+            product = mm(mat1, mat2)
+    else:
+        product = mm(mat1, mat2)
     beta, alpha = in_type_of(product, beta, alpha)
     if beta == 0:  # what is there may be NaN
         return product if alpha == 1 else product * alpha
