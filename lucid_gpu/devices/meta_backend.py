@@ -489,6 +489,17 @@ def _decomposed(name: str, a: Any, *others: Any, **options: Any) -> Any:
         return meta_array(lead, kind)
     if name == "slogdet":
         return meta_array(lead, kind), meta_array(lead, real)
+    if name in ("eig", "eigvals"):
+        wide = np.complex128 if real == np.float64 else np.complex64
+        values = meta_array((*lead, n), wide)
+        return values if name == "eigvals" else (values, meta_array(a.shape, wide))
+    if name == "svd":
+        full = options.get("full_matrices", True)
+        values = meta_array((*lead, k), real)
+        if not options.get("compute_uv", True):
+            return values
+        u = meta_array((*lead, n, n if full else k), kind)
+        return u, values, meta_array((*lead, m if full else k, m), kind)
     if name == "eigvalsh":
         return meta_array((*lead, n), real)
     if name == "eigh":
