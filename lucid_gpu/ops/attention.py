@@ -39,7 +39,7 @@ NAME = "scaled_dot_product_attention"
 CUDNN = 3
 _ON_CPU = {0: "SDPBackend.MATH", 1: "SDPBackend.FLASH_ATTENTION"}
 _ON_GPU = {2: "SDPBackend.EFFICIENT_ATTENTION", CUDNN: "SDPBackend.CUDNN_ATTENTION"}
-VIABLE = {"cpu": _ON_CPU, "cuda": _ON_CPU | _ON_GPU}
+VIABLE = {"cpu": _ON_CPU, "meta": _ON_CPU, "cuda": _ON_CPU | _ON_GPU}
 OURS = (1, 2, 0)  # one attention by three of PyTorch's names
 WIDEST = 128  # columns of a head that cuDNN is given
 _allowed: tuple[int, ...] | None = None
@@ -193,7 +193,10 @@ def _by_cudnn(tensors: tuple[Tensor, Tensor, Tensor], scale: float, causal: bool
     q, k, v = (t.array for t in tensors)
     d, where = tensors[0].dtype, tensors[0].device
     operands = (q, k, v, scale, causal, d, where, trained)
-    out, sums = _computed(kernels.forward_by_cudnn, operands, (q, k, v), causal, where)
+    if costly.active:
+        out, sums = _watched(kernels.forward_by_cudnn, operands, (q, k, v), causal, where)
+    else:
+        out, sums = kernels.forward_by_cudnn(*operands)
     result: Tensor = record(
         "ScaledDotProductCudnnAttentionBackward0", out, tensors, _attended_vjp, tensors, d,
         keeps_output=True, sums=sums, scale=scale, causal=causal, by=kernels.backward_by_cudnn,
@@ -220,8 +223,11 @@ def _in_tiles(
     q, k, v = (_heads(t) for t in tensors)
     if not kernels.applies(q, k, v):
         return None
-    operands = (q, k, v, scale, causal, d, where)
-    out, lse = _computed(kernels.forward, operands, (q, k, v), causal, where)
+    if costly.active:
+        operands = (q, k, v, scale, causal, d, where)
+        out, lse = _watched(kernels.forward, operands, (q, k, v), causal, where)
+    else:
+        out, lse = kernels.forward(q, k, v, scale, causal, d, where)
     saved = tensors
     if len(a) != 4 and is_grad_enabled():  # there PyTorch saves scaled copies
         weighed = query.requires_grad or key.requires_grad
@@ -234,7 +240,7 @@ def _in_tiles(
     return lay(result, _order_of_rows(query))
 
 
-def _computed(
+def _watched(
     compute: Callable[..., Any],
     operands: tuple[Any, ...],
     arrays: tuple[Any, ...],
@@ -242,8 +248,6 @@ def _computed(
     where: device,
 ) -> Any:
     """What a kernel gives, by way of who counts or keeps it."""
-    if not costly.active:
-        return compute(*operands)
     name = f"_scaled_dot_product_{_NAMES[compute]}"
     return costly.run(name, where, lambda: compute(*operands), arrays, (0.0, causal))
 
@@ -277,7 +281,10 @@ def _attended_vjp(node: Any, g: Tensor) -> Any:
     q, k, v, o = (_heads(t) for t in (query, key, value, out))
     saved = (q, k, v, o, node.sums)
     operands = (saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
-    gradients = _computed(node.by, operands, (operands[1], q, k, v, o), node.causal, g.device)
+    if costly.active:
+        gradients = _watched(node.by, operands, (operands[1], q, k, v, o), node.causal, g.device)
+    else:
+        gradients = node.by(*operands)
     memory = gradients[0].base
     if query.ndim == 4 and memory is not None and memory is gradients[1].base:
         whole = from_array(memory, g.dtype, g.device)  # of which split's gradient is all

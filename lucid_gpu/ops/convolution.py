@@ -154,7 +154,10 @@ def finished(
 @op
 def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
-    result = _computed("images", convolution.convolve, x, weight, frame, groups)
+    if costly.active:
+        result = _watched("images", convolution.convolve, x, weight, frame, groups)
+    else:
+        result = convolution.convolve(x.array, weight.array, frame, groups)
     if result is None:
         return _convolved_volumes(x, weight, window, groups)
     return record(
@@ -170,13 +173,11 @@ def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor
     )
 
 
-def _computed(
+def _watched(
     of: str, compute: Callable[..., Any], a: Tensor, b: Tensor, frame: Frame, groups: int
 ) -> Any:
     """The images, or the gradient ``of`` input or weight, by way of who counts or keeps it."""
     x, y = a.array, b.array
-    if not costly.active:
-        return compute(x, y, frame, groups)
     window, nothing = frame.window, (0,) * len(frame.window.kernel)
     name = "convolution"
     settings: tuple[Any, ...] = (window.stride, window.padding, window.dilation)
@@ -240,7 +241,10 @@ def _input_gradient(
     g: Tensor, weight: Tensor, shape: tuple[int, ...], window: Window, groups: int
 ) -> Tensor:
     frame = Frame(shape, window)
-    result = _computed("input", convolution.input_gradient, g, weight, frame, groups)
+    if costly.active:
+        result = _watched("input", convolution.input_gradient, g, weight, frame, groups)
+    else:
+        result = convolution.input_gradient(g.array, weight.array, frame, groups)
     if result is None:
         return volumes_input_gradient(g, weight, shape, window, groups)
     return record(
@@ -287,7 +291,10 @@ def _input_gradient_batched(
 @op
 def _weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
-    result = _computed("weight", convolution.weight_gradient, x, g, frame, groups)
+    if costly.active:
+        result = _watched("weight", convolution.weight_gradient, x, g, frame, groups)
+    else:
+        result = convolution.weight_gradient(x.array, g.array, frame, groups)
     if result is None:
         return _volumes_weight_gradient(x, g, window, groups)
     return record(

@@ -125,7 +125,12 @@ class _StorageBase:
         return self
 
     def share_memory_(self) -> Any:
-        """Move the elements, and all tensors on them, into memory that other processes see."""
+        """Move the elements, and all tensors on them, into memory that other processes see.
+
+        RuntimeError on the device meta, where there are none.
+        """
+        if self.device.type == "meta":
+            raise RuntimeError("_share_fd_: only available on CPU")
         if not self.is_shared():
             array = shared_bytes(self.nbytes())
             array[...] = self._bytes.array

@@ -176,6 +176,8 @@ def behaviors(torch):
     )
     yield lambda: m + torch.ones(())
     yield lambda: torch.multinomial(m, 1)
+    yield lambda: m.is_shared()
+    yield lambda: m.share_memory_()
     yield lambda: (m[torch.tensor([0, 1])], m[:, None, ::2].shape, torch.stack([m, m]).shape)
     yield lambda: f"{s}" != "" and m.untyped_storage().nbytes()
     for name in ("uniform_", "normal_", "ones_", "xavier_uniform_", "orthogonal_", "dirac_"):
@@ -195,11 +197,23 @@ def outcome(function):
     return text.replace("lucid_gpu", "torch"), [str(w.message) for w in caught]
 
 
-@pytest.mark.parametrize("number", range(35))
+@pytest.mark.parametrize("number", range(37))
 def test_answers_and_refusals_are_those_of_torch(number):
     ours, theirs = ([*behaviors(module)] for module in (lucid_gpu, torch_module()))
-    assert len(ours) == 35
+    assert len(ours) == 37
     assert outcome(ours[number]) == outcome(theirs[number])
+
+
+def test_attention_by_a_chosen_kernel_has_its_shape():
+    q = lucid_gpu.empty(1, 2, 3, 4, device="meta")
+    with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
+        assert nn.functional.scaled_dot_product_attention(q, q, q).shape == q.shape
+
+
+def test_autocast_of_another_device_casts_nothing():
+    m = lucid_gpu.empty(3, 3, device="meta")
+    with lucid_gpu.autocast("cpu"):
+        assert (m @ m).dtype is lucid_gpu.float32
 
 
 def test_random_numbers_are_not_drawn():
