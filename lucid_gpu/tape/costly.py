@@ -40,6 +40,8 @@ class CostlyCall(NamedTuple):
     where : device
     backward : bool
         Whether a backward pass makes it.
+    op : CustomOpDef or None
+        The op of a user's that is called, with tensors in the place of arrays.
     """
 
     name: str
@@ -47,6 +49,7 @@ class CostlyCall(NamedTuple):
     settings: tuple[Any, ...]
     where: Any
     backward: bool
+    op: Any = None
 
 
 Watcher = Callable[[CostlyCall, Callable[[], Any]], Any]
@@ -109,15 +112,16 @@ def run(
     compute: Callable[[], Any],
     arrays: Sequence[Any],
     settings: Sequence[Any] = (),
+    op: Any = None,
 ) -> Any:
     """What a call gives, by way of all that watch."""
     stack = _here.stack
     if not stack:
         return compute()
     backward = in_backward()
-    if _here.name is not None and not backward:
+    if op is None and _here.name is not None and not backward:
         name = _here.name
-    call = CostlyCall(name, tuple(arrays), tuple(settings), where, backward)
+    call = CostlyCall(name, tuple(arrays), tuple(settings), where, backward, op)
     return _through(stack, call, compute)
 
 

@@ -11,9 +11,11 @@ import inspect
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from lucid_gpu.autograd import Function
+from lucid_gpu.tape import costly
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor
 
@@ -244,7 +246,13 @@ def _recorded(
 
     def forward(*inputs: Any) -> Any:
         call = inputs[-1]
-        out = op._run(_nested(inputs[:-1], call), call.kwargs)
+        args = _nested(inputs[:-1], call)
+        if costly.active:
+            where = next(_tensors(args)).device
+            compute = partial(op._run, args, call.kwargs)
+            out = costly.run(op.name, where, compute, args, (), op)
+        else:
+            out = op._run(args, call.kwargs)
         if isinstance(out, list):
             call.gave_list.append(True)
             return tuple(out)

@@ -1,6 +1,7 @@
 """Checkpoints that keep the results of some ops: `create_selective_checkpoint_contexts`.
 
-A policy is asked of products of matrices, convolutions and attention (`lucid_gpu.tape.costly`).
+A policy is asked of products of matrices, convolutions, attention (`lucid_gpu.tape.costly`) and of
+the ops that users define with a gradient by `torch.library`.
 What is elementwise is computed again by the kernels that need it, at no cost of its own, and so is
 the rest.
 """
@@ -17,7 +18,7 @@ from lucid_gpu import ops
 from lucid_gpu.devices.copies import duplicate
 from lucid_gpu.tape import costly
 from lucid_gpu.tape.costly import CostlyCall
-from lucid_gpu.tensor import from_array
+from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = [
     "CheckpointPolicy",
@@ -88,7 +89,7 @@ class _Contexts:
                 is_recompute=False, op_output=_tensors(result, call)
             )
             arguments = (*_tensors(call.arrays, call), *call.settings)
-            wanted = self.policy(context, _overload(call.name), *arguments) in SAVE
+            wanted = self.policy(context, _overload(call), *arguments) in SAVE
             # A copy, since the op's result may be written in place.
             self.kept[call.name][number] = _copied(result) if wanted else _Again
             return result
@@ -105,7 +106,7 @@ class _Contexts:
             results = self.kept.get(call.name, {})
             if number not in results:
                 raise RuntimeError(
-                    f"{_overload(call.name)} invocation index {number} encountered during "
+                    f"{_overload(call)} invocation index {number} encountered during "
                     f"backward but not found in storage. {MISMATCH}"
                 )
             result = results[number]
@@ -139,20 +140,22 @@ class _Reentered(contextlib.AbstractContextManager[None]):
 
 
 def _copied(result: Any) -> Any:
-    if isinstance(result, tuple):
-        return tuple([_copied(part) for part in result])
-    return None if result is None else duplicate(result)
+    if isinstance(result, (tuple, list)):
+        return type(result)([_copied(part) for part in result])
+    if isinstance(result, Tensor):
+        return result.detach().clone()
+    return duplicate(result) if hasattr(result, "strides") else result
 
 
 def _tensors(result: Any, call: CostlyCall) -> Any:
     """Arrays as a policy sees them."""
-    if isinstance(result, tuple):
-        return tuple([_tensors(part, call) for part in result])
-    return None if result is None else from_array(result, None, call.where)
+    if isinstance(result, (tuple, list)):
+        return type(result)([_tensors(part, call) for part in result])
+    return from_array(result, None, call.where) if hasattr(result, "strides") else result
 
 
-def _overload(name: str) -> Any:
-    return getattr(ops.aten, name).default
+def _overload(call: CostlyCall) -> Any:
+    return getattr(ops.aten, call.name).default if call.op is None else call.op
 
 
 def create_selective_checkpoint_contexts(
@@ -165,8 +168,8 @@ def create_selective_checkpoint_contexts(
     policy_fn_or_list : callable or list
         Ops such as ``torch.ops.aten.mm.default`` whose results are kept; or a function
         ``policy(ctx, op, *args)`` that gives a `CheckpointPolicy`. It is asked of ``mm``, ``bmm``,
-        ``addmm``, ``convolution`` and ``_scaled_dot_product_flash_attention``; what is none of
-        these is computed again.
+        ``addmm``, ``convolution``, ``_scaled_dot_product_flash_attention`` and of ops of
+        `torch.library` with a gradient; what is none of these is computed again.
     allow_cache_entry_mutation : bool
         Accepted for PyTorch's sake: what is kept is a copy, which nobody writes.
 
@@ -184,7 +187,8 @@ def create_selective_checkpoint_contexts(
     if isinstance(policy_fn_or_list, list):
         packet = ops.aten.mm
         for one in policy_fn_or_list:
-            if not isinstance(one, type(packet.default)):
+            is_users = getattr(one, "default", None) is one  # an op of torch.library has one form
+            if not (is_users or isinstance(one, type(packet.default))):
                 hint = (
                     "Please update the OpOverloadPacket to a specific OpOverload."
                     "For example, if you have `torch.ops.aten.mm`, change it to "

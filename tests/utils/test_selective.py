@@ -165,3 +165,32 @@ def test_what_is_no_policy_is_refused_as_in_torch(kind):
         words = str(caught.value).partition(" of type ")
         outcomes.append((caught.type, words[0], words[2].partition(">")[2]))
     assert outcomes[0] == outcomes[1]
+
+
+def test_an_op_of_the_users_is_kept():
+    calls = []
+
+    @lucid_gpu.library.custom_op("tests_selective::doubled", mutates_args=())
+    def doubled(x: lucid_gpu.Tensor) -> tuple[lucid_gpu.Tensor, int]:
+        calls.append(1)
+        return x.sin(), 2
+
+    def save(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    def backward(ctx, g, _):
+        return g * ctx.saved_tensors[0].cos()
+
+    doubled.register_autograd(backward, setup_context=save)
+    x = lucid_gpu.tensor([0.1, 0.2, 0.3], dtype=lucid_gpu.float64, requires_grad=True)
+
+    def program(x):
+        return (doubled(x)[0] * x.sin().exp()).sin()
+
+    op = lucid_gpu.ops.tests_selective.doubled.default
+    contexts = functools.partial(create_selective_checkpoint_contexts, [op])
+    y = checkpoint(program, x, use_reentrant=False, context_fn=contexts)
+    (kept,) = lucid_gpu.autograd.grad(y.sum(), (x,))
+    assert len(calls) == 1
+    (plain,) = lucid_gpu.autograd.grad(program(x).sum(), (x,))
+    assert lucid_gpu.allclose(kept, plain, rtol=1e-12)

@@ -197,7 +197,7 @@ class FlopCounterMode:
 
     def _count(self, call: CostlyCall, go_on: Callable[[], Any]) -> Any:
         result = go_on()
-        packet = getattr(aten, call.name)
+        packet = getattr(aten, call.name) if call.op is None else call.op
         formula = self.flop_registry.get(packet)
         if formula is None or result is None:
             return result
