@@ -103,6 +103,7 @@ _TORCH_NAMES = (
     *(
         "_C",
         "__config__",
+        "__future__",
         "_dynamo",
         "_functorch",
         "_jit_internal",

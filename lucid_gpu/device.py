@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["device", "set_default_device"]
 
-_TYPES = ("cpu", "cuda", "meta")  # the last is to compare with: no tensor is there
+_TYPES = ("cpu", "cuda", "meta")  # tensors of the last have no elements
 _interned: dict[tuple[str, int | None], device] = {}
 
 
@@ -17,7 +17,7 @@ class device:
     Parameters
     ----------
     type : str or device
-        ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; ``"meta"`` is a name to compare with.
+        ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; on ``"meta"`` tensors have no elements.
     index : int, optional
         Which GPU.
 

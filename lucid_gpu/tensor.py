@@ -103,7 +103,7 @@ class Tensor:
     _stream = 0  # the address of the stream a pending value belongs to; 0 for the default stream
     is_sparse = False
     # What no tensor is here; packages written for other devices ask.
-    is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = is_quantized = False
+    is_ipu = is_maia = is_mkldnn = is_mps = is_mtia = is_nested = is_quantized = False
     is_sparse_csr = is_vulkan = is_xla = is_xpu = False
     layout: Layout = strided
     _wrapper: Any = None  # what levels (forward-mode AD, vmap) know of this; see `tape.levels`
@@ -837,7 +837,7 @@ class Tensor:
         return bool((self == element).any())
 
     def __format__(self, spec: str) -> str:
-        if self.ndim == 0 and (spec or type(self) is Tensor):
+        if self.ndim == 0 and (spec or type(self) is Tensor) and self.device.type != "meta":
             return format(self.item(), spec)
         return object.__format__(self, spec)
 
@@ -866,7 +866,8 @@ class Tensor:
                 f"Unable to avoid copy: a tensor of {self.dtype} on {self.device} can't share its "
                 f"memory with an array of {self.dtype.numpy if dtype is None else dtype}"
             )
-        array = (self.detach().cpu() if there and not self.requires_grad else self).numpy()
+        away = there and not self.requires_grad and self.device.type != "meta"
+        array = (self.detach().cpu() if away else self).numpy()
         if dtype is not None:
             array = array.astype(dtype, copy=False)
         return array.copy() if copy else array
@@ -1025,15 +1026,19 @@ class Tensor:
         return other
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        array = backend(self.device).to_numpy(self.detach().array)
+        array = self.detach().array
         order = self._load().program.order
-        lying = array if order is None else array.transpose(order)
-        data: Any = np.ascontiguousarray(lying).reshape(-1).view(np.uint8)
+        data: Any = None
+        if self.device.type != "meta":
+            array = backend(self.device).to_numpy(array)
+            lying = array if order is None else array.transpose(order)
+            data = np.ascontiguousarray(lying).reshape(-1).view(np.uint8)
+            data = PickleBuffer(data) if protocol >= 5 else data.tobytes()
         return (
             _rebuild,
             (
                 type(self),
-                PickleBuffer(data) if protocol >= 5 else data.tobytes(),
+                data,
                 self.dtype,
                 tuple(self.shape),
                 str(self.device),
@@ -1108,10 +1113,14 @@ def _rebuild(
     requires_grad: bool,
     order: tuple[int, ...] | None = None,
 ) -> Tensor:
-    memory = data if not memoryview(data).readonly else bytearray(data)
-    array = as_laid(np.frombuffer(memory, d.numpy), shape, order)
-    tensor = _tensor(expression.of_array(array, d, CPU))._keep_order()
-    if where != "cpu":
+    there = CPU
+    if data is None:  # of a tensor without elements
+        there = device(where)
+        row = backend(there).empty((math.prod(shape),), d, there)
+    else:
+        row = np.frombuffer(data if not memoryview(data).readonly else bytearray(data), d.numpy)
+    tensor = _tensor(expression.of_array(as_laid(row, shape, order), d, there))._keep_order()
+    if where != str(there):
         tensor = tensor.to(where)
     return as_kind(kind, tensor)._mark(requires_grad)
 

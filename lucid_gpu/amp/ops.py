@@ -32,7 +32,7 @@ def _cast_first(
     if modes.in_op or (op is run_node and args[0].runs_user_code):
         return go_on(*args, **kwargs)
     where = _device_type(args, kwargs)
-    if where is not None and state.enabled[where] and kwargs.get("out") is None:
+    if where is not None and state.enabled.get(where) and kwargs.get("out") is None:
         kind = op.autocast.get(where)
         if kind is not None:
             args, kwargs = _CASTS[kind](args, kwargs, where)

@@ -32,6 +32,10 @@ def backend(where: device) -> Backend:
             from lucid_gpu.devices.numpy_backend import NumpyBackend
 
             instance = NumpyBackend()
+        elif where.type == "meta":
+            from lucid_gpu.devices.meta_backend import MetaArray, MetaBackend
+
+            instance = _of_types[MetaArray] = MetaBackend()
         else:
             from lucid_gpu.devices.cupy_backend import CupyBackend
 
@@ -66,8 +70,7 @@ def resolve(value: Any, out: Any = None) -> device:
     Raises
     ------
     RuntimeError
-        For a GPU that this machine does not have, and the device ``meta``; the message says what
-        mends it.
+        For a GPU that this machine does not have; the message says what mends it.
     """
     if value is None:
         if out is not None:
@@ -82,11 +85,8 @@ def resolve(value: Any, out: Any = None) -> device:
             wanted = device("cuda", there.current_index())
         elif wanted.index:  # the first is there
             there.require_index(wanted.index)
-    elif wanted.type == "meta":
-        raise RuntimeError(
-            "no tensor is on the device meta, which is a name to compare with; "
-            "nn.utils.skip_init(nn.Linear, 2, 3) makes a module without first values"
-        )
+    elif wanted.type == "meta" and wanted.index is not None:
+        wanted = device("meta")
     return wanted
 
 

@@ -99,7 +99,7 @@ def part_of(
     memory: Any, shape: tuple[int, ...], kind: Any, offset: int, strides: tuple[int, ...]
 ) -> Any:
     """An array in a row of memory, from a byte on, with strides in bytes."""
-    if isinstance(memory, np.ndarray):
+    if type(memory) is np.ndarray:
         return np.ndarray(shape, kind, memory, offset, strides)
     owner = backend_of_array(memory)
     assert owner is not None

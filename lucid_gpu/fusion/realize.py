@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
 
-from lucid_gpu.devices import capturing
-from lucid_gpu.devices.copies import laid_out
+from lucid_gpu.devices import backend, capturing
+from lucid_gpu.devices.copies import as_laid, laid_out
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import when_forgotten
@@ -158,6 +159,8 @@ def executor(plan: Plan) -> Callable[..., Any]:
     """Make a plan runnable on its device."""
     if any(ins.op == "wrapped" for ins in plan.instructions):
         raise RuntimeError(ENDED)
+    if plan.device.type == "meta":
+        return _Shapes(plan)
     if runs_cuda_c(plan.device):
         from lucid_gpu.fusion import cuda_executor
 
@@ -169,6 +172,27 @@ def executor(plan: Plan) -> Callable[..., Any]:
     from lucid_gpu.fusion import memory_order
 
     return memory_order.executable(plan)
+
+
+class _Shapes:
+    """A plan on the device meta: it gives arrays of the right shape and type."""
+
+    source = "nothing is computed on the device meta"
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        order = None if plan.over or plan.indices else plan.order
+        self.order = order if plan.reduction is None else None
+
+    def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        new = backend(self.plan.device).new
+        return [
+            as_laid(new((math.prod(s.shape),), s.dtype.numpy), s.shape, self.order)
+            for s in self.plan.all_stores
+        ]
+
+    def over_rows(self, columns: Any, read: Any, scalars: Any) -> None:
+        """Nothing is written."""
 
 
 def source_of(plan: Plan) -> str:

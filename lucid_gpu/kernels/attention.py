@@ -344,6 +344,26 @@ def has_tensor_cores(where: device) -> bool:
 # --- NumPy, recorded: strips of rows whose scores stay in cache ----------------------------------
 
 
+@forward.on_meta
+def _forward_shape(
+    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
+) -> tuple[Any, Any]:
+    return _empty_like(where, d, q, q.shape[3]), backend(where).new(q.shape[:3], float32.numpy)
+
+
+@backward.on_meta
+def _backward_shape(
+    saved: tuple[Any, Any, Any, Any, Any],
+    g: Any,
+    scale: float,
+    causal: bool,
+    d: dtype,
+    where: device,
+) -> tuple[Any, Any, Any]:
+    dq, dk, dv = (_empty_like(where, d, x, x.shape[3]) for x in saved[:3])
+    return dq, dk, dv
+
+
 @forward.on_host
 def _forward_on_host(
     q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device

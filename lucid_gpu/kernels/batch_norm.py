@@ -137,6 +137,15 @@ def _column_parts(
 # --- on NumPy -------------------------------------------------------------------------------------
 
 
+@statistics.on_meta
+def _statistics_shape(
+    x: Any, where: device, running_mean: Any = None, running_variance: Any = None,
+    momentum: float = 0.0,
+) -> tuple[Any, Any]:  # fmt: skip
+    new, wide = backend(where).new, dt.from_numpy_dtype(x.dtype).compute.numpy
+    return new(x.shape[1:2], wide), new(x.shape[1:2], wide)
+
+
 @statistics.on_host
 def _statistics(
     x: Any, where: device, running_mean: Any = None, running_variance: Any = None,

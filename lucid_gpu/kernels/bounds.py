@@ -93,6 +93,11 @@ def check(
         here.synchronize()
 
 
+@check.on_meta
+def _unknown(*_: Any, **__: Any) -> None:
+    """Positions without values are within all bounds."""
+
+
 @check.on_host
 def _check_at_once(
     index: Any,
@@ -114,7 +119,7 @@ def _check_at_once(
 
 def seen_at_once(where: device) -> bool:
     """Whether numbers can be looked at here and now: a GPU would wait, a graph look only once."""
-    return not runs_cuda_c(where) and capturing.capturing() is None
+    return where.type == "cpu" and not runs_cuda_c(where) and capturing.capturing() is None
 
 
 INSTANCES = [(_check, {"K": d}) for d in (dt.int8, dt.int16, dt.int32, dt.int64)]

@@ -53,12 +53,12 @@ ALONE = 500_000  # multiplications that are not worth a second thread
 
 def takes_volumes(where: device, kind: str) -> bool:
     """Whether `convolve` and its gradients may take arrays (n, c, d, h, w) of a type."""
-    return where.type == "cuda" and cudnn.in_use(kind)
+    return where.type == "meta" or (where.type == "cuda" and cudnn.in_use(kind))
 
 
 def memory_order(frame: Frame, where: device) -> tuple[int, ...]:
     """How the axes of images lie in memory where no copy is wanted."""
-    if runs_cuda_c(where):
+    if where.type != "cpu" or runs_cuda_c(where):
         return tuple(range(len(frame.shape)))
     return axes_in_memory(frame)
 
@@ -86,6 +86,11 @@ def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     return _convolve_in_parts(x, weight, frame, groups)
 
 
+@convolve.on_meta
+def _convolve_shape(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
+    return empty(x, (frame.shape[0], weight.shape[0], *frame.steps))
+
+
 @by_device
 def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
     """The gradient of `convolve` by its images, which is transposed convolution.
@@ -108,6 +113,11 @@ def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
     return _input_gradient_in_parts(g, filters, frame, groups)
 
 
+@input_gradient.on_meta
+def _input_gradient_shape(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
+    return empty(g, frame.shape)
+
+
 @by_device
 def weight_gradient(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     """The gradient of `convolve` by its filters.
@@ -128,6 +138,11 @@ def weight_gradient(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     if gradient is not None or g.ndim > 4:
         return gradient
     return _weight_gradient_in_parts(x, g, frame, groups).reshape(shape)
+
+
+@weight_gradient.on_meta
+def _weight_gradient_shape(x: Any, g: Any, frame: Frame, groups: int) -> Any:
+    return empty(x, (g.shape[1], frame.shape[1] // groups, *frame.window.kernel))
 
 
 def _by_library(op: str, a: Any, b: Any, shape: tuple[int, ...], window: Window) -> Any:

@@ -34,6 +34,7 @@ from lucid_gpu.kernels.rows import (
     power_of_two,
     walkers,
 )
+from lucid_gpu.kernels.windows import empty
 from lucid_gpu.launch import Kernel
 
 __all__ = ["Settings", "fault", "gradient", "losses", "out_of_bounds"]
@@ -269,6 +270,17 @@ class Scored(NamedTuple):
     exponentials: Any
     sums: Any
     axis: int
+
+
+@losses.on_meta
+def _losses_shape(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
+    lse = empty(x, target.shape, from_numpy_dtype(x.dtype).compute.numpy)
+    return empty(x, target.shape if how.reduction == "none" else ()), Noted(lse, None)
+
+
+@gradient.on_meta
+def _gradient_shape(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
+    return empty(x, x.shape)
 
 
 @losses.on_host

@@ -75,6 +75,11 @@ def cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) ->
     return result
 
 
+@cumsum.on_meta
+def _cumsum_shape(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) -> Any:
+    return backend(where).empty(x.shape, to, where)
+
+
 @cumsum.on_host
 def _cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) -> Any:
     y = pool.empty(x.shape, to.numpy)

@@ -38,6 +38,7 @@ class by_device(Generic[P, R]):
     def __init__(self, cuda_c: Callable[P, R]) -> None:
         self.cuda_c = cuda_c
         self.host: Callable[P, R] | None = None
+        self.meta: Callable[P, R] | None = None
         functools.update_wrapper(self, cuda_c)
 
     def on_host(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -45,12 +46,23 @@ class by_device(Generic[P, R]):
         self.host = function
         return function
 
+    def on_meta(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Declare what gives arrays of the results' shapes on the device meta."""
+        self.meta = function
+        return function
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         first: Any = args[0]
         if isinstance(first, (list, tuple)):
             first = first[0]
         owner = backend_of_array(first) or backend(device_of(first))
-        if owner.type == "cuda":
+        if owner.type != "cpu":
+            if owner.type == "meta":
+                if self.meta is None:
+                    from lucid_gpu.devices.meta_backend import no_rule
+
+                    raise no_rule(self.cuda_c.__name__)
+                return self.meta(*args, **kwargs)
             index = first.data.device_id
             if owner.is_current(index):
                 return self.cuda_c(*args, **kwargs)

@@ -148,6 +148,20 @@ _WINDOWS = {
 }
 
 
+@im2col.on_meta
+def _im2col_shape(x: Any, frame: Frame, order: Order) -> Any:
+    return empty(x, _laid(frame, order))
+
+
+@col2im.on_meta
+def _col2im_shape(columns: Any, frame: Frame, order: Order, out: Any = None) -> Any:
+    if out is not None:
+        return out
+    return empty(columns, [frame.shape[axis] for axis in _IMAGES[order]]).transpose(
+        inverse(_IMAGES[order])
+    )
+
+
 @im2col.on_host
 def _im2col(x: Any, frame: Frame, order: Order) -> Any:
     view = frame.windows(frame.laid(x, _IMAGES[order])).transpose(_WINDOWS[order])

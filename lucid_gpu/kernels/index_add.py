@@ -181,6 +181,11 @@ def piece_length(count: int, packs: int) -> int:
 # --- on NumPy -------------------------------------------------------------------------------------
 
 
+@index_add.on_meta
+def _nothing_added(*_: Any, **__: Any) -> None:
+    """Nothing is written."""
+
+
 @index_add.on_host
 def _index_add(
     out: Any, keys: Any, values: Any, where: device, add: bool = True, skip: int = -1

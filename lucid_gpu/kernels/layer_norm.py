@@ -37,6 +37,7 @@ from lucid_gpu.kernels.rows import (
     power_of_two,
     width_of,
 )
+from lucid_gpu.kernels.windows import empty
 from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.launchers import launcher_of
 
@@ -252,6 +253,26 @@ def _busy(where: device, group: Group, rows: int) -> int:
 
 
 # --- NumPy: chunks of rows, and how the calls on them are made ------------------------------------
+
+
+@normalized.on_meta
+def _normalized_shape(
+    x: Any, weight: Any, bias: Any, eps: float, rms: bool
+) -> tuple[Any, Statistics]:
+    kind = from_numpy_dtype(x.dtype).compute.numpy
+    mean, rstd = (empty(x, (len(x), 1), kind) for _ in range(2))
+    return empty(x, x.shape), Statistics(None if rms else mean, rstd)
+
+
+@gradients.on_meta
+def _gradients_shape(
+    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
+) -> tuple[Any, Any, Any]:
+    dx, dweight, dbias = (
+        empty(x, shape) if wish else None
+        for wish, shape in zip(wanted, (x.shape, x.shape[1:], x.shape[1:]), strict=True)
+    )
+    return dx, dweight, dbias
 
 
 @normalized.on_host

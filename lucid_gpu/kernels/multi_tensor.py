@@ -145,6 +145,21 @@ def _launches(
 # --- NumPy ----------------------------------------------------------------------------------------
 
 
+@total_norm.on_meta
+def _total_norm_shape(arrays: Sequence[Any], order: float, to: dtype, where: device) -> Any:
+    return backend(where).empty((), to, where)
+
+
+@clip_to_norm.on_meta
+def _nothing_clipped(arrays: Sequence[Any], norm: Any, limit: float, where: device) -> None:
+    """Nothing is written."""
+
+
+@unscale.on_meta
+def _nothing_unscaled(arrays: Sequence[Any], factor: Any, flag: Any, where: device) -> None:
+    """Nothing is written."""
+
+
 @total_norm.on_host
 def _total_norm(arrays: Sequence[Any], order: float, to: dtype, where: device) -> Any:
     norm = backend(where).empty((), to, where)

@@ -221,6 +221,32 @@ def _lowest(d: Any) -> Any:
     return float("-inf") if from_numpy_dtype(d).is_floating_point else np.iinfo(d).min
 
 
+@max_pool.on_meta
+def _max_pool_shape(x: Any, frame: Frame) -> tuple[Any, Any]:
+    shape = (*frame.shape[:2], *frame.steps)
+    return empty(x, shape), empty(x, shape, _position_type(frame).numpy)
+
+
+@max_pool_take.on_meta
+def _max_pool_take_shape(x: Any, places: Any, frame: Frame) -> Any:
+    return empty(x, (*frame.shape[:2], *frame.steps))
+
+
+@avg_pool.on_meta
+def _avg_pool_shape(x: Any, frame: Frame, padding: bool, divisor: int) -> Any:
+    return empty(x, (*frame.shape[:2], *frame.steps))
+
+
+@max_pool_bwd.on_meta
+def _max_pool_bwd_shape(g: Any, places: Any, frame: Frame) -> Any:
+    return empty(g, frame.shape)
+
+
+@avg_pool_bwd.on_meta
+def _avg_pool_bwd_shape(g: Any, frame: Frame, padding: bool, divisor: int) -> Any:
+    return empty(g, frame.shape)
+
+
 @max_pool.on_host
 def _max_pool_by_channels(x: Any, frame: Frame) -> tuple[Any, Any]:
     kinds = x.dtype, _position_type(frame).numpy

@@ -106,7 +106,8 @@ class Band:
 
     def on(self, xp: Any, kind: Any) -> Any:
         """The rows of places and weights as arrays of a device."""
-        key = (0 if xp is np else xp.cuda.runtime.getDevice() + 1), kind
+        gpu = xp.cuda.runtime.getDevice() if hasattr(xp, "cuda") else None
+        key = xp, gpu, kind
         if key not in self._there:
             ones = (self.weights == 1).all(1)
             self._there[key] = [

@@ -31,6 +31,7 @@ from lucid_gpu.kernels.rows import (
     power_of_two,
     width_of,
 )
+from lucid_gpu.kernels.windows import empty
 from lucid_gpu.launch import Kernel
 
 __all__ = ["backward", "forward"]
@@ -135,6 +136,16 @@ def _for_lines(lines: Lines, itemsize: int, arrays: int) -> tuple[int, int]:
 
 
 # --- NumPy ----------------------------------------------------------------------------------------
+
+
+@forward.on_meta
+def _forward_shape(x: Any, axis: int, log: bool) -> Any:
+    return empty(x, x.shape)
+
+
+@backward.on_meta
+def _backward_shape(y: Any, g: Any, axis: int, log: bool) -> Any:
+    return empty(y, y.shape)
 
 
 @forward.on_host

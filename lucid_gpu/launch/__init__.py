@@ -38,4 +38,4 @@ class Executor:
 
 def runs_cuda_c(where: device) -> bool:
     """Whether a family's CUDA C runs for arrays of a device, rather than its NumPy twin."""
-    return where.type == "cuda" or Executor.host_cuda
+    return where.type == "cuda" or (Executor.host_cuda and where.type == "cpu")

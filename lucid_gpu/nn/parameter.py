@@ -36,7 +36,19 @@ class Parameter(Tensor):
         True by default.
     """
 
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
+    def __new__(
+        cls, data: Tensor | None = None, requires_grad: bool = True, **marks: Any
+    ) -> Parameter:
+        """As above; ``marks`` are what ``vars`` shows of another parameter, and not taken over.
+
+        Accelerate passes them on: PyTorch's tensors have none.
+        """
+        for name in marks:
+            if name[0] != "_":
+                raise TypeError(
+                    f"{cls.__name__}.__new__() got an unexpected keyword argument {name!r}; it "
+                    "takes data and requires_grad"
+                )
         made = _made_from(cls, data)
         return made._mark() if requires_grad else made  # type: ignore[return-value]
 

@@ -10,8 +10,10 @@ asks for it by PyTorch's names (`allow`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.device import device
 from lucid_gpu.devices import cudnn
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
@@ -25,6 +27,7 @@ from lucid_gpu.ops.memory_formats import kept_order, lay, strides_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import view_of
 from lucid_gpu.ops.softmax import softmax
+from lucid_gpu.tape import costly
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
@@ -38,7 +41,7 @@ NAME = "scaled_dot_product_attention"
 CUDNN = 3
 _ON_CPU = {0: "SDPBackend.MATH", 1: "SDPBackend.FLASH_ATTENTION"}
 _ON_GPU = {2: "SDPBackend.EFFICIENT_ATTENTION", CUDNN: "SDPBackend.CUDNN_ATTENTION"}
-VIABLE = {"cpu": _ON_CPU, "cuda": _ON_CPU | _ON_GPU}
+VIABLE = {"cpu": _ON_CPU, "meta": _ON_CPU, "cuda": _ON_CPU | _ON_GPU}
 OURS = (1, 2, 0)  # one attention by three of PyTorch's names
 WIDEST = 128  # columns of a head that cuDNN is given
 _allowed: tuple[int, ...] | None = None
@@ -191,7 +194,11 @@ def _by_cudnn(tensors: tuple[Tensor, Tensor, Tensor], scale: float, causal: bool
     trained = is_grad_enabled() and any(t.requires_grad for t in tensors)
     q, k, v = (t.array for t in tensors)
     d, where = tensors[0].dtype, tensors[0].device
-    out, sums = kernels.forward_by_cudnn(q, k, v, scale, causal, d, where, trained)
+    operands = (q, k, v, scale, causal, d, where, trained)
+    if costly.active:
+        out, sums = _watched(kernels.forward_by_cudnn, operands, (q, k, v), causal, where)
+    else:
+        out, sums = kernels.forward_by_cudnn(*operands)
     result: Tensor = record(
         "ScaledDotProductCudnnAttentionBackward0", out, tensors, _attended_vjp, tensors, d,
         keeps_output=True, sums=sums, scale=scale, causal=causal, by=kernels.backward_by_cudnn,
@@ -218,7 +225,11 @@ def _in_tiles(
     q, k, v = (_heads(t) for t in tensors)
     if not kernels.applies(q, k, v):
         return None
-    out, lse = kernels.forward(q, k, v, scale, causal, d, where)
+    if costly.active:
+        operands = (q, k, v, scale, causal, d, where)
+        out, lse = _watched(kernels.forward, operands, (q, k, v), causal, where)
+    else:
+        out, lse = kernels.forward(q, k, v, scale, causal, d, where)
     saved = tensors
     if len(a) != 4 and is_grad_enabled():  # there PyTorch saves scaled copies
         weighed = query.requires_grad or key.requires_grad
@@ -229,6 +240,26 @@ def _in_tiles(
         keeps_output=True, sums=lse, scale=scale, causal=causal, by=kernels.backward,
     )  # fmt: skip
     return lay(result, _order_of_rows(query))
+
+
+def _watched(
+    compute: Callable[..., Any],
+    operands: tuple[Any, ...],
+    arrays: tuple[Any, ...],
+    causal: bool,
+    where: device,
+) -> Any:
+    """What a kernel gives, by way of who counts or keeps it."""
+    name = f"_scaled_dot_product_{_NAMES[compute]}"
+    return costly.run(name, where, lambda: compute(*operands), arrays, (0.0, causal))
+
+
+_NAMES: dict[Any, str] = {
+    kernels.forward: "flash_attention",
+    kernels.backward: "flash_attention_backward",
+    kernels.forward_by_cudnn: "cudnn_attention",
+    kernels.backward_by_cudnn: "cudnn_attention_backward",
+}
 
 
 def _order_of_rows(query: Tensor) -> tuple[int, ...] | None:
@@ -251,7 +282,11 @@ def _attended_vjp(node: Any, g: Tensor) -> Any:
         return _formulas(g, query, key, value, node.scale, node.causal)
     q, k, v, o = (_heads(t) for t in (query, key, value, out))
     saved = (q, k, v, o, node.sums)
-    gradients = node.by(saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
+    operands = (saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
+    if costly.active:
+        gradients = _watched(node.by, operands, (operands[1], q, k, v, o), node.causal, g.device)
+    else:
+        gradients = node.by(*operands)
     memory = gradients[0].base
     if query.ndim == 4 and memory is not None and memory is gradients[1].base:
         whole = from_array(memory, g.dtype, g.device)  # of which split's gradient is all

@@ -8,6 +8,7 @@ Volumes are images too, at the end of the file, where no library takes them as t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from lucid_gpu import dtypes as dt
@@ -20,6 +21,7 @@ from lucid_gpu.ops.memory_formats import channels_order, lay, signals_order
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
+from lucid_gpu.tape import costly
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor
@@ -152,7 +154,10 @@ def finished(
 @op
 def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
-    result = convolution.convolve(x.array, weight.array, frame, groups)
+    if costly.active:
+        result = _watched("images", convolution.convolve, x, weight, frame, groups)
+    else:
+        result = convolution.convolve(x.array, weight.array, frame, groups)
     if result is None:
         return _convolved_volumes(x, weight, window, groups)
     return record(
@@ -166,6 +171,24 @@ def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor
         window=window,
         groups=groups,
     )
+
+
+def _watched(
+    of: str, compute: Callable[..., Any], a: Tensor, b: Tensor, frame: Frame, groups: int
+) -> Any:
+    """The images, or the gradient ``of`` input or weight, by way of who counts or keeps it."""
+    x, y = a.array, b.array
+    window, nothing = frame.window, (0,) * len(frame.window.kernel)
+    name = "convolution"
+    settings: tuple[Any, ...] = (window.stride, window.padding, window.dilation)
+    settings = (None, *settings, of == "input", nothing, groups)
+    if costly.in_backward():
+        name, settings = (
+            "convolution_backward",
+            (*settings, (of != "weight", of == "weight", False)),
+        )
+    compute_now = partial(compute, x, y, frame, groups)
+    return costly.run(name, a.device, compute_now, (x, y), settings)
 
 
 def _convolved_vjp(node: Any, g: Tensor) -> Any:
@@ -217,7 +240,11 @@ def _from_groups(level: Batch, images: Tensor) -> Any:
 def _input_gradient(
     g: Tensor, weight: Tensor, shape: tuple[int, ...], window: Window, groups: int
 ) -> Tensor:
-    result = convolution.input_gradient(g.array, weight.array, Frame(shape, window), groups)
+    frame = Frame(shape, window)
+    if costly.active:
+        result = _watched("input", convolution.input_gradient, g, weight, frame, groups)
+    else:
+        result = convolution.input_gradient(g.array, weight.array, frame, groups)
     if result is None:
         return volumes_input_gradient(g, weight, shape, window, groups)
     return record(
@@ -264,7 +291,10 @@ def _input_gradient_batched(
 @op
 def _weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
-    result = convolution.weight_gradient(x.array, g.array, frame, groups)
+    if costly.active:
+        result = _watched("weight", convolution.weight_gradient, x, g, frame, groups)
+    else:
+        result = convolution.weight_gradient(x.array, g.array, frame, groups)
     if result is None:
         return _volumes_weight_gradient(x, g, window, groups)
     return record(

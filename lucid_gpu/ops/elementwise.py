@@ -1201,5 +1201,10 @@ def _is_cpu(self: Tensor) -> bool:
     return self.device.type == "cpu"
 
 
-_GETTERS = (_nbytes, _itemsize, _is_cuda, _is_cpu)
+def _is_meta(self: Tensor) -> bool:
+    """Whether it has no elements."""
+    return self.device.type == "meta"
+
+
+_GETTERS = (_nbytes, _itemsize, _is_cuda, _is_cpu, _is_meta)
 attach(Tensor, **{getter.__name__[1:]: property(getter) for getter in _GETTERS})

@@ -166,6 +166,8 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 def _draw(generator: Generator | None, where: device) -> tuple[int, int]:
+    if where.type == "meta":
+        return 0, 0
     if generator is None:
         return default_generator.next_draw()
     if not isinstance(generator, Generator):

@@ -48,7 +48,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
         "nonzero_static repeat_interleave masked_select nonzero index_fill_ masked_scatter_",
     "shared_memory": "is_shared",
     "sorting": "sort argsort topk",
-    "sources": "new_empty_strided apply_ map_ map2_",
+    "sources": "new_empty_strided apply_ map_ map2_ module_load",
     "special_functions":
         "polygamma mvlgamma logit sinc logaddexp2 fmax fmin float_power heaviside positive "
         "signbit isposinf isneginf isreal ldexp frexp nextafter gcd lcm logit_ sinc_ "

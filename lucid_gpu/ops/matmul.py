@@ -28,6 +28,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import own
+from lucid_gpu.tape import costly
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad, state
@@ -119,8 +120,11 @@ def _rows(x: Any) -> Any:
     return x.reshape(shape) if capturing.recorder is None else reshaped(x, shape)
 
 
-def _multiply(where: device, x: Any, y: Any, d: dtype) -> Any:
-    """The library's product of two arrays."""
+def _multiply(where: device, x: Any, y: Any, d: dtype, name: str | None = "") -> Any:
+    """The library's product of two arrays, for PyTorch's op ``name``; None where that is known."""
+    if costly.active and name is not None:
+        name = name or ("mm" if y.ndim == 2 else "bmm")
+        return costly.run(name, where, partial(_multiply, where, x, y, d, None), (x, y))
     multiply = backend(where).matmul
     if observers:
         return library_call("matmul", where, lambda x, y: multiply(x, y, d), x, y)
@@ -306,11 +310,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     where = one_device("linear", (a, b))
     if a.dtype is not b.dtype or a.dtype is bool_type:
         _same_type(input, weight)
-    if bias is not None and cublaslt.preferred:
+    if bias is not None and cublaslt.preferred and not costly.active:
         biased = _biased(where, input, weight, bias)
         if biased is not None:
             return biased
-    array = _multiply(where, _rows(input.array), weight.array.T, a.dtype)
+    name = "mm" if bias is None else "addmm"
+    array = _multiply(where, _rows(input.array), weight.array.T, a.dtype, name)
     result: Tensor = record(
         "LinearBackward0",
         array if len(a.shape) == 2 else array.reshape(*a.shape[:-1], b.shape[0]),
@@ -378,7 +383,8 @@ def _biased_vjp(node: Any, g: Tensor) -> Any:
     x, w = node.saved_tensors
     if not node.needs_input_grad[2]:
         return (*_linear_vjp(node, g), None)
-    if x is not None and node.needs_input_grad[1] and not (state.grad or open_levels):
+    plain = not (state.grad or open_levels or costly.active)
+    if x is not None and node.needs_input_grad[1] and plain:
         program = g._expr.program
         where, d = program.device, program.dtype
         sums = backend(where).empty(program.shape[-1:], d, where)
@@ -406,10 +412,11 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
     background = rows = None
     needs_x, needs_w = node.needs_input_grad[:2]
     there, is_complex = backend(where), d.category == 3
-    multiply = partial(_multiply, where) if observers else there.matmul
+    watched = observers or costly.active
+    multiply = partial(_multiply, where) if watched else there.matmul
     if x is not None and needs_w:
         rows = _rows((_conj(x) if is_complex else x).array)
-        if w is not None and needs_x and state.task is not None and not observers:
+        if w is not None and needs_x and state.task is not None and not watched:
             background = there.matmul_in_background(cotangents.T, rows, d)
     if w is not None and needs_x:
         beside = multiply if background is None else there.matmul_beside
@@ -555,7 +562,11 @@ def addmm(
     require_one_dtype("addmm: self and mat2 must have the same dtype", input, mat2)
     if cublaslt.preferred and beta == alpha == 1 and _is_linear(input, mat1, mat2):
         return linear(mat1, mat2.t(), input)
-    product = mm(mat1, mat2)
+    if costly.active:
+        with costly.named("addmm"):
+            product = mm(mat1, mat2)
+    else:
+        product = mm(mat1, mat2)
     beta, alpha = in_type_of(product, beta, alpha)
     if beta == 0:  # what is there may be NaN
         return product if alpha == 1 else product * alpha

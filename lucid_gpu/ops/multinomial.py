@@ -8,6 +8,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import backend, philox
+from lucid_gpu.ops.creation import empty
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.random import _finish
 from lucid_gpu.ops.random_numbers import (
@@ -50,6 +51,9 @@ def multinomial(
     _check_multinomial(input, num_samples, replacement)
     if not replacement and input.shape[-1] > 2**24:
         raise RuntimeError("number of categories cannot exceed 2^24")
+    if input.device.type == "meta":
+        nothing = empty(*input.shape[:-1], num_samples, dtype=dt.int64, device=input.device)
+        return _finish(nothing, False, out, "multinomial")
     weights = input.detach().cpu().array.astype("float64").reshape(-1, input.shape[-1])
     if not (weights >= 0).all() or not (weights < math.inf).all():
         if not replacement:

@@ -158,6 +158,8 @@ def number_format(values: Sequence[Any], d: dt.dtype) -> Any:
 
 def __repr__(self: Tensor) -> str:
     """The text of a tensor, which is realized, as PyTorch writes it."""
+    if self.device.type == "meta":
+        return _with_suffixes(f"{OPENING}...", _suffixes(self))
     refuse_capture("to print a tensor")
     array = self.detach().cpu().array
     if self.dtype.compute is not self.dtype:
@@ -218,11 +220,12 @@ def _row(words: Sequence[str], width: int, indent: int) -> str:
 
 def _suffixes(t: Tensor) -> list[str]:
     """What is said after the numbers: whatever is not the default."""
-    empty = t.numel() == 0
+    no_data = t.device.type == "meta"
+    empty = no_data or t.numel() == 0
     suffixes = []
     if t.device.type != "cpu":
         suffixes.append(f"device='{t.device}'")
-    if empty and t.ndim != 1:
+    if empty and (no_data or t.ndim != 1):
         suffixes.append(f"size={tuple(t.shape)}")
     if shows_type(t.dtype, empty):
         suffixes.append(f"dtype={t.dtype}")

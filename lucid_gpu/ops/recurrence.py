@@ -16,6 +16,7 @@ from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.recurrent_cells import CELLS, Cell, Weights
 from lucid_gpu.ops.shape import cat
+from lucid_gpu.tape import costly
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, state
 from lucid_gpu.tensor import Tensor, from_array
@@ -45,7 +46,7 @@ def walk(
         Go from the last step to the first.
     """
     operands = [t for t in (x, *start, *weights) if t is not None]
-    if open_levels and innermost(operands) is not None:
+    if costly.active or (open_levels and innermost(operands) is not None):
         return _composed(cell, x, sizes, start, weights, reverse)
     walked = _walk_for(cell, x, sizes, weights, reverse)
     walked.recorded = bool(state.grad) and any(t.requires_grad for t in operands)

@@ -19,7 +19,7 @@ _files: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()
 
 def is_shared(self: Tensor) -> bool:
     """Whether other processes may see the memory: a GPU's, or what `share_memory_` moved."""
-    return self.device.type != "cpu" or _memory_of(self) is not None
+    return self.device.type == "cuda" or _memory_of(self) is not None
 
 
 def parts_of(tensor: Tensor) -> tuple[int, Any]:

@@ -365,5 +365,17 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
     return map_(self, x, lambda own, a: callable(own, a, next(rest)), "map2_")
 
 
-METHODS = (new_empty_strided, apply_, map_, map2_)
+def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """What `nn.Module.load_state_dict` exchanges a parameter or buffer for, where it is set to.
+
+    ``other``, of the state dict, itself if ``assign``; else this one after a copy of it. A class
+    that overrides this returns another object than the two. See
+    `lucid_gpu.__future__.set_swap_module_params_on_conversion`.
+    """
+    if assign:
+        return other.detach()
+    return self.copy_(other).detach()
+
+
+METHODS = (new_empty_strided, apply_, map_, map2_, module_load)
 FUNCTIONS = (asarray, frombuffer, from_file, logspace, range, empty_permuted, empty_strided)

@@ -18,7 +18,7 @@ from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.shape import _sizes, base_array
 from lucid_gpu.ops.shared_memory import is_shared, shared_bytes
-from lucid_gpu.ops.sources import frombuffer
+from lucid_gpu.ops.sources import from_file, frombuffer
 from lucid_gpu.ops.strides import Released, _memory, _span, as_strided_, restrided, storage_offset
 from lucid_gpu.ops.tensor_types import NAMES
 from lucid_gpu.storage import (
@@ -125,7 +125,12 @@ class _StorageBase:
         return self
 
     def share_memory_(self) -> Any:
-        """Move the elements, and all tensors on them, into memory that other processes see."""
+        """Move the elements, and all tensors on them, into memory that other processes see.
+
+        RuntimeError on the device meta, where there are none.
+        """
+        if self.device.type == "meta":
+            raise RuntimeError("_share_fd_: only available on CPU")
         if not self.is_shared():
             array = shared_bytes(self.nbytes())
             array[...] = self._bytes.array
@@ -260,6 +265,12 @@ class UntypedStorage(_StorageBase):
 
     def __init__(self, source: Any = 0, *, device: Any = None) -> None:
         self._held = _new_memory(source, dt.uint8, device)
+
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The memory of a file; see `lucid_gpu.from_file`."""
+        made: UntypedStorage = cls._of(from_file(filename, shared, nbytes, dtype=dt.uint8))
+        return made
 
     @staticmethod
     def from_buffer(

@@ -102,7 +102,9 @@ def storage_offset(self: Tensor) -> int:
 
 
 def data_ptr(self: Tensor) -> int:
-    """The address of the first element."""
+    """The address of the first element; 0 where there are none."""
+    if self.device.type == "meta":
+        return 0
     array = array_in_order(self)
     if isinstance(array, Released):
         return address(array.memory) + array.offset if array.memory.size else 0

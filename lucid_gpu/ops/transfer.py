@@ -24,6 +24,8 @@ def to_device(input: Tensor, where: Any, non_blocking: bool = False) -> Tensor:
     if input._wrapper is not None:
         moved: Tensor = input._wrapper.level.over(input, lambda part: to_device(part, target))
         return moved
+    if input.device.type == "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     move = _start if non_blocking and input.device == CPU else _move
     array = input.array
     order = None if input.is_sparse else kept_order(input)
@@ -54,6 +56,8 @@ def _back(node: Any, g: Tensor) -> Any:
 
 
 def _move(array: Any, source: device, target: device) -> Any:
+    if target.type == "meta":
+        return backend(target).new(array.shape, array.dtype)
     host = backend(source).to_numpy(array)
     return backend(target).from_numpy(host, target)
 

@@ -54,7 +54,7 @@ def _restored(t: Tensor, location: str) -> Tensor:
         return t
     from lucid_gpu.devices.cupy_backend import problem
 
-    if missing := problem():
+    if where.type == "cuda" and (missing := problem()):
         raise Damage(
             f"Attempting to deserialize object on a CUDA device ({location}), but there is none to "
             f"use: {missing}. Load with map_location='cpu' to have the tensors on the CPU"

@@ -42,6 +42,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices.copies import laid_in
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.locations import RestoreLocation
+from lucid_gpu.serialization.torch_storages import meta_tensor
 from lucid_gpu.tensor import Size, Tensor, from_array
 
 __all__ = ["packed", "unpacked"]
@@ -109,6 +110,9 @@ class _Packer:
         if value.is_sparse:
             return self._pickled(value, path)
         where, plain = str(value.device), value.detach()
+        if where == "meta":
+            layout = value.dtype.name, list(value.shape), list(value.stride())
+            return {"without elements": [_kind_of(value), *layout]}
         name = self._stored(plain.cpu().array, plain.array, path, where)
         order = plain._load().program.order
         if order is not None:
@@ -259,6 +263,13 @@ class _Unpacker:
             self._made[name, finish] = made
         return self._made[name, finish]
 
+    def without_elements(self, content: Any) -> Tensor:
+        """A tensor on the device meta."""
+        kind, name, shape, strides = content
+        made = meta_tensor(dt.BY_NAME[name], shape, strides)
+        finish = _FINISHES[kind]
+        return made if finish is None else finish(made)
+
     def of_pairs(self, name: str) -> str:
         """The name of a complex array of version 1, which is a real one in the file."""
         if self.arrays[name].dtype != np.complex128:
@@ -288,11 +299,18 @@ def _frozen(t: Tensor) -> Tensor:
     return Parameter(t, requires_grad=False)
 
 
+_FINISHES: dict[str, Callable[[Tensor], Tensor] | None] = {
+    "tensor": None,
+    "tensor that requires grad": Tensor.requires_grad_,
+    "parameter": _parameter,
+    "frozen parameter": _frozen,
+}
 _READERS: dict[str, Callable[[_Unpacker, Any], Any]] = {
-    "tensor": _Unpacker.tensor,
-    "tensor that requires grad": lambda u, c: u.tensor(c, Tensor.requires_grad_),
-    "parameter": lambda u, c: u.tensor(c, _parameter),
-    "frozen parameter": lambda u, c: u.tensor(c, _frozen),
+    **{
+        kind: lambda u, c, finish=finish: u.tensor(c, finish)  # type: ignore[misc]
+        for kind, finish in _FINISHES.items()
+    },
+    "without elements": _Unpacker.without_elements,
     "array": lambda u, name: u.arrays[name],
     "scalar": lambda u, name: u.arrays[name][()],
     "tensor of pairs": lambda u, name: u.tensor(u.of_pairs(name)),  # version 1

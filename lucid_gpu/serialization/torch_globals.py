@@ -19,7 +19,7 @@ from lucid_gpu.device import device
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.pickle_machine import _New, key, text
 from lucid_gpu.serialization.safe_globals import _allowed
-from lucid_gpu.serialization.torch_storages import StorageType, rebuild
+from lucid_gpu.serialization.torch_storages import StorageType, meta_tensor, rebuild
 from lucid_gpu.tensor import Size, Tensor
 
 __all__ = ["Globals"]
@@ -67,12 +67,16 @@ _TABLE |= {f"{module}.ndarray": np.ndarray for module in ("numpy", "numpy.core.m
 _INSTEAD = {  # what to save in PyTorch, of what is not here
     "_rebuild_qtensor": "save t.dequantize() of quantized tensors",
     "_rebuild_nested_tensor": "save t.unbind() of nested tensors",
-    "_rebuild_meta_tensor_no_storage": "give tensors on the meta device their elements first",
     "UninitializedParameter": "run lazy modules once before saving them",
     "UninitializedBuffer": "run lazy modules once before saving them",
 }
 
 _stands_for("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")(rebuild)
+_stands_for("torch._utils._rebuild_meta_tensor_no_storage")(
+    lambda d, size, stride, requires_grad=False: meta_tensor(d, size, stride).requires_grad_(
+        requires_grad
+    )
+)
 _stands_for("torch.Size")(lambda sizes=(): Size(int(n) for n in sizes))
 _stands_for("torch.device")(lambda kind, index=None: _device_of(kind, index))
 _stands_for("collections.OrderedDict")(lambda pairs=(): OrderedDict((key(k), v) for k, v in pairs))

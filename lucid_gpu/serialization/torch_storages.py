@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.ops.sources import empty_strided
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.locations import RestoreLocation
 from lucid_gpu.tensor import Tensor, from_array
@@ -54,6 +56,20 @@ class TypedStorage(NamedTuple):
 
     def viewed(self, d: dtype) -> TypedStorage:
         return TypedStorage(self.storage, d)
+
+
+def meta_tensor(d: Any, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """A tensor on the device meta; sizes and strides count elements.
+
+    Raises
+    ------
+    Damage
+        For a type, sizes or strides that are none.
+    """
+    counts = [*size, *stride]
+    if not isinstance(d, dtype) or len(size) != len(stride) or not all(map(_is_count, counts)):
+        raise Damage("a tensor in it has sizes or strides that are no counts, or no type")
+    return empty_strided(size, stride, dtype=d, device="meta")
 
 
 def rebuild(

@@ -27,6 +27,9 @@ class OpOverload:
     def __repr__(self) -> str:
         return f"<OpOverload(op='aten.{self.overloadpacket.__name__}', overload='{self.name()}')>"
 
+    def __str__(self) -> str:
+        return f"aten.{self.overloadpacket.__name__}.{self.name()}"
+
     def name(self) -> str:
         """The name of the form, such as "Tensor"."""
         return self._overloadname
@@ -53,6 +56,9 @@ class OpOverloadPacket:
             raise AttributeError(name)
         overload = self.__dict__[name] = OpOverload(self, name)  # one object, which may be a key
         return overload
+
+    def __str__(self) -> str:
+        return f"aten.{self.__name__}"
 
     def __repr__(self) -> str:
         return f"<OpOverloadPacket(op='aten.{self.__name__}')>"

@@ -11,9 +11,11 @@ import inspect
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from lucid_gpu.autograd import Function
+from lucid_gpu.tape import costly
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor
 
@@ -155,7 +157,8 @@ class CustomOpDef:
         return func
 
     def register_fake(self, fn: Any, /) -> Any:
-        """Take the function that computes shapes alone, which nothing asks for."""
+        """Use another function for tensors on the device meta."""
+        self._functions["meta"] = fn
         return fn
 
     register_abstract = register_fake
@@ -243,7 +246,13 @@ def _recorded(
 
     def forward(*inputs: Any) -> Any:
         call = inputs[-1]
-        out = op._run(_nested(inputs[:-1], call), call.kwargs)
+        args = _nested(inputs[:-1], call)
+        if costly.active:
+            where = next(_tensors(args)).device
+            compute = partial(op._run, args, call.kwargs)
+            out = costly.run(op.name, where, compute, args, (), op)
+        else:
+            out = op._run(args, call.kwargs)
         if isinstance(out, list):
             call.gave_list.append(True)
             return tuple(out)
@@ -393,8 +402,11 @@ def fallthrough_kernel() -> NoReturn:
 
 
 def get_ctx() -> NoReturn:
-    """Refuse with a RuntimeError: functions that compute shapes alone are never run."""
-    raise RuntimeError("lucid_gpu.library.get_ctx: fake kernels are not run; shapes come by values")
+    """Refuse with a RuntimeError: there are no sizes that are symbols."""
+    raise RuntimeError(
+        "lucid_gpu.library.get_ctx: on the device meta sizes are numbers; one that depends on "
+        "values has none"
+    )
 
 
 def register_autograd(
@@ -417,8 +429,12 @@ def register_kernel(
 
 
 def register_fake(op: str | CustomOpDef, func: Any = None, /, **settings: Any) -> Any:
-    """Take the function that computes shapes alone, which nothing asks for."""
-    return (lambda func: func) if func is None else func
+    """`CustomOpDef.register_fake` of an op by its name; of one that is not here, nothing."""
+    if func is None:
+        return lambda func: register_fake(op, func)
+    if isinstance(op, CustomOpDef) or op in _BY_NAME:
+        _named(op).register_fake(func)
+    return func
 
 
 impl_abstract = register_fake
@@ -514,7 +530,7 @@ class Library:
     ) -> None:
         """Give an op the function for a device, or the one that records its gradient.
 
-        Functions for other keys, "Meta" say, are taken and never called.
+        Functions for other keys are taken and never called.
         """
         if not callable(fn):
             raise TypeError(
@@ -528,7 +544,8 @@ class Library:
         )
 
     def _register_fake(self, op_name: str, fn: Any, *args: Any, **settings: Any) -> None:
-        """Take the function that computes shapes alone, which nothing asks for."""
+        """Use a function for tensors on the device meta."""
+        register_fake(op_name if "::" in op_name else f"{self.ns}::{op_name}", fn)
 
     def _destroy(self) -> None:
         """Forget the ops of this namespace."""

@@ -20,6 +20,7 @@ from lucid_gpu.autograd.saved_hooks import saved_tensors_hooks
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops import generator
 from lucid_gpu.ops.record import modified, save, unpack
+from lucid_gpu.tape.costly import recomputing
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, state
 from lucid_gpu.tensor import Tensor
 
@@ -180,6 +181,7 @@ class Call:
                 replayed(self.around),
                 self.again,
                 enable_grad(),
+                recomputing(),
                 saved_tensors_hooks(keep, _same),
             ):
                 self.function(*args, **kwargs)

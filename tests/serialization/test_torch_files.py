@@ -294,10 +294,14 @@ def test_builtins_that_the_user_allows_or_trusts(archive):
 OTHERS = {
     r"torch\.uint16, .* convert tensors of": lambda: torch.zeros(2, dtype=torch.uint16),
     r"dequantize\(\)": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
-    "meta device": lambda: torch.ones(2, device="meta"),
     "run lazy modules once": lambda: torch.nn.LazyLinear(2).state_dict(),
     r"save the state_dict\(\)": lambda: torch.nn.Linear(1, 1),
 }
+
+
+def test_tensors_without_elements():
+    back = passed(torch.nn.Parameter(torch.ones(2, 3, device="meta").t()))
+    assert back.is_meta and back.stride() == (1, 3) and back.requires_grad
 
 
 @pytest.mark.parametrize("words", OTHERS)

@@ -142,6 +142,29 @@ def test_a_function_for_autograd_runs_first_and_calls_below_itself(space: Any) -
     assert y.tolist() == [2.0, 2.0] and x.grad is not None and x.grad.tolist() == [7.0, 7.0]
 
 
+@pytest.mark.parametrize("way", ["register_fake", "_register_fake", "impl"])
+def test_a_fake_function_gives_shapes_on_meta(space: Any, way: str) -> None:
+    space.define("counted(Tensor x) -> Tensor")
+
+    def counted(x: Tensor) -> Tensor:
+        return lucid_gpu.tensor([[float(x.sum().item())] * 3])
+
+    def fake(x: Tensor) -> Tensor:
+        return x.new_empty(1, 3)
+
+    space.impl("counted", counted, "CompositeExplicitAutograd")
+    if way == "impl":
+        space.impl("counted", fake, "Meta")
+    elif way == "register_fake":
+        library.register_fake(f"{space.ns}::counted")(fake)
+    else:
+        space._register_fake("counted", fake)
+    x = lucid_gpu.ones(4)
+    assert ops_of(space).counted(x).tolist() == [[4.0] * 3]
+    made = ops_of(space).counted(x.to("meta"))
+    assert made.is_meta and made.shape == (1, 3)
+
+
 def test_define_and_impl_as_functions() -> None:
     library.define("tests_defined::f", "(Tensor x, int n=3) -> Tensor")
     library.impl("tests_defined::f", "default")(lambda x, n=3: x * n)

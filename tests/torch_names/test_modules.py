@@ -307,7 +307,7 @@ def test_what_packages_ask_of_other_modules():
     with unset_fake_temporarily(), lucid_gpu.backends.mkldnn.flags(enabled=False):
         assert not isinstance(lucid_gpu.ones(1), _subclasses.FakeTensor)
     assert not lucid_gpu.backends.mkldnn.is_available() and lucid_gpu.backends.cuda.is_built()
-    with pytest.raises(RuntimeError, match="every tensor has elements"):
+    with pytest.raises(RuntimeError, match="there are no fake tensors"):
         _subclasses.FakeTensorMode()
     assert _tensor_str._tensor_str(lucid_gpu.eye(2), 1) == "[[1., 0.],\n  [0., 1.]]"
     assert _tensor_str._str(lucid_gpu.ones(1), tensor_contents="[one]") == "tensor([one])"
@@ -361,8 +361,6 @@ def test_names_that_packages_import() -> None:
     functional = lucid_gpu.distributed._functional_collectives
     one = lucid_gpu.ones(2)
     assert functional.wait_tensor(one) is one
-    with pytest.raises(RuntimeError, match=r"profiler\.profile\(\)"):
-        utils.flop_counter.FlopCounterMode()
     where, kind, late, order = lucid_gpu._C._nn._parse_to("cpu", lucid_gpu.float64)
     assert (str(where), kind, late, order) == ("cpu", lucid_gpu.float64, False, None)
     assert not lucid_gpu.profiler.kineto_available() and lucid_gpu.ScriptModule

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from lucid_gpu.autograd.swapping import swap_tensors
+from lucid_gpu.nn.modules.conversion import Conversion
 from lucid_gpu.nn.modules.hooks import *  # noqa: F403  PyTorch has them here
 from lucid_gpu.nn.modules.hooks import (
     EVERYWHERE,
@@ -39,6 +41,7 @@ _LOCATED = (
     NotImplementedError,
     AssertionError,
 )
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 _HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -571,9 +574,15 @@ class Module:
             for module in self.children():
                 module._apply(fn)  # of its own class, which may hold more than this one does
         with no_grad():
-            for parameter in self._parameters.values():
-                if parameter is not None:
+            for name, parameter in self._parameters.items():
+                if parameter is None:
+                    continue
+                if not (Conversion.swap or Conversion.overwrite):
                     _convert(parameter, fn)
+                elif Conversion.swap:
+                    _swap(parameter, fn, f"{type(self).__name__}.{name}")
+                else:
+                    self._parameters[name] = _converted(parameter, fn)
             for name, buffer in self._buffers.items():
                 if buffer is not None:
                     self._buffers[name] = fn(buffer)
@@ -587,6 +596,8 @@ class Module:
 
         Raises
         ------
+        NotImplementedError
+            From the device meta, where there are no elements to move; see `to_empty`.
         TypeError
             For a dtype of integers, and arguments that are none of these.
         RuntimeError
@@ -614,6 +625,12 @@ class Module:
             own = dtype if t.is_floating_point() or t.is_complex() else None
             kept = {} if order is None or t.ndim not in (4, 5) else {"memory_format": order}
             to = t.device if device is None else device
+            if t.device.type == "meta" != to.type:
+                raise NotImplementedError(
+                    "Cannot copy out of meta tensor; no data! Please use "
+                    "torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving module "
+                    "from meta to a different device."
+                )
             return t.to(to, t.dtype if own is None else own, non_blocking, **kept)
 
         return self._apply(convert)
@@ -728,7 +745,7 @@ class Module:
         for key, value in self._own_state():
             destination[prefix + key] = value if keep_vars else value.detach()
         if self._has_own("get_extra_state"):
-            destination[f"{prefix}_extra_state"] = self.get_extra_state()
+            destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     def _own_state(self) -> list[tuple[str, Any]]:
         fleeting = self._non_persistent_buffers_set
@@ -855,6 +872,30 @@ def _refuse_what_is_no_tensor(error: AttributeError, module: Module, args: tuple
                 )
                 _say_where(wrong, module)
                 raise wrong from None
+
+
+def _converted(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
+    """A new parameter, with a converted gradient."""
+    made = Parameter(fn(parameter), parameter.requires_grad)
+    if parameter.grad is not None:
+        made.grad = fn(parameter.grad).requires_grad_(parameter.grad.requires_grad)
+    return made
+
+
+def _swap(parameter: Parameter, fn: Callable[[Tensor], Tensor], name: str) -> None:
+    """Convert a parameter, and its gradient, by exchange with the converted ones."""
+    grad, parameter.grad = parameter.grad, None
+    try:
+        swap_tensors(parameter, Parameter(fn(parameter), parameter.requires_grad))
+    except Exception as error:
+        parameter.grad = grad
+        raise RuntimeError(f"_apply(): Couldn't swap {name}") from error
+    if grad is not None:
+        try:
+            swap_tensors(grad, fn(grad).requires_grad_(grad.requires_grad))
+        except Exception as error:
+            raise RuntimeError(f"_apply(): Couldn't swap {name}.grad") from error
+        parameter.grad = grad
 
 
 def _convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:

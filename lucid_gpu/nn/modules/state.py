@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from lucid_gpu.autograd.swapping import swap_tensors
+from lucid_gpu.nn.modules.conversion import Conversion
 from lucid_gpu.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
@@ -127,6 +130,8 @@ def load_own(
         if isinstance(entry, Tensor) and not value.ndim and entry.ndim == 1 and entry.numel():
             entry = entry[0]  # PyTorch 0.3 kept numbers as vectors of one
         wrong = value_problems(key, value, entry)
+        if not (assign or wrong) and value.device.type != entry.device.type:
+            wrong = _problems_without_elements(key, value, entry)
         error_msgs += wrong
         if not wrong:
             writes.append(_writing(module, name, entry, assign))
@@ -158,7 +163,9 @@ def _writing(module: Any, name: str, value: Tensor, assign: bool) -> Callable[[]
             if isinstance(value, _LAZY):
                 return
             own.materialize(value.shape)
-        if not assign or hasattr(own, "sharding"):  # rows of a parameter stay these rows
+        if Conversion.swap:
+            _swap(own, value, assign)
+        elif not assign or hasattr(own, "sharding"):  # rows of a parameter stay these rows
             own.copy_(value)
         elif isinstance(own, Parameter):
             kept = isinstance(value, Parameter)
@@ -167,6 +174,40 @@ def _writing(module: Any, name: str, value: Tensor, assign: bool) -> Callable[[]
             module._buffers[name] = value
 
     return write
+
+
+def _swap(own: Tensor, value: Tensor, assign: bool) -> None:
+    """Take what `Tensor.module_load` gives, by exchange."""
+    new = own.module_load(value, assign=assign)
+    if new is own or new is value:
+        raise RuntimeError(
+            "module_load returned one of self or other, please .detach() the result if returning "
+            "one of the inputs in module_load"
+        )
+    if isinstance(own, Parameter):
+        made = isinstance(new, Parameter)
+        kept = new.requires_grad_(own.requires_grad) if made else Parameter(new, own.requires_grad)
+        new = kept
+    swap_tensors(own, new)
+
+
+def _problems_without_elements(key: str, own: Tensor, value: Tensor) -> list[str]:
+    """What is said of a copy from the device meta; of one to it, a warning."""
+    if own.device.type == "meta":
+        warnings.warn(
+            f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter "
+            "in the current model, which is a no-op. (Did you mean to pass `assign=True` to "
+            "assign items in the state dictionary to their corresponding key in the module "
+            "instead of copying them in place?)",
+            stacklevel=2,
+        )
+    if value.device.type != "meta":
+        return []
+    return [
+        f'While copying the parameter named "{key}", whose dimensions in the model are '
+        f"{own.shape} and whose dimensions in the checkpoint are {value.shape}, an exception "
+        "occurred : ('Cannot copy out of meta tensor; no data!',)."
+    ]
 
 
 def _quoted(names: list[str]) -> str:

@@ -127,7 +127,7 @@ def eig(input: Tensor) -> Eigen:
         For anything but square matrices; of its kind, LinAlgError, for infinite elements and NaN.
     """
     require_square("linalg.eig", input)
-    if not input.isfinite().all():
+    if input.device.type != "meta" and not input.isfinite().all():
         raise LinAlgError("linalg.eig: input tensor should not contain infs or NaNs.")
     d = _COMPLEX.get(input.dtype, input.dtype)
     eigenpairs = linalg.call("eig", input.device, input.array)

@@ -13,7 +13,8 @@ from lucid_gpu.compiler import (
     is_compiling,
     reset,
 )
-from lucid_gpu.nn import Module
+
+from .eval_frame import OptimizedModule
 
 __all__ = [
     "OptimizedModule",
@@ -67,12 +68,3 @@ def _same(fn: Any = None) -> Any:
 
 
 disallow_in_graph = forbid_in_graph = run = _same
-
-
-class OptimizedModule(Module):
-    """What `torch.compile` gives in PyTorch, for `isinstance`; `compile` here gives the module."""
-
-    def __init__(self, mod: Any, dynamo_ctx: Any = None) -> None:
-        raise RuntimeError(
-            "lucid_gpu._dynamo.OptimizedModule: nothing is compiled; use the module itself"
-        )

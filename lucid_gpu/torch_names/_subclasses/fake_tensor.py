@@ -20,8 +20,8 @@ class FakeTensorMode:
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         raise RuntimeError(
-            "FakeTensorMode: every tensor has elements here; memory that nobody writes costs "
-            "nothing, torch.empty(shape)"
+            "FakeTensorMode: there are no fake tensors; those of torch.device('meta') have no "
+            "elements either"
         )
 
 
