@@ -88,6 +88,7 @@ def test_batched(mode, device):
         (lambda F, x: F.pad(x, (3, 1), "reflect"), "padding (3, 1) at dimension 2 of input"),
         (lambda F, x: F.pad(x, (-2, -1), "replicate"), "is too small"),
         (lambda F, x: F.pad(x, (4, 0), "circular"), "wrapping around more than once"),
+        (lambda F, x: F.pad(x, (0, 0, 0, 3), "reflect"), "Argument #6: Padding size should be"),
         (lambda F, x: F.pad(x, (-2, -2), "circular"), "resulting in an empty dimension"),
         (lambda F, x: F.pad(x[:, :0], (1, 1), "reflect"), "other non-zero dimensions for input"),
         (lambda F, x: F.pad(x, (1,) * 6, "reflect"), "is not supported for 3D input tensor"),
