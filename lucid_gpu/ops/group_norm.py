@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from lucid_gpu.ops import reductions
-from lucid_gpu.ops.arguments import into, require_one_device, require_tensor
+from lucid_gpu.ops.arguments import as_float, into, require_one_device, require_tensor
 from lucid_gpu.ops.batch_norm import _per_channel, batch_norm, require_channels
 from lucid_gpu.ops.layer_norm import layer_norm
 from lucid_gpu.ops.memory_formats import channels_order, lay, lying, row_major_order
@@ -61,6 +61,8 @@ def group_norm(
         raise RuntimeError(
             f"Expected at least 2 dimensions for input tensor but received {input.ndim}"
         )
+    if type(eps) is not float:
+        eps = as_float("group_norm", "eps", 5, eps)
     shape = tuple(input.shape)
     groups, elements = shape[0] * num_groups, input.numel()
     if elements and elements // num_groups == 1:
@@ -130,6 +132,8 @@ def instance_norm(
         Without running figures where they are to normalize.
     """
     require_tensor("instance_norm", "input", 1, input)
+    if type(eps) is not float:
+        eps = as_float("instance_norm", "eps", 8, eps)
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError(
