@@ -168,6 +168,11 @@ def test_dropout_only_in_training():
         (lambda m: m.nn.CrossMapLRN2d(3)(m.zeros(2, 3)), "Expected input to be 4D, got 2D instead"),
         (lambda m: m.nn.Embedding(3, 2, padding_idx=3), "Padding_idx must be within num_embeddin"),
         (lambda m: m.nn.Unflatten(1, (2, 3))(m.zeros(6)), "Dimension out of range"),
+        (
+            lambda m: m.nn.Unflatten(1, [2, 2])(m.zeros(2, 6)),
+            "Provided sizes [2, 2] don't multiply up to the size of dim 1 (6) in the input tensor",
+        ),
+        (lambda m: m.nn.InstanceNorm1d(3)(m.zeros(0, 3, 1)), "more than 1 spatial element when"),
         (lambda m: m.nn.Unflatten(1, 2), "must be a tuple of ints, but found type int"),
         (lambda m: m.nn.Unflatten(1, (2, 3.0)), "found element of type float at pos 1"),
         (lambda m: m.nn.Unflatten(1, (2, 4))(m.zeros(0, 6)), "in Unflatten(dim=1"),

@@ -34,6 +34,8 @@ CASES = [
     ],
     ((2, 3), (9, 5), "replicate", None),
     ((2, 3), (3, 3), "circular", None),
+    ((1, 2, 2, 5), (-1, -1, -1, -1), "replicate", None),
+    ((1, 1, 3, 2), (0, -2, 0, 1), "reflect", None),
 ]
 
 
@@ -96,6 +98,13 @@ def test_batched(mode, device):
 )
 def test_errors_are_torchs(call, words):
     same_error(lambda m: call(m.nn.functional, m.zeros(1, 2, 3)), words)
+
+
+def test_circular_borders_come_from_what_is_left():
+    x = lucid_gpu.arange(6.0).reshape(1, 2, 1, 3)
+    with pytest.raises(RuntimeError, match="wrapping around more than once"):
+        pad(x, (0, 0, -1, 1), "circular")
+    assert pad(x[:, :, :, :0], (0, 0, -1, 1), "circular").shape == (1, 2, 1, 0)
 
 
 LAYERS = [
