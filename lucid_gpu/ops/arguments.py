@@ -39,6 +39,16 @@ def is_number(value: Any) -> bool:
     return not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0
 
 
+def as_float(op: str, role: str, position: int, value: Any) -> float:
+    """A real number, or a tensor of one, as a float; TypeError for anything else."""
+    if not hasattr(value, "__float__"):
+        raise TypeError(
+            f"{op}(): argument '{role}' (position {position}) must be float, not "
+            f"{type(value).__name__}"
+        )
+    return float(value)
+
+
 def require_float(op: str, input: Any) -> None:
     """Refuse anything but a tensor of real floating point numbers."""
     require_tensor(op, "input", 1, input)

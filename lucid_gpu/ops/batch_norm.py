@@ -83,7 +83,7 @@ def batch_norm(
     if not (empty or input.is_floating_point()):
         raise NotImplementedError(f'"batch_norm" not implemented for {input.dtype.name}')
     require_one_device("batch_norm", input, running_mean, running_var, weight, bias)
-    if eps <= 0 and (training or eps < 0):
+    if eps <= 0.0 and (training or eps < 0):
         least = "positive during training" if training else "non-negative"
         raise ValueError(f"batch_norm eps must be {least}, but got {eps}")
     channels = input.shape[1]

@@ -5,10 +5,11 @@ Groups are rows of `layer_norm`; what scales and shifts channels fuses with what
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from lucid_gpu.ops import reductions
-from lucid_gpu.ops.arguments import into, require_one_device, require_tensor
+from lucid_gpu.ops.arguments import as_float, into, require_one_device, require_tensor
 from lucid_gpu.ops.batch_norm import _per_channel, batch_norm, require_channels
 from lucid_gpu.ops.layer_norm import layer_norm
 from lucid_gpu.ops.memory_formats import channels_order, lay, lying, row_major_order
@@ -60,6 +61,8 @@ def group_norm(
         raise RuntimeError(
             f"Expected at least 2 dimensions for input tensor but received {input.ndim}"
         )
+    if type(eps) is not float:
+        eps = as_float("group_norm", "eps", 5, eps)
     shape = tuple(input.shape)
     groups, elements = shape[0] * num_groups, input.numel()
     if elements and elements // num_groups == 1:
@@ -129,6 +132,8 @@ def instance_norm(
         Without running figures where they are to normalize.
     """
     require_tensor("instance_norm", "input", 1, input)
+    if type(eps) is not float:
+        eps = as_float("instance_norm", "eps", 8, eps)
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError(
@@ -136,12 +141,15 @@ def instance_norm(
             )
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     window = tuple(range(2, input.ndim))
-    if input.ndim < 3 or input.numel() == input.shape[0] * input.shape[1] != 0:
+    if input.ndim < 3 or prod(input.shape[2:]) == 1:
         raise ValueError(
             f"Expected more than 1 spatial element when training, got input size {input.shape}"
         )
     require_channels(input.shape[1], running_mean=running_mean, running_var=running_var)
-    result = group_norm(input, max(input.shape[1], 1), weight, bias, eps)
+    if eps == 0 and input.numel():
+        result = _by_deviation(input, window, weight, bias)
+    else:
+        result = group_norm(input, max(input.shape[1], 1), weight, bias, eps)
     if not input.numel():  # nothing has no figures, and moves none
         return result
     with no_grad():
@@ -150,6 +158,20 @@ def instance_norm(
                 now = figure(input.detach().to(running.dtype), window).mean(0)
                 running.mul_(1 - momentum).add_(now * momentum)
     return result
+
+
+def _by_deviation(
+    input: Tensor, window: tuple[int, ...], weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """`instance_norm` without an ``eps``: of a channel without deviation it makes zeros."""
+    ones = [1] * len(window)
+    wide = input.float() if input.dtype.itemsize < 4 else input
+    centered = wide - wide.mean(window, True)
+    variance = centered.square().mean(window, True)
+    constant = variance == 0
+    result = centered * variance.masked_fill(constant, 1.0).rsqrt().masked_fill(constant, 0.0)
+    result = result if weight is None else result * weight.reshape(-1, *ones)
+    return (result if bias is None else result + bias.reshape(-1, *ones)).to(input.dtype)
 
 
 @op
@@ -180,6 +202,23 @@ def local_response_norm(
     around = pad(squares, (0, 0, size // 2, (size - 1) // 2))
     means = avg_pool2d(around, (size, 1), stride=1).reshape(input.shape)
     return input / (means * alpha + k) ** beta
+
+
+def cross_map_norm(input: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+    """`local_response_norm` with the windows of PyTorch's CrossMapLRN2d; it takes 4 dimensions."""
+    if input.ndim != 4:
+        raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.ndim}D instead.")
+    channels, reach = input.shape[1], int((size - 1) / 2 + 1)
+    rows = [[float(c < reach) for c in range(channels)]]
+    for c in range(1, channels):
+        rows.append(rows[-1][:])
+        if c < channels - reach + 1:
+            rows[c][c + reach - 1] += 1.0
+        if c > reach:  # not from `reach` on: the first channel stays in every window
+            rows[c][c - reach] -= 1.0
+    windows = input.new_tensor(rows)
+    sums = (windows @ input.square().flatten(2)).reshape(input.shape)
+    return input / (sums * (alpha / size) + k) ** beta
 
 
 @op(autocast={"cuda": "float32"})

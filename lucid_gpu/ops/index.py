@@ -107,6 +107,7 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
     "linalg.svd": "pinverse",
     "multinomial": "multinomial",
     "order": "msort kthvalue mode aminmax unique unique_consecutive isin searchsorted bucketize",
+    "padding": "constant_pad_nd",
     "pooling": "avg_pool1d max_pool1d max_pool2d max_pool3d",
     "products": "addmv addr baddbmm addbmm vdot ger kron addmv_",
     "questions": "is_complex is_signed is_nonzero get_device detach fill",

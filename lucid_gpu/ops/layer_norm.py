@@ -17,7 +17,7 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.fusion.expression import of_array
 from lucid_gpu.kernels import layer_norm as kernels
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import as_float, require_one_device, require_tensor
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
@@ -58,8 +58,11 @@ def layer_norm(
     RuntimeError
         For shapes that do not fit together.
     TypeError, NotImplementedError
-        For a ``normalized_shape`` that is not a sequence, and for integers.
+        For a ``normalized_shape`` that is not a sequence, an ``eps`` that is no number, and for
+        integers.
     """
+    if type(eps) is not float:
+        eps = as_float("layer_norm", "eps", 5, eps)
     shape = _checked("layer_norm", input, normalized_shape, weight, bias)
     return _normalized(input, shape, weight, bias, eps, False)
 
@@ -116,6 +119,8 @@ def rms_norm(
     shape = _checked("rms_norm", input, normalized_shape, weight, None)
     if eps is None:
         eps = float(ml_dtypes.finfo(input.dtype.compute.numpy).eps)
+    elif type(eps) is not float:
+        eps = as_float("rms_norm", "eps", 4, eps)
     return _normalized(input, shape, weight, None, eps, True)
 
 

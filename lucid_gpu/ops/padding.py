@@ -20,7 +20,7 @@ from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["pad"]
+__all__ = ["constant_pad_nd", "pad"]
 
 Sides = tuple[tuple[int, int], ...]  # before and after, for each of the last dimensions
 
@@ -74,9 +74,27 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = 
     outwards = tuple([(max(a, 0), max(b, 0)) for a, b in sides])
     inwards = tuple([(min(a, 0), min(b, 0)) for a, b in sides])
     if mode == "circular":  # what is cut off does not come back on the other side
-        return bordered(_cut(input, inwards), outwards, mode)
+        inside = _cut(input, inwards)
+        short = any(max(s) > n for n, s in zip(inside.shape[-len(sides) :], outwards))
+        if short and 0 not in _grown(inside.shape, outwards):  # PyTorch reads memory nobody wrote
+            raise RuntimeError("Padding value causes wrapping around more than once.")
+        return bordered(inside, outwards, mode)
     whole = bordered(input, outwards, mode)
     return lay(_cut(whole, inwards), channels_order(whole))
+
+
+@op
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
+    """`pad` with a constant border; RuntimeError if the numbers do not fit the tensor."""
+    require_tensor("constant_pad_nd", "input", 1, input)
+    if len(pad) % 2:
+        raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
+    if len(pad) > 2 * input.ndim:
+        raise RuntimeError(
+            "Length of pad should be no more than twice the number of dimensions of the input. Pad "
+            f"length is {len(pad)} while the input has {input.ndim} dimensions."
+        )
+    return _constant(input, _sides(pad, input), value)
 
 
 def _sides(pad: Any, input: Tensor) -> Sides:
@@ -108,17 +126,19 @@ def _check(input: Tensor, sides: Sides, mode: str) -> None:
             f"Expected {len(sides) + 1}D or {len(sides) + 2}D (batch mode) tensor with possibly 0 "
             f"batch size and other non-zero dimensions for input, but got: {list(shape)}"
         )
-    for dim, (before, after) in enumerate(sides, lead):
+    grown = [n + a + b for n, (a, b) in zip(shape[lead:], sides, strict=True)]
+    for axis, (before, after) in enumerate(reversed(sides)):  # PyTorch looks at the last one first
+        dim = input.ndim - 1 - axis
         extent = shape[dim]
         if mode == "reflect" and max(before, after) >= extent:
             raise RuntimeError(
-                "Padding size should be less than the corresponding input dimension, but got: "
-                f"padding ({before}, {after}) at dimension {dim} of input {list(shape)}"
+                f"Argument #{4 + 2 * axis}: Padding size should be less than the corresponding "
+                f"input dimension, but got: padding ({before}, {after}) at dimension {dim} of "
+                f"input {list(shape)}"
             )
         if mode == "circular" and max(before, after) > extent:
             raise RuntimeError("Padding value causes wrapping around more than once.")
-        least = 0 if mode == "circular" else 1
-        if extent + before + after < least:
+        if extent + before + after < 0 or (mode != "circular" and max(grown) < 1):
             raise RuntimeError(
                 f"input (dimension {dim}: {extent}) is too small. Calculated output size: "
                 f"{extent + before + after}. Negative padding value is resulting in an empty "
@@ -272,3 +292,6 @@ def _add_borders(g: Tensor, shape: tuple[int, ...], sides: Sides, mode: str) -> 
         added = array[border]
         array[copied] += added.sum(dim, keepdims=True) if mode == "replicate" else added
     return xp_of(g).ascontiguousarray(array[_inside(shape, sides)]).astype(g.dtype.numpy)
+
+
+FUNCTIONS = (constant_pad_nd,)

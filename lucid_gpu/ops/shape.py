@@ -431,7 +431,14 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     if not len(sizes):
         raise RuntimeError("unflatten: sizes must be non-empty")
     shape = tuple(input.shape)
-    inner = _infer((shape[dim],), tuple(sizes))
+    inner, known = tuple(sizes), abs(math.prod(sizes))
+    fits = known == shape[dim] if -1 not in inner else known and shape[dim] % known == 0
+    if not fits and inner.count(-1) < 2 and (known or shape[dim]):
+        raise RuntimeError(
+            f"unflatten: Provided sizes {list(inner)} don't multiply up to the size of dim {dim} "
+            f"({shape[dim]}) in the input tensor"
+        )
+    inner = _infer((shape[dim],), inner)
     return reshape(input, (*shape[:dim], *inner, *shape[dim + 1 :]))
 
 

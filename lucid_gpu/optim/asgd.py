@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent, rounded
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
@@ -46,13 +46,14 @@ class ASGD(Optimizer):
 
     def _update(self, group: Group, members: list[Member]) -> None:
         lr, lambd = float(group["lr"]), group["lambd"]
-        self._begin(members, ("ax",), eta=lr, mu=1.0)
+        self._begin(members, ("ax",), eta=rounded(lr), mu=1.0)
         for (step, eta, mu), some in self._alike(members).items():
             numbers = {"eta": eta, "kept": 1 - lambd * eta, "mu": mu}
             self._apply(_asgd, some, ("ax",), numbers, **chosen(group, "weight_decay", "maximize"))
+            eta = rounded(lr / (1 + lambd * lr * step) ** group["alpha"])
+            mu = rounded(1 / max(1.0, step - group["t0"]))
             for _, _, state in some:
-                state["eta"] = lr / (1 + lambd * lr * step) ** group["alpha"]
-                state["mu"] = 1 / max(1.0, step - group["t0"])
+                state["eta"], state["mu"] = eta, mu
 
 
 def _asgd(

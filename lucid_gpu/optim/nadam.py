@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments, shares
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments, rounded, shares
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
@@ -60,7 +60,7 @@ class NAdam(Optimizer):
         common = chosen(group, "eps", "weight_decay", "decoupled_weight_decay", "maximize")
         for (step, product), some in self._alike(members).items():
             mu, following = (b1 * (1 - 0.5 * 0.96 ** (t * decay)) for t in (step, step + 1))
-            product *= mu
+            product = rounded(product * rounded(mu))
             for _, _, state in some:
                 state["mu_product"] = product
             numbers = {

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from ctypes import c_float
 from typing import Any, ClassVar
 
 from lucid_gpu.devices import capturing
+from lucid_gpu.dtypes import dtype, float32, float64, get_default_dtype
 from lucid_gpu.ops.complex_views import view_as_real
 from lucid_gpu.ops.creation import full_like, tensor, zeros_like
 from lucid_gpu.ops.foreach import Rule, grouped, update_in_place
@@ -49,6 +53,17 @@ def update_listed(
     return dense
 
 
+def number_type() -> dtype:
+    """Return the type of the tensors that numbers among states are in a `state_dict`."""
+    return float64 if get_default_dtype() is float64 else float32
+
+
+def rounded(number: Any) -> Any:
+    """Return a number as such a tensor holds it: PyTorch's rules compute with what it holds."""
+    exact = number_type() is float64 or isinstance(number, Tensor)  # differentiated, as a state
+    return number if exact else c_float(number).value
+
+
 Group = dict[str, Any]
 Member = tuple[Tensor, Tensor, dict[str, Any]]  # a parameter, its gradient, its state
 
@@ -84,6 +99,7 @@ class Optimizer(Hooked):
     _reads_whole: ClassVar[bool] = False  # is a step of an element more than its own numbers
     _takes_complex: ClassVar[bool] = True
     _listed = False  # whether a gradient that lists rows was ever seen
+    _repeats = False  # whether a group has a parameter twice
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         super().__init__()
@@ -132,7 +148,13 @@ class Optimizer(Hooked):
         known = {id(p) for other in self.param_groups for p in other["params"]}
         own = [id(p) for p in group["params"]]
         if len(set(own)) != len(own):
-            raise ValueError("optimizer contains a parameter group with duplicate parameters")
+            self._repeats = True
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters; in future, this "
+                "will cause an error; see github.com/pytorch/pytorch/issues/40967 for more "
+                "information",
+                stacklevel=3,
+            )
         if known & set(own):
             raise ValueError("some parameters appear in more than one parameter group")
         self.param_groups.append(group)
@@ -173,7 +195,11 @@ class Optimizer(Hooked):
                 members = [
                     (p, g, self.state[p]) for p in group["params"] if (g := p.grad) is not None
                 ]
-                if members:
+                if members and self._repeats:
+                    self._refuse(members)
+                    for member in members:  # the second update of a parameter reads the first
+                        self._update(group, [member])
+                elif members:
                     self._refuse(members)
                     if capturing.recorder is None or not capturing.recording():
                         self._update(group, members)
@@ -310,9 +336,9 @@ class Optimizer(Hooked):
         for hook in list(self._saving.values()):
             hook(self)
         number: dict[int, int] = {}
-        for group in self.param_groups:
-            for p in group["params"]:
-                number.setdefault(id(p), len(number))
+        count = itertools.count()
+        for group in self.param_groups:  # the last number in a group, of the first that has it
+            number = {id(p): next(count) for p in group["params"]} | number
         groups = [
             {k: v for k, v in group.items() if k != "params"}
             | {"params": [number[id(p)] for p in group["params"]]}
@@ -375,7 +401,8 @@ class Optimizer(Hooked):
         """What a state is in a `state_dict`: its numbers as tensors, rows as its parameter's."""
         if not isinstance(values, dict):
             return values
-        saved = {k: tensor(v) if k in self._numbers else v for k, v in values.items()}
+        kind = number_type()
+        saved = {k: tensor(v, dtype=kind) if k in self._numbers else v for k, v in values.items()}
         if not hasattr(p, "sharding"):
             return saved
         return {k: p.rows_as(v) if isinstance(v, Tensor) else v for k, v in saved.items()}

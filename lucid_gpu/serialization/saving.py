@@ -22,7 +22,14 @@ except ImportError:  # Windows, which does not unlink open files
 __all__ = ["save"]
 
 
-def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = None) -> None:
+def save(
+    obj: Any,
+    f: Any,
+    pickle_module: Any = None,
+    pickle_protocol: Any = None,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+) -> None:
     """Write an object to a file, all of it or nothing.
 
     The bytes go to a new file beside the target, ``.NAME.*.tmp``, which then takes its name: a full
@@ -38,8 +45,8 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
         any depth. Tensors are stored without their history. Other objects, such as whole modules,
         are pickled into the file, and only ``load(weights_only=False)`` reads it.
     f : str, path or binary file object
-    pickle_module, pickle_protocol
-        Accepted for compatibility.
+    pickle_module, pickle_protocol, _use_new_zipfile_serialization, _disable_byteorder_record
+        Accepted for compatibility: there is one format.
 
     Raises
     ------
@@ -65,6 +72,8 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
     if hasattr(f, "write"):
         for piece in pieces:
             f.write(piece)
+        if hasattr(f, "flush"):  # who reads the file by its name sees all of it
+            f.flush()
         return
     with _replacing(os.fspath(f)) as file:
         for piece in pieces:

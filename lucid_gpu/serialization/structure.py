@@ -6,6 +6,8 @@ one entry that says what it is:
 ``{"tensor": [name, place]}``
     and ``"tensor that requires grad"``, ``"parameter"``, ``"frozen parameter"``; the place is where
     it was, such as ``"cuda:0"``.
+``{"with attributes": [one of these, [[name, value], ...]]}``
+    a tensor on which the user has set attributes.
 ``{"array": name}``, ``{"scalar": name}``
     NumPy's.
 ``{"dict": [[key, value], ...]}``, ``{"ordered": ...}``, ``{"tuple": [...]}``, ``{"set": [...]}``,
@@ -117,7 +119,9 @@ class _Packer:
         order = plain._load().program.order
         if order is not None:
             self.orders[name] = order
-        return {_kind_of(value): [name, where] if where != "cpu" else name}
+        packed = {_kind_of(value): [name, where] if where != "cpu" else name}
+        own = {k: v for k, v in value.__dict__.items() if k[0] != "_"}
+        return {"with attributes": [packed, self.pairs(own, path)]} if own else packed
 
     def _stored(self, array: Any, original: Any, path: str, where: str = "numpy") -> str:
         """The name of an array's bytes; ``original`` is the memory ``where`` it was read from."""
@@ -263,6 +267,12 @@ class _Unpacker:
             self._made[name, finish] = made
         return self._made[name, finish]
 
+    def attributed(self, content: Any) -> Tensor:
+        """A tensor with attributes that the user set."""
+        made: Tensor = self.unpack(content[0])
+        made.__dict__.update(self.pairs(content[1]))
+        return made
+
     def without_elements(self, content: Any) -> Tensor:
         """A tensor on the device meta."""
         kind, name, shape, strides = content
@@ -310,6 +320,7 @@ _READERS: dict[str, Callable[[_Unpacker, Any], Any]] = {
         kind: lambda u, c, finish=finish: u.tensor(c, finish)  # type: ignore[misc]
         for kind, finish in _FINISHES.items()
     },
+    "with attributes": _Unpacker.attributed,
     "without elements": _Unpacker.without_elements,
     "array": lambda u, name: u.arrays[name],
     "scalar": lambda u, name: u.arrays[name][()],

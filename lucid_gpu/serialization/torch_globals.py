@@ -111,7 +111,7 @@ def _parameter(data: Tensor, requires_grad: bool, hooks: Any = None, state: Any 
 
     if not isinstance(data, Tensor):
         raise Damage("a parameter in it is made of no tensor")
-    return Parameter(data, bool(requires_grad))
+    return _with_attributes(Parameter(data, bool(requires_grad)), state)
 
 
 @_stands_for("torch._tensor._rebuild_from_type_v2")
@@ -122,8 +122,16 @@ def _from_type(function: Any, kind: Any, arguments: tuple[Any, ...], state: Any)
     if isinstance(state, dict) and state.get("_is_buffer"):
         from lucid_gpu.nn import Buffer
 
-        return Buffer(made, persistent=bool(state.get("persistent", True)))
-    return made
+        made = Buffer(made, persistent=bool(state.get("persistent", True)))
+    return _with_attributes(made, state)
+
+
+def _with_attributes(t: Tensor, state: Any) -> Tensor:
+    """Set what the user had set, but nothing that stands for something else of a tensor."""
+    for name, value in state.items() if isinstance(state, dict) else ():
+        if isinstance(name, str) and name[:1] != "_" and not hasattr(type(t), name):
+            t.__dict__[name] = value
+    return t
 
 
 @_stands_for("torch._utils._rebuild_sparse_tensor")

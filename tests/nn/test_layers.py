@@ -5,7 +5,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import nn
-from tests.oracle import agree, same_error, torch_module
+from tests.oracle import agree, modules, same_error, torch_module
 
 normal = np.random.default_rng(0).standard_normal
 
@@ -86,6 +86,20 @@ def test_agrees_with_torch(name, device):
         np.testing.assert_allclose(ours.state_dict()[key].cpu().numpy(), value.numpy(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("channels", [1, 2, 4, 9])
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_cross_map_norm_has_pytorchs_windows(size, channels, device):
+    x = normal((2, channels, 2, 1))
+    values = [
+        m.nn.CrossMapLRN2d(size, 0.5)(m.tensor(x).to(where)).cpu().numpy()
+        for m, where in modules(device)
+    ]
+    np.testing.assert_allclose(values[0], values[-1], rtol=1e-12)
+    layer = lucid_gpu.nn.CrossMapLRN2d(size, 0.5)
+    assert repr(layer) == f"CrossMapLRN2d({size}, alpha=0.5, beta=0.75, k=1)"
+    assert lucid_gpu.autograd.gradcheck(layer, (lucid_gpu.tensor(x, requires_grad=True),))
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_repr_and_state_are_torchs(name):
     make, _ = LAYERS[name]
@@ -151,8 +165,14 @@ def test_dropout_only_in_training():
         ),
         (lambda m: m.nn.InstanceNorm1d(3)(m.zeros(2, 3, 1)), "more than 1 spatial element when"),
         (lambda m: m.nn.LocalResponseNorm(3)(m.zeros(2, 3)), "Expected 3D or higher dimension"),
+        (lambda m: m.nn.CrossMapLRN2d(3)(m.zeros(2, 3)), "Expected input to be 4D, got 2D instead"),
         (lambda m: m.nn.Embedding(3, 2, padding_idx=3), "Padding_idx must be within num_embeddin"),
         (lambda m: m.nn.Unflatten(1, (2, 3))(m.zeros(6)), "Dimension out of range"),
+        (
+            lambda m: m.nn.Unflatten(1, [2, 2])(m.zeros(2, 6)),
+            "Provided sizes [2, 2] don't multiply up to the size of dim 1 (6) in the input tensor",
+        ),
+        (lambda m: m.nn.InstanceNorm1d(3)(m.zeros(0, 3, 1)), "more than 1 spatial element when"),
         (lambda m: m.nn.Unflatten(1, 2), "must be a tuple of ints, but found type int"),
         (lambda m: m.nn.Unflatten(1, (2, 3.0)), "found element of type float at pos 1"),
         (lambda m: m.nn.Unflatten(1, (2, 4))(m.zeros(0, 6)), "in Unflatten(dim=1"),

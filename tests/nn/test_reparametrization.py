@@ -105,6 +105,33 @@ def test_spectral_norm_follows_as_pytorch_does(old, device):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9)
 
 
+def test_spectral_norm_takes_state_dicts_of_old():
+    """Files of before PyTorch 1.0 hold the weight, and no ``v``: their metadata has no version."""
+    results = []
+    for m, _ in modules():
+        utils = m.nn.utils
+        net = utils.spectral_norm(m.nn.Linear(3, 2, bias=False).double(), n_power_iterations=50)
+        net.weight_orig.data = m.tensor(W[:2, :3].copy())
+        x = m.ones(1, 3, dtype=m.float64)
+        state = (net(x), net.state_dict())[1]
+        versions = copy.deepcopy(state._metadata)
+        state["weight"] = net.weight.detach().clone()
+        v = state.pop("weight_v")
+        del state._metadata[""]["spectral_norm"]
+        other = utils.spectral_norm(m.nn.Linear(3, 2, bias=False).double())
+        other.load_state_dict(state)
+        other.eval()
+        results.append([versions, list(other.state_dict()), plain(other(x))])
+        np.testing.assert_allclose(plain(other.weight_v), plain(v), rtol=1e-6)
+        del state["weight_u"]
+        with pytest.raises(RuntimeError, match="Missing key"):
+            other.load_state_dict(state)
+        again = utils.spectral_norm(utils.remove_spectral_norm(net))
+        assert again.state_dict()._metadata == versions
+    np.testing.assert_allclose(*[r.pop() for r in results], rtol=1e-7)
+    assert results[0] == results[-1]
+
+
 def test_weight_norm_takes_state_dicts_of_old():
     def run(m, where):
         net = m.nn.Sequential(m.nn.utils.parametrizations.weight_norm(m.nn.Linear(2, 3)))

@@ -201,6 +201,7 @@ ROWS = [
     ),
     row("nn.functional.fold", t(1, 4, 4), (3, 3), 2),
     row("nn.functional.unfold", t(1, 1, 3, 3), 2),
+    row("constant_pad_nd", t(2, 3), (1, -1), 0.5),
     row("nn.functional.pad", t(2, 3), (1, 2)),
     row("nn.functional.pad", t(1, 2, 4), (1, 2), mode="reflect"),
     row("nn.functional.interpolate", t(1, 1, 3, 3), scale_factor=2, mode="bilinear"),

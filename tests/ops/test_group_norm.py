@@ -41,6 +41,17 @@ def test_instance_norm_by_running_figures(device):
     agree(run, normal((2, 3, 4)), normal(3), abs(normal(3)), device=device, order=1)
 
 
+@pytest.mark.parametrize("affine", [False, True])
+def test_instance_norm_without_eps_makes_zeros_of_constant_channels(affine, device):
+    x = normal((2, 3, 4))
+    x[0, 1] = 0.5
+
+    def run(m, x, w, b):
+        return m.nn.functional.instance_norm(x, None, None, *[w, b] * affine, eps=0.0)
+
+    agree(run, x, normal(3), normal(3), device=device)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

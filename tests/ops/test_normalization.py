@@ -193,6 +193,23 @@ def test_errors_are_torchs(call, words):
     same_error(call, words)
 
 
+@pytest.mark.parametrize("eps", [None, "1", [1], 1j])
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("layer_norm", ((2,),)), ("group_norm", (2,)), ("instance_norm", ()), ("rms_norm", ((2,),))],
+)
+def test_an_eps_that_is_no_number_is_refused(name, args, eps):
+    if name != "rms_norm" or eps is not None:
+        call = lambda m: getattr(m.nn.functional, name)(m.ones(1, 4, 2), *args, eps=eps)  # noqa: E731
+        same_error(call, f"must be float, not {type(eps).__name__}")
+
+
+def test_an_eps_may_be_a_tensor_or_an_integer(device):
+    x = lucid_gpu.arange(8.0, device=device).reshape(1, 4, 2)
+    expected = F.layer_norm(x, (2,), eps=1.0).tolist()
+    assert all(F.layer_norm(x, (2,), eps=e).tolist() == expected for e in (1, lucid_gpu.ones(())))
+
+
 @pytest.mark.parametrize("columns", [2049, 4_000_007])
 def test_long_rows_lose_no_digits(columns, device):
     drawn = np.random.default_rng(1).standard_normal

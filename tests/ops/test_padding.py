@@ -34,6 +34,8 @@ CASES = [
     ],
     ((2, 3), (9, 5), "replicate", None),
     ((2, 3), (3, 3), "circular", None),
+    ((1, 2, 2, 5), (-1, -1, -1, -1), "replicate", None),
+    ((1, 1, 3, 2), (0, -2, 0, 1), "reflect", None),
 ]
 
 
@@ -88,6 +90,7 @@ def test_batched(mode, device):
         (lambda F, x: F.pad(x, (3, 1), "reflect"), "padding (3, 1) at dimension 2 of input"),
         (lambda F, x: F.pad(x, (-2, -1), "replicate"), "is too small"),
         (lambda F, x: F.pad(x, (4, 0), "circular"), "wrapping around more than once"),
+        (lambda F, x: F.pad(x, (0, 0, 0, 3), "reflect"), "Argument #6: Padding size should be"),
         (lambda F, x: F.pad(x, (-2, -2), "circular"), "resulting in an empty dimension"),
         (lambda F, x: F.pad(x[:, :0], (1, 1), "reflect"), "other non-zero dimensions for input"),
         (lambda F, x: F.pad(x, (1,) * 6, "reflect"), "is not supported for 3D input tensor"),
@@ -95,6 +98,13 @@ def test_batched(mode, device):
 )
 def test_errors_are_torchs(call, words):
     same_error(lambda m: call(m.nn.functional, m.zeros(1, 2, 3)), words)
+
+
+def test_circular_borders_come_from_what_is_left():
+    x = lucid_gpu.arange(6.0).reshape(1, 2, 1, 3)
+    with pytest.raises(RuntimeError, match="wrapping around more than once"):
+        pad(x, (0, 0, -1, 1), "circular")
+    assert pad(x[:, :, :, :0], (0, 0, -1, 1), "circular").shape == (1, 2, 1, 0)
 
 
 LAYERS = [

@@ -158,6 +158,18 @@ def test_determinism_is_remembered(defaults: None) -> None:
         assert module.get_deterministic_debug_mode() == 0
 
 
+@pytest.mark.parametrize("name", ["float32", "int16", "bool", "complex64"])
+def test_memory_grows_by_what_empty_is_filled_with(defaults: None, device: str, name: str) -> None:
+    results = []
+    for module, where in modules(device):
+        module.use_deterministic_algorithms(True)
+        x = module.ones(2, 3, dtype=getattr(module, name), device=where)
+        row = x[1].resize_(2, 4)  # its memory ends within it
+        module.use_deterministic_algorithms(False)
+        results.append(str((row.tolist(), x.tolist(), x.resize_(2).tolist())))
+    assert len(set(results)) == 1
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "complex64", "bool", "uint8", "int64"])
 def test_memory_nobody_wrote_is_filled_under_determinism(
     dtype: str, device: str, defaults: None

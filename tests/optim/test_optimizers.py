@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -118,6 +119,27 @@ def test_fifty_steps_agree_with_torch(name, settings, device):
     again.load_state_dict(numbers_to_ours(judge.state_dict()))
     expected, got = train(torch, theirs, judge, 5), train(lucid_gpu, ours, again, 5, device)
     np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize(
+    ("name", "settings"), [("ASGD", {}), ("ASGD", {"t0": 2}), ("NAdam", {}), ("AdamW", {})]
+)
+def test_float64_parameters_are_pytorchs_to_twelve_digits(name, settings, twice):
+    """Numbers among states are float32; a parameter that a group has twice moves twice."""
+    results = []
+    for m in (lucid_gpu, torch_module()):
+        p, q = (m.tensor(v, dtype=m.float64, requires_grad=True) for v in ([1.0, 2.0], [0.5]))
+        with pytest.warns(UserWarning, match="duplicate parameters") if twice else nullcontext():
+            optimizer = getattr(m.optim, name)([p, p, q] if twice else [p, q], **settings)
+        for _ in range(6):
+            optimizer.zero_grad()
+            ((p * p).sum() * q.sin()).sum().backward()
+            optimizer.step()
+        results.append((p.tolist() + q.tolist(), form(optimizer.state_dict())))
+    (ours, own), (theirs, expected) = results
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    assert own == expected
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])

@@ -144,6 +144,22 @@ def test_parameters_stay_parameters(tmp_path):
     assert [t.tolist() for t in back] == [t.tolist() for t in values]
 
 
+@pytest.mark.parametrize("make", [lambda x: x, nn.Parameter, nn.Buffer])
+def test_attributes_of_tensors_are_kept(make, tmp_path):
+    x = make(lucid_gpu.arange(3.0))
+    x.tags, x.scale = ("a", 1), lucid_gpu.ones(2)
+    save([x, x], tmp_path / "a")
+    y, again = load(tmp_path / "a")
+    assert y is again
+    assert (y.tolist(), y.tags, y.scale.tolist()) == ([0.0, 1.0, 2.0], ("a", 1), [1.0, 1.0])
+
+
+def test_what_is_saved_to_an_open_file_is_there(tmp_path):
+    with open(tmp_path / "a", "wb") as file:
+        save({"w": lucid_gpu.ones(2)}, file, _use_new_zipfile_serialization=False)
+        assert load(tmp_path / "a")["w"].tolist() == [1.0, 1.0]
+
+
 def test_models_and_optimizers_go_on(tmp_path, device):
     def step(model, optimizer):
         optimizer.zero_grad()

@@ -371,3 +371,11 @@ def test_compressed_archives_are_refused():
 def test_damaged_files_are_refused_or_read():
     found = list(damage.verdicts(damage.goods(), 300))
     assert "loaded" in found and found.count("refused") > 150
+
+
+@pytest.mark.parametrize("make", [torch.Tensor, torch.nn.Parameter])
+def test_attributes_of_tensors_are_read(make, archive):
+    x = make(torch.ones(2))
+    x.tags, x.numpy = {"a": 1}, 2
+    back = passed(x, archive)
+    assert (back.tags, back.detach().numpy().tolist()) == ({"a": 1}, [1.0, 1.0])

@@ -52,7 +52,7 @@ class Unflatten(Module):
                     "unflattened_size must be tuple of ints, but found element of type "
                     f"{type(extent).__name__} at pos {position}"
                 )
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        self.dim, self.unflattened_size = dim, unflattened_size
 
     def forward(self, input: Tensor) -> Tensor:
         return input.unflatten(self.dim, self.unflattened_size)

@@ -10,9 +10,10 @@ from lucid_gpu.nn import init
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import empty
+from lucid_gpu.ops.group_norm import cross_map_norm
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
+__all__ = ["CrossMapLRN2d", "GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
 
 
 class LayerNorm(Module):
@@ -196,3 +197,22 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(LocalResponseNorm):
+    r"""`LocalResponseNorm` of images, with the windows of PyTorch's class of that name.
+
+    The first channel is part of every window, as there; the gradient is that of what is computed.
+
+    Parameters
+    ----------
+    size : int
+        How many channels.
+    alpha, beta, k : float
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__(size, alpha, beta, k)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return cross_map_norm(input, self.size, self.alpha, self.beta, self.k)

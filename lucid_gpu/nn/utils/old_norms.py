@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import Parameter, UninitializedParameter
 from lucid_gpu.nn.utils.parametrizations import _SpectralNorm, _WeightNorm, dim_of_outputs
+from lucid_gpu.ops.linalg.svd import pinv
+from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
@@ -58,6 +60,33 @@ class _SpectralNormHook(_WeightNormHook):
         module.register_parameter(f"{name}_orig", weight)
         module.register_buffer(f"{name}_u", norm._u)
         module.register_buffer(f"{name}_v", norm._v)
+        module._register_state_dict_hook(self.saved)
+        module._register_load_state_dict_pre_hook(self.loading)
+
+    def saved(self, module: Module, state: Any, prefix: str, metadata: dict[str, Any]) -> None:
+        """Write PyTorch's version of this hook's entries into the metadata."""
+        metadata.setdefault("spectral_norm", {})[f"{self.name}.version"] = 1
+
+    def loading(
+        self, state: Any, prefix: str, metadata: dict[str, Any], strict: bool, missing: list[str],
+        *others: Any,
+    ) -> None:  # fmt: skip
+        """Make ``v`` from the weight that files had before PyTorch 1.0, in its place."""
+        if metadata.get("spectral_norm", {}).get(f"{self.name}.version", 0) >= 1:
+            return
+        key = prefix + self.name
+        if key not in state and all(f"{key}_{end}" in state for end in ("orig", "u", "v")):
+            return
+        lacking = [k for k in (f"{key}_orig", key, f"{key}_u") if k not in state]
+        if lacking:
+            missing += lacking if strict else []
+            return
+        with no_grad():
+            original, u = state[f"{key}_orig"], state[f"{key}_u"]
+            sigma = (original / state.pop(key)).mean()
+            matrix = original.movedim(self.settings[1], 0).reshape(len(u), -1)
+            v = pinv(matrix.T @ matrix) @ (matrix.T @ u)
+            state[f"{key}_v"] = v * (sigma / (u @ (matrix @ v)))
 
     def start(self, module: Module) -> Tensor:
         weight: Tensor = getattr(module, f"{self.name}_orig").data
@@ -78,6 +107,10 @@ class _SpectralNormHook(_WeightNormHook):
     def remove(self, module: Module) -> None:
         for end in ("orig", "u", "v"):
             delattr(module, f"{self.name}_{end}")
+        own = (self.saved, self.loading)
+        for hooks in (module._state_dict_hooks, module._load_state_dict_pre_hooks):
+            for key in [k for k, h in hooks.items() if getattr(h, "hook", h) in own]:
+                del hooks[key]
 
 
 def _taken(module: Module, name: str) -> Parameter:

@@ -14,6 +14,7 @@ from lucid_gpu.dtypes import float16, float32, float64, int8, int16, int32, int6
 from lucid_gpu.ops.arguments import no_tensor
 from lucid_gpu.ops.creation import arange, as_tensor, full
 from lucid_gpu.ops.shape import cat
+from lucid_gpu.ops.tensor_types import NAMES
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -180,9 +181,10 @@ def pack_padded_sequence(
 def _check_lengths(input: Tensor, lengths: Tensor) -> None:
     """Of input (steps, batch, *)."""
     if lengths.ndim != 1 or lengths.device.type != "cpu":
+        kind = NAMES[lengths.dtype].removesuffix("Tensor")
         raise RuntimeError(
             "'lengths' argument should be a 1D CPU int64 tensor, but got "
-            f"{lengths.ndim}D {lengths.device.type} tensor"
+            f"{lengths.ndim}D {lengths.device} {kind} tensor"
         )
     if not input.numel():
         raise RuntimeError("Cannot pack empty tensors.")
