@@ -167,6 +167,7 @@ class Tensor:
         __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __add__
         __lt__ = __le__ = __gt__ = __ge__ = __add__
         __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __add__
+        __div__ = __rdiv__ = __idiv__ = __add__
         __ipow__ = __iand__ = __ior__ = __ixor__ = __add__
         neg = abs = exp = log = log1p = expm1 = sqrt = rsqrt = square = reciprocal = __neg__
         sin = cos = tan = tanh = sigmoid = relu = erf = floor = ceil = round = sign = __neg__
