@@ -791,10 +791,10 @@ class Tensor:
         return self
 
     def __float__(self) -> float:
-        return float(self._kept_number())
+        return float(_real_of(self._kept_number(), "double"))
 
     def __int__(self) -> int:
-        return int(self._number())
+        return int(_real_of(self._number(), "int64_t"))
 
     def __complex__(self) -> complex:
         return complex(self._kept_number())
@@ -1391,6 +1391,15 @@ def apply(
     if scheduler.at_once(shared):
         result._realize()
     return result
+
+
+def _real_of(number: Any, wanted: str) -> Any:
+    """A number that is to become a real one: the real part of a complex one without another."""
+    if type(number) is not complex:
+        return number
+    if number.imag:
+        raise RuntimeError(f"value cannot be converted to type {wanted} without overflow")
+    return number.real
 
 
 def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:

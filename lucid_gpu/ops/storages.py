@@ -11,6 +11,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import part_of
+from lucid_gpu.devices.determinism import unwritten
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import Expr, Write, make_stale
 from lucid_gpu.fusion.plan import row_major_strides
@@ -612,6 +613,8 @@ def _check_lies(size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> 
 def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Take another shape in place: the memory stays, and grows by zeros where needed.
 
+    Under `use_deterministic_algorithms` it grows by what `empty` is filled with then.
+
     Parameters
     ----------
     memory_format : memory_format, optional
@@ -655,6 +658,10 @@ def _take_sizes(t: Tensor, sizes: tuple[int, ...], order: tuple[int, ...] | None
     end = offset + math.prod(sizes)
     if end > count:
         t.untyped_storage().resize_(end * t.dtype.itemsize)
+        value = unwritten(t.dtype)
+        if value is not None:
+            with no_grad():
+                as_strided_(t.detach(), (end - count,), (1,), count).fill_(value)
     as_strided_(t, sizes, strides, offset)
 
 
