@@ -122,6 +122,7 @@ _TORCH_NAMES = (
         "onnx",
         "overrides",
         "quasirandom",
+        "return_types",
         "signal",
         "types",
     ),
