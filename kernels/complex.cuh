@@ -132,6 +132,17 @@ LUCID_COMPLEX_FN log1p(lucid_complex<R> z)
     return {(R)0.5 * log1p(z.re * (2 + z.re) + z.im * z.im), angle};
 }
 
+// log(exp(a) + exp(b)) from the operand with the larger real part.
+LUCID_COMPLEX_FN lucid_logaddexp(lucid_complex<R> a, lucid_complex<R> b)
+{
+    const R sum = a.re + a.im + b.re + b.im;
+    if (lucid_isnan(a) || lucid_isnan(b)) return {sum, sum};
+    const bool swap = a.re < b.re;
+    const lucid_complex<R> top = swap ? b : a, other = swap ? a : b;
+    if (lucid_isinf(top.re) && a.re == b.re) return top.re < 0 ? other : log(exp(a) + exp(b));
+    return top + log1p(exp(other - top));
+}
+
 LUCID_COMPLEX_FN sqrt(lucid_complex<R> z)
 {
     if (z.re == 0 && z.im == 0) return {0, z.im};

@@ -123,6 +123,7 @@ _TORCH_NAMES = (
         "onnx",
         "overrides",
         "quasirandom",
+        "return_types",
         "signal",
         "types",
     ),

@@ -17,7 +17,33 @@ from lucid_gpu.ops import reductions
 from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops import special_functions as _functions
 from lucid_gpu.ops.arguments import into, public
+from lucid_gpu.ops.bessel import (
+    airy_ai,
+    bessel_j0,
+    bessel_j1,
+    bessel_y0,
+    bessel_y1,
+    modified_bessel_k0,
+    modified_bessel_k1,
+    scaled_modified_bessel_k0,
+    scaled_modified_bessel_k1,
+    spherical_bessel_j0,
+)
 from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.orthogonal_polynomials import (
+    chebyshev_polynomial_t,
+    chebyshev_polynomial_u,
+    chebyshev_polynomial_v,
+    chebyshev_polynomial_w,
+    hermite_polynomial_h,
+    hermite_polynomial_he,
+    laguerre_polynomial_l,
+    legendre_polynomial_p,
+    shifted_chebyshev_polynomial_t,
+    shifted_chebyshev_polynomial_u,
+    shifted_chebyshev_polynomial_v,
+    shifted_chebyshev_polynomial_w,
+)
 from lucid_gpu.ops.record import keeping as _keeping
 from lucid_gpu.tensor import Tensor, apply
 
@@ -41,6 +67,7 @@ def _of_row(row: str, name: str) -> Callable[..., Tensor]:
 erf, erfc, erfcx, erfinv = [_of_row(n, n) for n in ("erf", "erfc", "erfcx", "erfinv")]
 exp2, expm1, log1p = [_of_row(n, n) for n in ("exp2", "expm1", "log1p")]
 i0, i0e, i1, i1e = [_of_row(n, n) for n in ("i0", "i0e", "i1", "i1e")]
+modified_bessel_i0, modified_bessel_i1 = [_of_row(n, f"modified_bessel_{n}") for n in ("i0", "i1")]
 ndtri, xlogy, zeta, digamma = [_of_row(n, n) for n in ("ndtri", "xlogy", "zeta", "digamma")]
 gammaln, psi, expit = [
     _of_row(row, name)
@@ -97,8 +124,60 @@ multigammaln = public(_functions.mvlgamma)
 gammainc, gammaincc = public(_incomplete.igamma), public(_incomplete.igammac)
 softmax, log_softmax = public(_softmax.softmax), public(_softmax.log_softmax)
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",
-    "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e",
-    "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri",
-    "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
-]  # fmt: skip
+    "airy_ai",
+    "bessel_j0",
+    "bessel_j1",
+    "bessel_y0",
+    "bessel_y1",
+    "chebyshev_polynomial_t",
+    "chebyshev_polynomial_u",
+    "chebyshev_polynomial_v",
+    "chebyshev_polynomial_w",
+    "digamma",
+    "entr",
+    "erf",
+    "erfc",
+    "erfcx",
+    "erfinv",
+    "exp2",
+    "expit",
+    "expm1",
+    "gammainc",
+    "gammaincc",
+    "gammaln",
+    "hermite_polynomial_h",
+    "hermite_polynomial_he",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "laguerre_polynomial_l",
+    "legendre_polynomial_p",
+    "log1p",
+    "log_ndtr",
+    "log_softmax",
+    "logit",
+    "logsumexp",
+    "modified_bessel_i0",
+    "modified_bessel_i1",
+    "modified_bessel_k0",
+    "modified_bessel_k1",
+    "multigammaln",
+    "ndtr",
+    "ndtri",
+    "polygamma",
+    "psi",
+    "round",
+    "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1",
+    "shifted_chebyshev_polynomial_t",
+    "shifted_chebyshev_polynomial_u",
+    "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w",
+    "sinc",
+    "softmax",
+    "spherical_bessel_j0",
+    "xlog1py",
+    "xlogy",
+    "zeta",
+]

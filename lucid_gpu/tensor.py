@@ -167,6 +167,7 @@ class Tensor:
         __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __add__
         __lt__ = __le__ = __gt__ = __ge__ = __add__
         __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __add__
+        __div__ = __rdiv__ = __idiv__ = __add__
         __ipow__ = __iand__ = __ior__ = __ixor__ = __add__
         neg = abs = exp = log = log1p = expm1 = sqrt = rsqrt = square = reciprocal = __neg__
         sin = cos = tan = tanh = sigmoid = relu = erf = floor = ceil = round = sign = __neg__
@@ -790,10 +791,10 @@ class Tensor:
         return self
 
     def __float__(self) -> float:
-        return float(self._kept_number())
+        return float(_real_of(self._kept_number(), "double"))
 
     def __int__(self) -> int:
-        return int(self._number())
+        return int(_real_of(self._number(), "int64_t"))
 
     def __complex__(self) -> complex:
         return complex(self._kept_number())
@@ -1399,6 +1400,15 @@ def apply(
     if scheduler.at_once(shared):
         result._realize()
     return result
+
+
+def _real_of(number: Any, wanted: str) -> Any:
+    """A number that is to become a real one: the real part of a complex one without another."""
+    if type(number) is not complex:
+        return number
+    if number.imag:
+        raise RuntimeError(f"value cannot be converted to type {wanted} without overflow")
+    return number.real
 
 
 def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:

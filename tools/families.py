@@ -46,7 +46,8 @@ FAMILIES: dict[str, str] = {
     "Networks": (
         "nn ops.activations ops.softmax ops.layer_norm ops.group_norm ops.dropout "
         "ops.feature_dropout ops.convolution "
-        "ops.transposed_convolution ops.pooling ops.adaptive_pooling ops.recurrent"
+        "ops.transposed_convolution ops.pooling ops.adaptive_pooling ops.recurrent "
+        "ops.native_functions"
     ),
     "Gradients": "tape autograd func",
     "Files and other libraries": "serialization ops.dlpack",

@@ -69,7 +69,9 @@ def emit(
         own = list(shapes[0])
         raise RuntimeError(f"a tensor of shape {own} does not broadcast to {list(shape)}")
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
-    if op.rule == "compare" or op.name in ("clamp_min", "clamp_max"):
+    if op.rule in ("compare", "test"):
+        args = tuple([_as_stored(assembly, a) for a in args])
+    elif op.name in ("clamp_min", "clamp_max"):
         numbers = [known[a].op in ("constant", "scalar") for a in args]
         args = tuple([_as_stored(assembly, a) if n else a for a, n in zip(args, numbers)])
     elif op.name == "cast" and known[args[0]].dtype is not result:
@@ -131,7 +133,7 @@ _EXACT = ("identity", "boundary", "neg", "abs", "relu")  # what has them where i
 def _as_stored(assembly: Assembly, index: int) -> int:
     """A 16-bit value as it would be stored, not as it is computed.
 
-    So are values that become another type, and numbers that a tensor is compared with.
+    So are values that become another type, are compared or tested, and numbers as bounds.
     """
     have = assembly.instructions[index]
     if have.dtype not in (float16, bfloat16):

@@ -438,6 +438,10 @@ def build(
     """
     first = next((o for o in operands if type(o) is Expr), None)
     if first is None:
+        if op.name in _OF_NUMBERS:
+            host = device("cpu")
+            numbers = [of_constant(o, scalar_type(o), (), host) for o in operands]
+            return build(op, numbers, grad, to, shape, scheduled)
         raise TypeError(
             f"{op.name}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(operands[0]).__name__}"
@@ -472,6 +476,9 @@ def build(
         pending = [o for o in operands if type(o) is Expr and not o.program.is_load]
         raise MustStore(scheduler.stored_first(derived, pending))
     return Expr(derived, leaves, (op, *operands))
+
+
+_OF_NUMBERS = ("add", "sub", "mul", "div")  # PyTorch takes two numbers for these
 
 
 def _scalar_mark(

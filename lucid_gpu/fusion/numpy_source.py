@@ -203,6 +203,8 @@ def _call(ins: Instruction, operands: list[str], out: str) -> str:
         return f"special.integer_power({operands[0]}, {operands[1]}, {out})"
     if ins.op == "log1p" and ins.dtype.is_complex:
         return f"special.complex_log1p({operands[0]}, {out})"
+    if ins.op == "logaddexp" and ins.dtype.is_complex:
+        return f"special.complex_logaddexp({operands[0]}, {operands[1]}, {out})"
     one, zero = f"one_{ins.dtype.name}", f"zero_{ins.dtype.name}"
     text = TABLE[ins.op].numpy.format(*operands, out=out, one=one, zero=zero)
     return text.replace("np.", "")  # a global is found faster than an attribute

@@ -67,6 +67,21 @@ def complex_log1p(z: Any, out: Any) -> None:
     np.copyto(out.real, np.log1p(np.where(near, size, 0)) / 2, where=near)
 
 
+def complex_logaddexp(a: Any, b: Any, out: Any) -> None:
+    """``log(exp(a) + exp(b))``, from the operand with the larger real part."""
+    swap = np.real(a) < np.real(b)
+    top, other = np.where(swap, b, a), np.where(swap, a, b)
+    rest = np.empty_like(out)
+    complex_log1p(np.exp(other - top), rest)
+    value = top + rest
+    ends = np.isinf(np.real(top)) & (np.real(a) == np.real(b))  # their difference is not a number
+    if ends.any():
+        value = np.where(
+            ends, np.where(np.real(top) < 0, other, np.log(np.exp(a) + np.exp(b))), value
+        )
+    np.copyto(out, np.where(np.isnan(a) | np.isnan(b), complex(np.nan, np.nan), value))
+
+
 def integer_power(x: Any, n: Any, out: Any) -> None:
     """Powers of integers; negative ones are rounded toward zero, as in PyTorch."""
     negative = np.less(n, 0)

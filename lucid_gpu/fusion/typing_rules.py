@@ -111,7 +111,6 @@ _NO_COMPLEX = frozenset(
         "fmod",
         "atan2",
         "hypot",
-        "logaddexp",
         "copysign",
         "relu",
         "erf",

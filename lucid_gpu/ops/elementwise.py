@@ -77,6 +77,9 @@ def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor
         if out is None and isinstance(input, Tensor):
             result: Tensor = method(input, other)
             return result
+        if op.name in _DIVIDES:
+            input = _dividend(input, other) if op.name == "floor_divide" else input
+            _refuse_zero(input, other)
         return into(apply(op, input, other), out, op.name)
 
     def of_a_tensor(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
@@ -114,6 +117,13 @@ def _said_of(op: Op) -> str:
     """What a row computes, of which shapes and types, and what it refuses."""
     text = f"``{op.formula}``, element by element{_GIVES.get(op.rule, '')}."
     return text + (_OF_TWO if op.arity == 2 else "") + refusals(op)
+
+
+def _dividend(input: Any, other: Any) -> Any:
+    """The first of two numbers as a tensor; the first of any others as it is."""
+    if isinstance(input, Tensor) or isinstance(other, Tensor):
+        return input
+    return apply(TABLE["add"], input, 0)
 
 
 @op
@@ -372,6 +382,7 @@ def div(
     """
     if rounding_mode is None:
         return into(apply(TABLE["div"], input, other), out, "div")
+    input = _dividend(input, other)
     _refuse_zero(input, other)
     if rounding_mode == "floor":
         floored = apply(TABLE["floor_divide"], input, other)
@@ -905,8 +916,9 @@ ALIASES = {
 for _alias, _original in ALIASES.items():
     FUNCTIONS[_alias] = FUNCTIONS[_original]
     attach(Tensor, **{_alias: getattr(Tensor, _original)})
+attach(Tensor, __div__=Tensor.__truediv__, __rdiv__=Tensor.__rtruediv__)
 _IN_PLACE_OPERATORS = {
-    "iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div", "ipow": "pow",
+    "iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div", "idiv": "div", "ipow": "pow",
     "ifloordiv": "floor_divide", "imod": "remainder", "iand": "bitwise_and",
     "ior": "bitwise_or", "ixor": "bitwise_xor",
 }  # fmt: skip

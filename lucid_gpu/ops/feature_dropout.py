@@ -126,6 +126,12 @@ def feature_alpha_dropout(
     return _saturated(input, _one_each(input, 2), p, training, inplace)
 
 
+def feature_dropout(input: Tensor, p: float, training: bool, inplace: bool = False) -> Tensor:
+    """`dropout1d` to `dropout3d` of ``(n, c, *)`` of any rank, without their warnings."""
+    _check(p, "feature_dropout", input)
+    return _channels(input, 2, p, training, inplace)
+
+
 def _check(p: float, name: str, input: Tensor) -> None:
     if p < 0.0 or p > 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")

@@ -20,7 +20,7 @@ abs_ acos_ acosh_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh
 clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_
 expm1_ fill_ fix_ floor_ frac_ log10_ log1p_ log2_ log_ nan_to_num_ neg_ negative_ rad2deg_
 reciprocal_ round_ rsqrt_ sigmoid_ sin_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ zero_
-logit_ sinc_ xlogy_
+i0_ logit_ sinc_ xlogy_
 """
 
 

@@ -93,7 +93,7 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
         "atan_ atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ "
         "deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_ frac_ log10_ log1p_ "
         "log2_ log_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ round_ rsqrt_ sigmoid_ "
-        "sin_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ zero_ logit_ sinc_ xlogy_ gcd_ lcm_ "
+        "sin_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ zero_ i0_ logit_ sinc_ xlogy_ gcd_ lcm_ "
         "ldexp_",
     "incomplete_gamma": "igamma igammac",
     "linalg.cholesky": "cholesky",
@@ -106,6 +106,13 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
     "linalg.products": "matrix_power matrix_exp cross chain_matmul",
     "linalg.svd": "pinverse",
     "multinomial": "multinomial",
+    "native_functions":
+        "kl_div binary_cross_entropy_with_logits poisson_nll_loss cosine_embedding_loss "
+        "hinge_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss batch_norm "
+        "instance_norm embedding embedding_renorm_ dropout_ alpha_dropout_ "
+        "feature_alpha_dropout_ feature_dropout feature_dropout_ grid_sampler grid_sampler_2d "
+        "grid_sampler_3d affine_grid_generator constant_pad_nd native_channel_shuffle "
+        "max_pool1d_with_indices norm_except_dim convolution conv_tbc segment_reduce",
     "order": "msort kthvalue mode aminmax unique unique_consecutive isin searchsorted bucketize",
     "padding": "constant_pad_nd",
     "pooling": "avg_pool1d max_pool1d max_pool2d max_pool3d",

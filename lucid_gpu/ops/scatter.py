@@ -58,7 +58,7 @@ def scatter(
     src = value if src is None else src
     if not index.numel():
         normalize_dim(dim, input.ndim)
-        return _nothing_put(input, src) if isinstance(src, Tensor) else input.clone()
+        return nothing_put(input, src) if isinstance(src, Tensor) else input.clone()
     if not input.ndim and index.ndim < 2:
         if isinstance(src, Tensor):
             src = src.reshape(-1)
@@ -89,7 +89,7 @@ def scatter(
     return result
 
 
-def _nothing_put(input: Tensor, src: Tensor) -> Tensor:
+def nothing_put(input: Tensor, src: Tensor) -> Tensor:
     """A copy, where no position is given; ``src`` has a gradient of zeros."""
     shape, form = tuple(src.shape), {"dtype": src.dtype, "device": src.device}
     copied: Tensor = record(

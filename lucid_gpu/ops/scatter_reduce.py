@@ -23,7 +23,7 @@ from lucid_gpu.ops.in_place import alias_before, written
 from lucid_gpu.ops.index_add import _by_elements, _checked, scatter_add
 from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import normalize_dim
-from lucid_gpu.ops.scatter import scatter
+from lucid_gpu.ops.scatter import nothing_put, scatter
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -77,7 +77,7 @@ def scatter_reduce(
     dim = normalize_dim(dim, input.ndim)
     added = _by_elements(input, dim, index, src)
     if not index.numel():
-        return input.clone()
+        return nothing_put(input, src)
     src = src if src.shape == index.shape else src[tuple([slice(n) for n in index.shape])]
     if reduce in _JOINING:
         return _joined(input, dim, index, src, added.keys, reduce, include_self)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.arguments import public, require_tensors
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import _common_type, where
@@ -91,8 +92,13 @@ _SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in range(10)]  # the next i
 @op
 @keeping("input", "other")
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
-    """``log2(2**a + 2**b)`` without overflow, element by element; the two broadcast."""
+    """``log2(2**a + 2**b)`` without overflow, element by element; the two broadcast.
+
+    NotImplementedError for complex tensors.
+    """
     input, other = _floats(input, other)
+    if input.dtype.is_complex:
+        raise NotImplementedError(f'"logaddexp2" not implemented for {input.dtype.name}')
     ln2 = math.log(2.0)
     return (input * ln2).logaddexp(other * ln2) / ln2
 
@@ -307,6 +313,7 @@ def _of_arrays(name: str, input: Tensor, other: Tensor) -> Tensor:
     d = dt.result_type([(t.dtype, t.ndim) for t in (input, other)], [])
     if d.is_complex or (d.category == 2) is not (name == "nextafter") or d is dt.bool:
         raise NotImplementedError(f'"{name}" not implemented for {d.name}')
+    broadcast_shapes([tuple(input.shape), tuple(other.shape)], name)
     arrays = [t.detach().to(d).array for t in (input, other)]
     values = getattr(xp_of(input), name)(*arrays)
     return from_array(xp_of(input).asarray(values), d, input.device)

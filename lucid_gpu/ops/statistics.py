@@ -468,8 +468,8 @@ def histogram(
     Raises
     ------
     RuntimeError
-        For ``bins`` not above 0, of another type or no vector, and a range that is not finite or
-        ends before it begins.
+        For ``bins`` not above 0, of another type or no vector, a range that is not finite or
+        ends before it begins, and weights of another number or type.
     NotImplementedError
         For types that are not floating point.
     """
@@ -491,6 +491,12 @@ def histogram(
         raise RuntimeError(
             "torch.histogram(): input tensor and weight tensor should have the same dtype, but got "
             f"{input.dtype} and {weight.dtype}"
+        )
+    if weight is not None and weight.numel() != input.numel():
+        raise RuntimeError(
+            "torch.histogram(): if weight tensor is provided it should have the same shape as the "
+            f"input tensor, but got input with shape {list(input.shape)} and weight with shape "
+            f"{list(weight.shape)}"
         )
     counts = _in_bins(input, edges, weight)
     if density:

@@ -111,3 +111,10 @@ def test_log1p_keeps_small_real_parts(device: str) -> None:
         theirs = torch_module().tensor(z).log1p().numpy()
         np.testing.assert_allclose(ours.real, theirs.real, precision)
         np.testing.assert_allclose(ours.imag, theirs.imag, precision)
+
+
+def test_complex_numbers_without_imaginary_part_become_real_numbers() -> None:
+    x = lucid_gpu.tensor(2.5 + 0j)
+    assert (float(x), int(x), complex(x)) == (2.5, 2, 2.5 + 0j)
+    for kind in (float, int):
+        same_error(lambda m, kind=kind: kind(m.tensor(2.5 + 1j)), "without overflow")

@@ -532,3 +532,40 @@ def test_results_that_out_converts_and_a_nan_of_none() -> None:
         return largest, m.min(x, out=one), m.nan_to_num(x * float("nan"), None)
 
     gives([[3.0, 3.0], 1.0, [0.0, 0.0]], scenario)
+
+
+TWO_NUMBERS = {
+    "add": lambda m: [m.add(3, 2), m.add(1, 2.5, alpha=2), m.add(True, 2)],
+    "sub": lambda m: [m.sub(3, 2.5), m.subtract(3, 1)],
+    "mul": lambda m: [m.mul(3, 2), m.mul(1j, 2), m.multiply(True, True)],
+    "div": lambda m: [m.div(3, 2), m.true_divide(3.0, 4), m.div(1, 0)],
+    "rounded": lambda m: [m.div(-7, 2, rounding_mode=mode) for mode in ("trunc", "floor")],
+    "floor_divide": lambda m: [m.floor_divide(-7, 2), m.floor_divide(-3.5, 2)],
+    "old names": lambda m: [m.ones(2).__div__(4), m.ones(2).__rdiv__(4), m.ones(2).__idiv__(4)],
+}
+
+
+@pytest.mark.parametrize("name", TWO_NUMBERS)
+def test_functions_of_two_numbers(name: str) -> None:
+    for ours, theirs in zip(TWO_NUMBERS[name](lucid_gpu), TWO_NUMBERS[name](torch_module())):
+        assert str(ours.dtype).split(".")[1] == str(theirs.dtype).split(".")[1]
+        assert ours.tolist() == theirs.tolist()
+
+
+def _zero(m: Any) -> Any:
+    return m.zeros(1, dtype=m.int64)
+
+
+BY_ZERO = {
+    "floor_divide": lambda m: m.floor_divide(_zero(m), _zero(m), out=_zero(m)),
+    "floor_divide of a number": lambda m: m.floor_divide(3, _zero(m)),
+    "floor_divide of numbers": lambda m: m.floor_divide(3, 0),
+    "remainder": lambda m: m.remainder(_zero(m), 0, out=_zero(m)),
+    "remainder of a number": lambda m: m.remainder(3, _zero(m)),
+    "fmod": lambda m: m.fmod(_zero(m), _zero(m), out=_zero(m)),
+}
+
+
+@pytest.mark.parametrize("name", BY_ZERO)
+def test_integers_are_not_divided_by_zero(name: str) -> None:
+    same_error(BY_ZERO[name], "ZeroDivisionError")

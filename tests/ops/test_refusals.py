@@ -207,6 +207,9 @@ SENTENCES: dict[str, tuple[Call, str]] = {
         ),
         "weight must be one-dimensional",
     ),
+    "histogram of fewer weights": (
+        lambda m: m.histogram(m.ones(4), 3, weight=m.ones(1)), "same shape"
+    ),
     "histogramdd of one": (lambda m: m.histogramdd(m.ones(4, 2), [3]), "equal to the innermost"),
     "histogramdd without parts": (
         lambda m: m.histogramdd(m.ones(4, 2), [3, 0]), "but got 0 for dimension 1",

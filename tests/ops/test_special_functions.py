@@ -43,6 +43,17 @@ CASES: dict[str, tuple[Any, ...]] = {
     "entr": (lambda m, t: m.special.entr(t.abs() + 0.1), REAL),
     "sinc": (lambda m, t: t.sinc(), FAR[FAR != 0]),
     "logaddexp2": (lambda m, t, u: m.logaddexp2(t, u), REAL, POSITIVE),
+    "logaddexp": (lambda m, t, u: m.logaddexp(t, u), REAL, POSITIVE),
+    "logaddexp of complex numbers": (
+        lambda m, t, u: (m.logaddexp(t, u), t.abs().logaddexp(u)),
+        40 * REAL + 3j * POSITIVE,
+        40 * REAL.T.reshape(3, 4) - 2j * POSITIVE,
+    ),
+    "logaddexp of complex ends": (
+        lambda m, t, u: m.logaddexp(t.detach(), u.detach()),
+        np.array([complex(a, b) for a in SPECIAL for b in SPECIAL]),
+        np.array([complex(b, a) for a in OTHER for b in SPECIAL]),
+    ),
     "fmax": (lambda m, t, u: (m.fmax(t, u), m.fmin(t, u)), SPECIAL, OTHER),
     "float_power": (lambda m, t: (t.float_power(2), m.float_power(2.0, t)), SHARE.astype("f")),
     "heaviside": (lambda m, t, u: m.heaviside(t.detach(), u.detach()), REAL[0] * 0, REAL[0]),
@@ -156,6 +167,7 @@ REFUSED: dict[str, Any] = {
     "heaviside of types": lambda m: m.heaviside(m.ones(2), m.ones(2).double()),
     "positive of bools": lambda m: m.positive(m.tensor([True])),
     "lgamma of complex numbers": lambda m: m.lgamma(m.tensor([1j])),
+    "nextafter of shapes": lambda m: m.nextafter(m.ones(3), m.ones(2)),
     "gcd of floats": lambda m: m.gcd(m.ones(2), m.ones(2)),
     "frexp of integers": lambda m: m.tensor([1]).frexp(),
     "signbit of complex numbers": lambda m: m.tensor([1j]).signbit(),
@@ -217,3 +229,83 @@ def test_xlog1py_where_there_is_no_logarithm(device):
 
     ours, theirs = scenario(lucid_gpu, device), scenario(torch_module(), "cpu")
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+BESSEL = {
+    **{f"bessel_{kind}{order}": f"{kind}{order}" for kind in "jy" for order in "01"},
+    **{f"modified_bessel_{kind}{order}": f"{kind}{order}" for kind in "ik" for order in "01"},
+    **{f"scaled_modified_bessel_k{order}": f"k{order}e" for order in "01"},
+    "spherical_bessel_j0": "spherical_jn",
+    "airy_ai": "airy",
+}
+CHEBYSHEV = {
+    f"{shifted}chebyshev_polynomial_{letter}": f"eval_{'sh_' * bool(shifted)}cheby{letter}"
+    for shifted in ("", "shifted_")
+    for letter in "tu"
+}
+POLYNOMIALS = {
+    **CHEBYSHEV,
+    "hermite_polynomial_h": "eval_hermite",
+    "hermite_polynomial_he": "eval_hermitenorm",
+    "laguerre_polynomial_l": "eval_laguerre",
+    "legendre_polynomial_p": "eval_legendre",
+}
+
+
+@pytest.mark.parametrize("name", BESSEL)
+def test_bessel_functions_in_double_precision(name: str, device: str) -> None:
+    scipy = pytest.importorskip("scipy.special")
+    x = np.concatenate([np.linspace(-60, 60, 997), 10.0 ** np.linspace(-12, 3, 301), SPECIAL[:2]])
+    x = x[x >= 0] if "_y" in name or "_k" in name else x
+    function = getattr(scipy, BESSEL[name])
+    expected = function(0, x) if "spherical" in name else function(x)
+    got = getattr(lucid_gpu.special, name)(lucid_gpu.tensor(x, device=device)).cpu().numpy()
+    expected = expected[0] if name == "airy_ai" else expected
+    loose = 0.0 if "modified" in name else 2e-14  # near the zeros of waves
+    np.testing.assert_allclose(got, expected, rtol=2e-12, atol=loose)
+
+
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_orthogonal_polynomials_in_double_precision(name: str, device: str) -> None:
+    scipy = pytest.importorskip("scipy.special")
+    x = np.concatenate([np.linspace(-3, 3, 61), np.linspace(-1, 1, 41)])[:, None]
+    n = np.arange(14)
+    polynomial = getattr(lucid_gpu.special, name)
+    got = polynomial(*[lucid_gpu.tensor(a, device=device) for a in (x, n)]).cpu().numpy()
+    expected = getattr(scipy, POLYNOMIALS[name])(n, x)
+    np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-12 * abs(expected).max())
+    for degree, value in ((-2, 0.0), (0, 1.0), (2.9, expected[5, 2])):
+        assert polynomial(x[5].item(), lucid_gpu.tensor([degree])).item() == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "name", [*BESSEL, *POLYNOMIALS, "chebyshev_polynomial_v", "chebyshev_polynomial_w"]
+)
+def test_functions_without_gradient(name: str) -> None:
+    """Types, orders in memory, ``out=`` and vmap, as in torch; and that no gradient is made up."""
+    degree = (3,) if "polynomial" in name else ()
+    polynomial = bool(degree)
+
+    def calls(m: Any) -> Any:
+        f = getattr(m.special, name)
+        x = m.tensor([[0.5, 1.5, 2.5], [0.25, 3.0, 7.0]])
+        yield f(x, *degree)
+        yield f(x.t().double(), *degree)
+        yield f(m.tensor([1, 2]), *degree)
+        yield f(m.tensor([]), *degree)
+        yield f(x, *degree, out=m.empty(2, 3))
+        if polynomial:
+            yield f(1.5, m.tensor([0, 8, 20]))
+            yield f(x, m.tensor([1, 2, 9.0]).double())
+
+    for ours, theirs in zip(calls(lucid_gpu), calls(torch_module()), strict=True):
+        assert (ours.shape, ours.stride()) == (theirs.shape, theirs.stride())
+        assert str(ours.dtype).split(".")[1] == str(theirs.dtype).split(".")[1]
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=2e-5, atol=1e-6)
+    f = getattr(lucid_gpu.special, name)
+    x = lucid_gpu.rand(2, 3, requires_grad=not name.startswith("modified_bessel_i"))
+    assert not f(x, *degree).requires_grad
+    batched = lucid_gpu.vmap(lambda row: f(row, *degree))(x.detach())
+    assert lucid_gpu.equal(batched, f(x.detach(), *degree))
+    if not name.startswith("modified_bessel_i"):
+        same_error(lambda m: getattr(m.special, name)(m.ones(2).half(), *degree), "not implemented")

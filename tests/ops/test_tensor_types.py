@@ -181,6 +181,7 @@ def test_memory_nobody_wrote_is_filled_under_determinism(
         several = [
             m.empty(2, dtype=d, device=where), m.empty_like(like), like.new_empty(2),
             m.empty_strided((2,), (3,), dtype=d, device=where), m.empty(2, out=like[:0].clone()),
+            like.clone().resize_(3, 2), like.clone()[1:].resize_(4),
         ]  # fmt: skip
         m.utils.deterministic.fill_uninitialized_memory = False
         assert m.empty(2, dtype=d).shape == (2,)

@@ -129,6 +129,36 @@ def test_a_value_of_16_bits_is_rounded_before_it_becomes_wider(how: str, name: s
             np.testing.assert_allclose(our_gradient, their_gradient, rtol=rtol, atol=1e-6)
 
 
+COMPARED = {
+    "beyond the type's range": lambda m, x: [
+        (x * 6e4).isinf(),
+        (x * 6e4).isfinite(),
+        x * 6e4 > 7e4,
+    ],
+    "below its range": lambda m, x: [(x * 1e-8).ne(0), (x * 1e-8) > 0, (x * 1e-8).bool()],
+    "with what was stored": lambda m, x: [(x * 1.7) == (x * 1.7).clone(), (x / 7).isclose(x / 7)],
+    "with another type": lambda m, x: [(x * 1.7) == (x * 1.7).float(), (x / 7).ge(x.double() / 7)],
+    "nan_to_num": lambda m, x: [(x * 6e4).nan_to_num(), (x * -6e4).nan_to_num(1.0, 2.0, 3.0)],
+    "ties": lambda m, x: [(x / 3).unique(), ((x * 1.7) == (x * 1.7).max()).nonzero()],
+}
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+@pytest.mark.parametrize("how", COMPARED)
+def test_a_value_of_16_bits_is_rounded_before_it_is_compared(how: str, name: str) -> None:
+    """What comes of a test must not depend on whether the value was read before it."""
+    found = [
+        [y.double().tolist() for y in COMPARED[how](m, _sixteen_bits(m, name))]
+        for m, _ in modules()
+    ]
+    assert all(answers == found[0] for answers in found)
+    x = _sixteen_bits(lucid_gpu, name) * 1.7
+    before = x * 1.7
+    stored = (x * 1.7).clone()
+    stored.tolist()
+    assert bool((before == stored).all())
+
+
 def _of(m: Any, device: str, dtype: str, *values: Any) -> Any:
     """A vector, or of one value a tensor without dimensions."""
     listed = values[0] if len(values) == 1 else list(values)

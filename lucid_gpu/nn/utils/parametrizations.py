@@ -9,6 +9,7 @@ from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.utils.orthogonal import orthogonal
 from lucid_gpu.nn.utils.parametrize import register_parametrization
 from lucid_gpu.ops.group_norm import normalize
+from lucid_gpu.ops.native_functions import norm_except_dim as _norm_except_dim
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -16,12 +17,8 @@ __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
 def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
-    """The norm over all dimensions but one, which stay with extent 1; over all for None or -1."""
-    if dim is None or dim == -1:
-        whole: Tensor = v.norm()
-        return whole
-    rest = tuple([d for d in range(v.ndim) if d != dim % v.ndim])
-    return v.norm(2, rest, keepdim=True) if rest else v.abs()
+    """`lucid_gpu.norm_except_dim`, over all dimensions for None."""
+    return _norm_except_dim(v, 2, -1 if dim is None else dim)
 
 
 class _WeightNorm(Module):

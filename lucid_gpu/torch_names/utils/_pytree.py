@@ -14,6 +14,7 @@ __all__ = [
     "PyTree",
     "SequenceKey",
     "TreeSpec",
+    "arg_tree_leaves",
     "register_pytree_node",
     "tree_all",
     "tree_all_only",
@@ -229,6 +230,11 @@ def tree_unflatten(leaves: Any, treespec: TreeSpec) -> Any:
 def tree_leaves(tree: Any, is_leaf: Test = None) -> list[Any]:
     """The leaves in order."""
     return trees.flatten(tree, is_leaf)[0]
+
+
+def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
+    """The leaves of a call's arguments, in order."""
+    return tree_leaves([*args, *kwargs.values()])
 
 
 def tree_iter(tree: Any, is_leaf: Test = None) -> Iterator[Any]:
