@@ -237,3 +237,27 @@ def test_a_result_in_another_shape_is_a_view_where_pytorch_s_is(name: str, how: 
         return y.tolist()
 
     np.testing.assert_allclose(run(lucid_gpu), run(torch_module()), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["qr", "inv", "sort", "conv2d"])
+def test_memory_is_in_pytorch_s_order_before_it_is_lent(name: str) -> None:
+    """An array, which keeps the memory where it is, may be the first to ask where it lies."""
+
+    def run(m: Any) -> Any:
+        x = m.tensor(np.random.default_rng(0).standard_normal((2, 4, 4)).astype(np.float32))
+        images = m.arange(96.0).reshape(2, 4, 3, 4).contiguous(memory_format=m.channels_last)
+        result = {
+            "qr": lambda: m.linalg.qr(x)[1],
+            "inv": lambda: m.linalg.inv(x),
+            "sort": lambda: x.transpose(1, 2).sort(1)[0],
+            "conv2d": lambda: m.nn.functional.conv2d(images, m.ones(4, 4, 1, 1) / 96),
+        }[name]()
+        array = result.detach().numpy()
+        told = [[s // 4 for s in array.strides], list(result.stride())]
+        result.untyped_storage().copy_(result.detach().clone().untyped_storage())
+        return told, array.tolist(), result.tolist(), np.asarray(result.storage().tolist())
+
+    (told, *values), (expected, *others) = run(lucid_gpu), run(torch_module())
+    assert told == expected
+    for one, other in zip(values, others, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
