@@ -953,9 +953,8 @@ class Tensor:
         """Before others get the buffer: it is nobody else's, in an order that somebody chose."""
         if self._cell().borrowed:
             self._own_memory()
-        program = self._expr.program
-        if program.free or program.root.value[1] is not None:
-            self.is_contiguous()
+        if self._expr.program.free:
+            self.stride()
 
     def _keep_order(self) -> Tensor:
         """Take the order in which the elements lie as chosen: results follow it."""

@@ -20,8 +20,18 @@ from lucid_gpu.fusion.gradient import Symbol
 from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
 from lucid_gpu.ops.elementwise import spread_copy
 from lucid_gpu.ops.in_place import UNNOTICED, _reading_afresh
+from lucid_gpu.ops.mirrors import bits_of, in_memory, is_batched
 from lucid_gpu.ops.record import OpNode, constant, record, version_of
 from lucid_gpu.ops.shape import replay, view_as, view_of
+from lucid_gpu.ops.strides import (
+    _memory,
+    in_rows_of_memory,
+    may_overlap,
+    restrided,
+    span,
+    storage_offset,
+    stride,
+)
 from lucid_gpu.ops.wrapping import bared, take_off, unwrapped, without, wrap, wrapper_at
 from lucid_gpu.tape.levels import Level, Wrapper, innermost
 from lucid_gpu.tape.modes import inference_mode, state
@@ -128,6 +138,8 @@ class DualLevel(Level):
         for output, tangent in zip(results, moved, strict=True):
             if tangent is not None:
                 leaf = tangent.requires_grad and tangent.is_leaf  # which must not be written
+                if tangent._base is not None or any(tangent is t for t in tangents):
+                    tangent = tangent.alias()  # no memory is shared, as the result shares none
                 self.make(output, tangent.clone() if leaf else tangent)
         return result
 
@@ -139,9 +151,31 @@ class DualLevel(Level):
             result = view_of(input, name, array, vjp, step, **attributes)
         if vjp is None or result.dtype.category < 2:
             return result
-        tangent = self.tangent(input)
+        tangent: Any = self.tangent(input)
         make, arguments = step
-        return self.make(result, make(tangent, *arguments))
+        viewed = make(tangent, *arguments)
+        if not _is_on_memory_of(viewed, tangent) and self._lay_tangents(input):
+            viewed = make(self.tangent(input), *arguments)
+        return self.make(result, viewed)
+
+    def _lay_tangents(self, input: Tensor) -> bool:
+        """Let the tangents on a memory be views of one that lies as they do, unless that overlaps.
+
+        Then a view of the tensor has a view of its tangent, through which it can be written.
+        """
+        base = input if input._base is None else input._base
+        tensors = [t for t in base._memory().others(None) if t is base or t._base is base]
+        duals = [(t, d) for t in tensors if (d := wrapper_at(t, self)) is not None]
+        if may_overlap(base.shape, stride(base)) or may_overlap(
+            duals[0][0].shape, stride(duals[0][0])
+        ):
+            return False
+        whole = _zeros_laid_as(base, duals[0][1].tangent)
+        for tensor, dual in duals:
+            part = replay(whole, tensor._steps)
+            overlaps = may_overlap(part.shape, stride(part))  # of one that comes before
+            dual.tangent = part if overlaps else part.copy_(dual.tangent)
+        return True
 
     def detach(self, tensor: Tensor) -> Tensor:
         """Without the tangent, as in PyTorch."""
@@ -185,7 +219,7 @@ class DualLevel(Level):
     def _give_memory_a_tangent(self, target: Tensor, moved: Tensor) -> None:
         """Zeros for the base of a tensor, and views of them for all views of that base."""
         base = target if target._base is None else target._base
-        zeros = moved.new_zeros(tuple(base.shape), dtype=base.dtype)
+        zeros = _zeros_laid_as(base, moved)
         for tensor in base._memory().others(None):
             if tensor is base or tensor._base is base:
                 tangent = replay(zeros, tensor._steps)
@@ -225,6 +259,34 @@ class DualLevel(Level):
             g if t is None else self.enter(_or_zeros(g, t), self.primal(t))
             for g, t in zip(primals, moved, strict=True)
         ]
+
+
+def _is_on_memory_of(view: Tensor, tensor: Tensor) -> bool:
+    """Whether what should be a view of a tensor is one; of a batch that is not to be seen."""
+    return is_batched(tensor) or in_memory(view)._memory() is in_memory(tensor)._memory()
+
+
+def _zeros_laid_as(base: Tensor, like: Tensor) -> Tensor:
+    """Zeros in memory of their own that lie as a tensor does, gaps too."""
+    shape, strides = tuple(base.shape), stride(base)
+    memory = like.new_zeros(span(shape, strides), dtype=base.dtype)
+    return restrided(memory, shape, strides, 0, (1,))
+
+
+def laid_out_as(tensor: Tensor, tangent: Tensor) -> Tensor:
+    """A tangent in its primal's memory layout: itself, or a copy."""
+    if tensor._wrapper is not None or tangent._wrapper is not None:
+        return tangent  # in a batch: there is no layout to see
+    if bits_of(tensor) != bits_of(tangent):
+        return tangent.clone()
+    if not tensor.numel():
+        return tangent
+    strides, offset = stride(tensor), storage_offset(tensor)
+    whole = _memory(tensor)[2]  # a view of the primal may take more of it
+    if whole <= _memory(tangent)[2] and strides == stride(tangent):
+        return tangent
+    memory = in_rows_of_memory(tangent, strides, -offset, whole - offset)
+    return restrided(memory, tuple(tensor.shape), strides, offset, (1,))
 
 
 def _or_zeros(value: Tensor | None, like: Tensor) -> Tensor:

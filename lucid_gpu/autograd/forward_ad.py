@@ -12,13 +12,8 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 from typing import Any, NamedTuple
 
-from lucid_gpu.autograd.dual import DualLevel
-from lucid_gpu.devices.copies import duplicate
-from lucid_gpu.ops.memory_formats import same_vjp as _same_vjp
-from lucid_gpu.ops.mirrors import bits_of
-from lucid_gpu.ops.record import record
+from lucid_gpu.autograd.dual import DualLevel, laid_out_as
 from lucid_gpu.ops.shape import view_as
-from lucid_gpu.ops.strides import _memory, as_strided, storage_offset, stride
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
@@ -174,28 +169,6 @@ def _check(tensor: Any, role: str) -> None:
         raise ValueError(
             f"Expected {role} to be floating point or complex, but got: {tensor.dtype}"
         )
-
-
-def laid_out_as(tensor: Tensor, tangent: Tensor) -> Tensor:
-    """A tangent in its primal's memory layout: itself, or a copy."""
-    if tensor._wrapper is not None or tangent._wrapper is not None:
-        return tangent  # in a batch: there is no layout to see
-    if bits_of(tensor) != bits_of(tangent):
-        return tangent.clone()
-    array, source = tensor.array, tangent.array
-    if not array.size:
-        return tangent
-    whole = _memory(tensor)[2]
-    if whole > _memory(tangent)[2]:  # a view of the primal may take more of its memory
-        memory = tangent.new_zeros(whole)
-        laid: Tensor = as_strided(memory, tensor.shape, stride(tensor), storage_offset(tensor))
-        return laid.copy_(tangent)
-    if array.strides == source.strides:
-        return tangent
-    copy = duplicate(array).astype(source.dtype, copy=False)
-    copy[...] = source
-    made: Tensor = record("CloneBackward0", copy, (tangent,), _same_vjp, dtype=tangent.dtype)
-    return made
 
 
 class UnpackedDualTensor(NamedTuple):

@@ -7,6 +7,7 @@ Volumes are images too, at the end of the file, where no library takes them as t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -116,15 +117,25 @@ def _convolution(
         result = _convolved(whole, weight, Window(*slide), groups)
     else:
         result = _convolved_volumes(whole, weight, Window(*slide), groups)
-    return finished(result, bias, order_of_result(whole, weight), batched=whole is input)
+    order = order_of_result(whole, weight, groups)
+    return finished(result, bias, order, batched=whole is input)
 
 
-def order_of_result(x: Tensor, weight: Tensor) -> tuple[int, ...] | None:
+def order_of_result(x: Tensor, weight: Tensor, groups: int) -> tuple[int, ...] | None:
     """How the result for a batch lies in memory: channels last where one of the two lies so."""
     if x.ndim == 3:  # as PyTorch has it, signals alone do not tell
         return signals_order(weight)
     order = channels_order(x, weight)
-    return None if x.ndim == 5 and x.dtype in _ROW_MAJOR_VOLUMES else order
+    row_major = order is not None and x.ndim == 5 and _in_rows(x, weight, groups)
+    return None if row_major else order
+
+
+def _in_rows(x: Tensor, weight: Tensor, groups: int) -> bool:
+    """Whether PyTorch computes volumes row by row, as it does few of them on a CPU."""
+    if x.dtype in _ROW_MAJOR_VOLUMES:
+        return True
+    alone = groups == 1 and x.shape[0] < 2 and x.device.type == "cpu"
+    return alone and min(weight.shape[-2:]) <= 3 and math.prod(x.shape[:4]) <= 20480
 
 
 _ROW_MAJOR_VOLUMES = (dt.float64, dt.int64, dt.int32, dt.int16, dt.int8, dt.uint8)

@@ -68,9 +68,13 @@ def einsum(*args: Any) -> Tensor:
         if _rank(later, form) < _rank(first, form):  # the result then lies in its order
             later, first = first, later
         needed = set(form.output).union(*[labels for _, labels in taken])
-        taken.append(_pair(first, later, needed))
-    product = taken[0] if len(taken) == 1 else _pair(taken[0], taken[1], set(form.output))
-    x, labels = _without(product, [label for label in product[1] if label not in form.output])
+        taken.append(_pair(first, later, needed, form.output))
+    if len(taken) == 1:
+        product = taken[0]
+    else:
+        product = _pair(taken[0], taken[1], set(form.output), form.output)
+    gone = [label for label in product[1] if label not in form.output]
+    x, labels = _without(product, gone, form.output)
     result = permute(x, [labels.index(label) for label in form.output])
     return own(result, *operands, copies=False)
 
@@ -239,25 +243,50 @@ def _check_extents(taken: list[Labeled]) -> None:
             seen[label] = before if n == 1 else n
 
 
-def _without(operand: Labeled, gone: Iterable[Label]) -> Labeled:
-    """Summed over some labels."""
+def _without(operand: Labeled, gone: Iterable[Label], order: Sequence[Label] = ()) -> Labeled:
+    """Summed over some labels; those in ``order`` come first then, in that order."""
     x, labels = operand
     gone = tuple(gone)
     if not gone:
         return operand
+    if order:
+        x, labels = _in_order(operand, order)
     kept = tuple([label for label in labels if label not in gone])
     return x.sum([labels.index(label) for label in gone]), kept
 
 
-def _pair(first: Labeled, second: Labeled, needed: set[Label]) -> Labeled:
-    """The product of two operands, summed over what nobody needs."""
-    first = _without(first, [k for k in first[1] if k not in second[1] and k not in needed])
-    second = _without(second, [k for k in second[1] if k not in first[1] and k not in needed])
+def _in_order(operand: Labeled, order: Sequence[Label]) -> Labeled:
+    """With the labels of ``order`` first, as there, and then the others."""
+    x, labels = operand
+    place = {label: i for i, label in enumerate(order)}
+    lying = tuple(sorted(labels, key=lambda k: place.get(k, len(place))))
+    if lying == labels:
+        return operand
+    return permute(x, [labels.index(k) for k in lying]), lying
+
+
+def _pair(
+    first: Labeled, second: Labeled, needed: set[Label], order: Sequence[Label] = ()
+) -> Labeled:
+    """The product of two operands, summed over what nobody needs.
+
+    Labels stand in the result as in ``order``, where that is possible, and then the others.
+    """
+    alone = [k for k in first[1] if k not in second[1] and k not in needed]
+    others = [k for k in second[1] if k not in first[1] and k not in needed]
+    first, second = _without(first, alone, order), _without(second, others, order)
     first, second = _not_broadcast(first, second, needed), _not_broadcast(second, first, needed)
     (x, a), (y, b) = first, second
     batch = [k for k in a if k in b and k in needed]
     summed = [k for k in a if k in b and k not in needed]
     rows, columns = [k for k in a if k not in b], [k for k in b if k not in a]
+    place = {label: i for i, label in enumerate(order)}
+    if order:
+        for group in (batch, rows, columns):
+            group.sort(key=lambda k: place.get(k, len(place)))
+    known = rows and columns and summed and not (alone or others)
+    if known and place.get(columns[-1], len(place)) < place.get(rows[0], 0):
+        (x, a), (y, b), rows, columns = (y, b), (x, a), columns, rows  # as PyTorch does
     if summed and (rows or columns):
         left = _grouped(x, a, batch, rows, summed)
         right = _grouped(y, b, batch, summed, columns)
@@ -266,16 +295,22 @@ def _pair(first: Labeled, second: Labeled, needed: set[Label]) -> Labeled:
         if len(rows) != 1 or len(columns) != 1:
             product = reshape(product, (*product.shape[: len(batch)], *extents))
         return product, (*batch, *rows, *columns)
-    x = permute(x, [a.index(k) for k in (*batch, *rows, *summed)])
-    y = permute(y, [b.index(k) for k in (*batch, *columns, *summed)])
-    if columns and (rows or batch):
-        x = reshape(x, (*x.shape, *[1] * len(columns)))
-    if rows:
-        batch_rank = len(batch)
-        y = reshape(y, (*y.shape[:batch_rank], *[1] * len(rows), *y.shape[batch_rank:]))
-    product = x * y
-    total, labels = _without((product, (*batch, *rows, *columns, *summed)), summed)
+    every = [*batch, *rows, *columns]
+    if order:
+        every.sort(key=lambda k: place.get(k, len(place)))
+    every += summed
+    product = _over(x, a, every) * _over(y, b, every)
+    total, labels = _without((product, tuple(every)), summed)
     return total.to(product.dtype), labels
+
+
+def _over(x: Tensor, labels: Sequence[Label], every: Sequence[Label]) -> Tensor:
+    """Permuted as its labels stand among others, whose extents are 1."""
+    x = permute(x, [labels.index(k) for k in every if k in labels])
+    if len(labels) == len(every):
+        return x
+    extents = iter(x.shape)
+    return reshape(x, [next(extents) if k in labels else 1 for k in every])
 
 
 def _not_broadcast(operand: Labeled, other: Labeled, needed: set[Label]) -> Labeled:

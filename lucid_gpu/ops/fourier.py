@@ -44,11 +44,18 @@ def transformed(x: Tensor, dims: tuple[int, ...], inverse: bool) -> Tensor:
     return lay(result, _order(x, dims))
 
 
-def _order(x: Tensor, dims: Sequence[int]) -> tuple[int, ...] | None:
-    """How results lie in PyTorch: the transformed dimensions innermost, else as before."""
+def _order(x: Tensor, dims: Sequence[int], last: int | None = None) -> tuple[int, ...] | None:
+    """How results lie in PyTorch: the transformed dimensions innermost, else as before.
+
+    Parameters
+    ----------
+    last : int, optional
+        The one of them that is innermost in any case.
+    """
     steps, rank = strides_of(x), x.ndim
     inner = {d % rank for d in dims}
-    order = sorted(range(rank), key=lambda d: (d in inner, -steps[d]))
+    end = None if last is None else last % rank
+    order = sorted(range(rank), key=lambda d: (d in inner, d == end, -steps[d]))
     return None if order == [*range(rank)] else tuple(order)
 
 
@@ -239,6 +246,8 @@ def _halved(name: str, conjugate: bool, fixed: tuple[int, ...] | None) -> Callab
         half = half_spectrum(x, dims[-1])
         half = half.conj_physical() if conjugate else half
         spectrum = transformed(half, dims[:-1], conjugate)
+        if len(dims) > 1 and not conjugate:
+            spectrum = lay(spectrum, _order(x, dims, dims[-1]))
         return scaled(spectrum, norm, _count(x, dims), conjugate)
 
     return _named(transform, name)

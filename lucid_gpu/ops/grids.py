@@ -14,6 +14,7 @@ from lucid_gpu.devices import backend, resolve
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.shape import stack
+from lucid_gpu.ops.splitting import unbind
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
@@ -180,10 +181,9 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
             raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(n)}")
     if any(n < 0 for n in extents):
         raise ValueError(f"'shape' cannot have negative values, but got {extents}")
-    coordinates, indices = [], indices.long()
-    for i, n in enumerate(extents):
-        coordinates.append(indices // math.prod(extents[i + 1 :]) % n)
-    return tuple(coordinates)
+    behind = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
+    steps, sizes = [indices.new_tensor(row, dtype=dt.int64) for row in (behind, extents)]
+    return unbind(indices.unsqueeze(-1) // steps % sizes, -1)
 
 
 FUNCTIONS = (meshgrid, cartesian_prod, combinations, tril_indices, triu_indices, unravel_index)

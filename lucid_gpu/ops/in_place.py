@@ -283,7 +283,7 @@ def _drop_base(view: Tensor, storage: Storage) -> bool:
         return False
     if sys.getrefcount(base) > 1 + OF_A_NAME:  # besides the view and the name
         return False
-    view._base = None
+    view._base, view._steps = None, ()
     return True
 
 

@@ -14,7 +14,7 @@ from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.layout import order_of, result_strides
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
-from lucid_gpu.ops.mirrors import in_memory
+from lucid_gpu.ops.mirrors import in_memory, is_batched
 from lucid_gpu.ops.record import record
 from lucid_gpu.storage import memory_format, preserve_format
 from lucid_gpu.tape.rules import Call, jvp
@@ -178,7 +178,7 @@ def lying(*names: str, rule: Callable[..., Any] = kept_order) -> Callable[[F], F
             result = function(*args, **kwargs)
             inputs = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
             tensors = [t for t in inputs if isinstance(t, Tensor)]
-            if any(t._wrapper is not None or t.is_sparse for t in tensors):
+            if any(is_batched(t) or t.is_sparse for t in tensors):
                 return result
             order = rule(*tensors)
             if isinstance(result, tuple):
@@ -226,7 +226,7 @@ def lay(result: Tensor, order: tuple[int, ...] | None) -> Tensor:
     Its elements move when its strides are looked at, or a view is taken, if they do not lie so.
     What comes back stands for the result; mostly it is the same tensor.
     """
-    if result._wrapper is not None or result.is_sparse:
+    if is_batched(result) or result.is_sparse:
         return result
     program, storage = result._expr.program, result._storage
     if _is_plain(program) if order is None else program.order == order and not program.is_load:
@@ -234,7 +234,9 @@ def lay(result: Tensor, order: tuple[int, ...] | None) -> Tensor:
     array = result._cell().array
     dense = layout.lies_in(array.shape, array.strides, order or range(array.ndim), array.itemsize)
     if storage is not None and (result._base is not None or storage.others(result)):
-        return result if dense else _laid_out(result, order or tuple(range(array.ndim)))
+        if dense or result._wrapper is not None:  # a copy would have no tangent
+            return result
+        return _laid_out(result, order or tuple(range(array.ndim)))
     lay_as(result, False if dense else (True if order is None else order))
     return result
 

@@ -35,6 +35,12 @@ def in_memory(tensor: Tensor) -> Tensor:
     return tensor if mirror is None else mirror.raw
 
 
+def is_batched(tensor: Tensor) -> bool:
+    """Whether a tensor stands for the examples of a batch and has no memory of its own."""
+    wrapper = tensor._wrapper
+    return wrapper is not None and wrapper.level.batches
+
+
 def refuse_bits(tensor: Tensor, sentence: str) -> None:
     """Raise a sentence, with what the tensor is in it, where memory is shown by bits."""
     bits = bits_of(tensor)

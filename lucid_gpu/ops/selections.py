@@ -232,7 +232,8 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     coordinates = xp.nonzero(array if input.ndim else array.reshape(1))
     if as_tuple:
         return tuple([index_tensor(input, a) for a in coordinates])
-    return index_tensor(input, xp.stack(coordinates, axis=1)[:, : input.ndim])
+    columns = xp.stack(coordinates)[: input.ndim].astype("int64")
+    return from_array(columns.T, dt.int64, input.device)._keep_order()  # as PyTorch's lie
 
 
 @batching(masked_select)

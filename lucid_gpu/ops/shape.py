@@ -763,7 +763,7 @@ def _in_order(input: Tensor) -> bool:
 
 def _follows(other: Tensor, root: Tensor) -> bool:
     """Whether a tensor on the memory of a result can be made again where that is moved."""
-    if other._wrapper is not None or not other._expr.program.is_load:
+    if mirrors.is_batched(other) or not other._expr.program.is_load:
         return False
     if other._base is root:
         return True

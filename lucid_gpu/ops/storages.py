@@ -20,7 +20,7 @@ from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.shape import _sizes, base_array
 from lucid_gpu.ops.shared_memory import is_shared, shared_bytes
 from lucid_gpu.ops.sources import from_file, frombuffer
-from lucid_gpu.ops.strides import Released, _memory, _span, as_strided_, restrided, storage_offset
+from lucid_gpu.ops.strides import Released, _memory, as_strided_, restrided, span, storage_offset
 from lucid_gpu.ops.tensor_types import NAMES
 from lucid_gpu.storage import (
     SameMemory,
@@ -596,7 +596,7 @@ def set_(
     if isinstance(source, _StorageBase) or source.dtype is self.dtype:
         steps = row_major_strides(tuple(size), 1) if stride is None else tuple(stride)
         _check_lies(tuple(size), steps, storage_offset)
-        needed = (storage_offset + _span(size, steps)) * self.dtype.itemsize
+        needed = (storage_offset + span(size, steps)) * self.dtype.itemsize
         if 0 not in size and needed > memory.nbytes():
             memory.resize_(needed)
         source = _flat(memory._held)

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from lucid_gpu.devices import backend, xp_of
-from lucid_gpu.devices.copies import part_of
+from lucid_gpu.devices import xp_of
+from lucid_gpu.devices.copies import inverse, part_of
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.in_place import refers_to_itself
 from lucid_gpu.ops.index_primitives import getitem_parsed, zeros_with_values
-from lucid_gpu.ops.memory_formats import same_vjp
 from lucid_gpu.ops.mirrors import in_memory
-from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
-from lucid_gpu.ops.shape import _sizes, array_in_order, base_array, movedim, view_of
+from lucid_gpu.ops.shape import _sizes, array_in_order, base_array, movedim, permute, view_of
 from lucid_gpu.storage import (
     SameMemory,
     memory_format,
@@ -31,14 +29,13 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 
     IndexError for a ``dim`` that there is not.
     """
-    self = in_memory(self)
-    self._load()  # where a pending value will stand is decided when it is computed
     strides = _strides(self)
     return strides if dim is None else strides[normalize_dim(dim, self.ndim)]
 
 
 def _strides(t: Tensor) -> tuple[int, ...]:
     t = in_memory(t)
+    t._load()  # where a pending value will stand is decided when it is computed
     if t._expr.program.free:
         array_in_order(t)
     program = t._expr.program
@@ -133,7 +130,7 @@ def _memory(t: Tensor) -> tuple[Any, int, int]:
     start, part = _first_on_memory(array), t._storage and t._storage.lent_part()
     if part is not None and _first_on_memory(part) is start:
         start = part
-    spanned = _span(start.shape, [s // start.itemsize for s in start.strides])
+    spanned = span(start.shape, [s // start.itemsize for s in start.strides])
     count = start.itemsize * spanned // array.itemsize
     if start.dtype != array.dtype:  # a memory of bytes, or a view of another type
         row = xp_of(t).lib.stride_tricks.as_strided(start, (spanned,), (start.itemsize,))
@@ -151,7 +148,7 @@ def _first_on_memory(array: Any) -> Any:
     return first
 
 
-def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
+def span(sizes: Sequence[int], strides: Sequence[int]) -> int:
     """How many elements of memory lie from the first to the last."""
     if 0 in sizes:
         return 0
@@ -217,41 +214,69 @@ def as_strided(
     sizes, strides = _sizes((size,)), _sizes((stride,))
     if len(sizes) != len(strides):
         raise RuntimeError("mismatch in length of strides and shape")
-    if any(s < 0 for s in strides):
-        raise RuntimeError(
-            "as_strided: Negative strides are not supported at the moment, got strides: "
-            f"{list(strides)}"
-        )
-    own = _memory(input)[1]
-    relative = 0 if storage_offset is None else storage_offset - own
-    return restrided(input, sizes, strides, relative, _strides(input))
-
-
-@op
-def restrided(
-    input: Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], relative: int,
-    own: tuple[int, ...],
-) -> Tensor:  # fmt: skip
-    """`as_strided` from the first element on, of any tensor whose strides should be ``own``."""
-    if any(s != m for s, m, n in zip(_strides(input), own, input.shape, strict=True) if n > 1):
-        input = _laid_out(input, own)
-    start, offset, count = _memory(input)
-    first, item = offset + relative, start.itemsize
-    end = first + _span(sizes, strides)
+    _refuse_negative(strides)
+    start, own, count = _memory(input)
+    first = own if storage_offset is None else storage_offset
+    end, item = first + span(sizes, strides), start.itemsize
     if math.prod(sizes) and (first < 0 or end > count):
         raise RuntimeError(
             f"setStorage: sizes {list(sizes)}, strides {list(strides)}, storage offset {first}, "
             f"and itemsize {item} requiring a storage size of {end * item} are out of bounds for "
             f"storage of size {count * item}"
         )
-    restride = xp_of(input).lib.stride_tricks.as_strided
+    return restrided(input, sizes, strides, first - own, _strides(input))
+
+
+def _refuse_negative(strides: Sequence[int]) -> None:
+    if any(s < 0 for s in strides):
+        raise RuntimeError(
+            "as_strided: Negative strides are not supported at the moment, got strides: "
+            f"{list(strides)}"
+        )
+
+
+@op
+def restrided(
+    input: Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], relative: int,
+    own: tuple[int, ...], batch: int = 0,
+) -> Tensor:  # fmt: skip
+    """`as_strided` from the first element on, of any tensor whose strides should be ``own``.
+
+    A tensor that lies otherwise is laid so first: then the result is no view of it. What its memory
+    does not have is zero.
+
+    Parameters
+    ----------
+    batch : int
+        How many dimensions in front count examples, each of which is seen from its own start.
+    """
+    steps, shape = _strides(input), tuple(input.shape)
+    start, offset, count = _memory(input)
+    sizes_of_all, strides_of_all = (*shape[:batch], *sizes), (*steps[:batch], *strides)
+    first = offset + relative
+    out = first < 0 or first + span(sizes_of_all, strides_of_all) > count
+    otherwise = any(s != m for s, m, n in zip(steps[batch:], own, shape[batch:]) if n > 1)
+    if 0 not in sizes_of_all and (out or otherwise):
+        low = min(relative, 0)
+        end = max(relative + span(sizes, strides), span(shape[batch:], own))
+        memory = in_rows_of_memory(input, own, low, end, batch)
+        return restrided(memory, sizes, strides, relative - low, (1,), batch)
+    restride, item = xp_of(input).lib.stride_tricks.as_strided, start.itemsize
     flat = restride(start, (count,), (item,))
-    seen = restride(flat[first:], sizes, tuple([s * item for s in strides]))
+    seen = restride(flat[first:], sizes_of_all, tuple([s * item for s in strides_of_all]))
     return view_of(
         input, "AsStridedBackward0", seen, _as_strided_vjp,
-        (restrided, (sizes, strides, relative, own)),
-        view=(sizes, strides, relative), whole=(tuple(input.shape), own),
+        (restrided, (sizes, strides, relative, own, batch)),
+        view=(sizes, strides, relative), whole=(shape, own), batch=batch,
     )  # fmt: skip
+
+
+@batching(restrided)
+def _restrided_batched(
+    level: Batch, f: Any, x: Tensor, sizes: Any, strides: Any, relative: int, own: Any,
+    batch: int = 0,
+) -> Any:  # fmt: skip
+    return level.wrap(f(level.value(x), sizes, strides, relative, own, batch + 1))
 
 
 @batching(as_strided)
@@ -259,38 +284,96 @@ def _as_strided_batched(
     level: Batch, f: Any, x: Tensor, size: Any, stride: Any, storage_offset: int | None = None
 ) -> Any:
     """An offset is that of the first example: the others look as far from their own start."""
-    batch = level.value(x)
-    strides = (batch.stride(0), *_sizes((stride,)))
-    return level.wrap(f(batch, (level.size, *_sizes((size,))), strides, storage_offset))
+    sizes, strides = _sizes((size,)), _sizes((stride,))
+    if len(sizes) != len(strides):
+        raise RuntimeError(
+            "Tensor.as_strided(size, stride, ...): size and stride must have the same length! Got "
+            f"size {list(sizes)} and stride {list(strides)}"
+        )
+    levels, value = [level], level.value(x)
+    while value._wrapper is not None and value._wrapper.level.batches:
+        levels.append(value._wrapper.level)
+        value = levels[-1].value(value)
+    steps, count = _strides(value), len(levels)
+    _refuse_negative((*steps[:count], *strides))
+    start, own = _memory(value)[1], steps[count:]
+    first = start if storage_offset is None else storage_offset
+    end, last = first + span(sizes, strides), start + span(tuple(x.shape), own)
+    if 0 not in sizes and (first < start or end > last):
+        raise RuntimeError(
+            f"result = tensor.as_strided({list(sizes)}, {list(strides)}, {first}) can access "
+            f"memory outside of `tensor`. `result` can access some memory in range [{first}, "
+            f"{end}], but `tensor` can only access some memory in range [{start}, {last}]. This is "
+            "not supported inside of vmap, please try to rewrite the `as_strided` call as a "
+            "sequence of PyTorch view operations"
+        )
+    # tangents may differ where examples share their values: these dimensions come first
+    extents = tuple(value.shape)[:count]
+    order = sorted(range(count), key=lambda d: steps[d] != 0 and extents[d] > 1)
+    apart = sum([steps[d] == 0 or extents[d] == 1 for d in order])
+    value = permute(value, (*order, *range(count, value.ndim)))
+    sizes = (*[extents[d] for d in order[apart:]], *sizes)
+    strides = (*[steps[d] for d in order[apart:]], *strides)
+    own = (*[steps[d] for d in order[apart:]], *own)
+    result = restrided(value, sizes, strides, first - start, own, apart)
+    result = permute(result, (*inverse(order), *range(count, result.ndim)))
+    for one in reversed(levels):
+        result = one.wrap(result)
+    return result
 
 
-def _laid_out(input: Tensor, strides: tuple[int, ...]) -> Tensor:
-    """A copy with these strides."""
-    item = input.dtype.itemsize
-    memory = backend(input.device).empty(
-        (_span(tuple(input.shape), strides),), input.dtype, input.device
-    )
-    copy = xp_of(input).lib.stride_tricks.as_strided(
-        memory, tuple(input.shape), tuple([s * item for s in strides])
-    )
-    copy[...] = input.array
-    result: Tensor = record("CloneBackward0", copy, (input,), same_vjp, dtype=input.dtype)
-    return result._keep_order()
+def in_rows_of_memory(
+    input: Tensor, own: tuple[int, ...], low: int, end: int, batch: int = 0
+) -> Tensor:
+    """Memory in which the elements lie by strides ``own``, with zeros between and around.
+
+    Elements that share a place are averaged, as gradients are divided among them.
+
+    Parameters
+    ----------
+    low, end : int
+        Where the memory begins and ends, seen from the first element.
+    batch : int
+        How many dimensions in front count rows of such memory.
+    """
+    shape, front = tuple(input.shape), (slice(None),) * batch
+    inner = _positions(xp_of(input), shape[batch:], own) - low
+    memory = zeros_with_values(input, (*front, inner), (*shape[:batch], end - low))
+    counts = _sharing(input, shape[batch:], own, inner, end - low)
+    return memory if counts is None else memory / counts.clamp(min=1)
 
 
 def _as_strided_vjp(node: Any, g: Tensor) -> Any:
     sizes, strides, relative = node.view
     shape, own = node.whole
-    low, xp = min(relative, 0), xp_of(g)
-    end = max(relative + _span(sizes, strides), _span(shape, own)) - low
+    batch, low, xp = node.batch, min(relative, 0), xp_of(g)
+    front, inside = (slice(None),) * batch, shape[batch:]
+    end = max(relative + span(sizes, strides), span(inside, own)) - low
     seen = _positions(xp, sizes, strides) + (relative - low)
-    inner = _positions(xp, shape, own) - low
-    memory = zeros_with_values(g, (seen,), (end,))
-    gradient = getitem_parsed(memory, (inner,))
-    if any(s == 0 and n > 1 for n, s in zip(shape, own, strict=True)):  # shared by several
-        counts = zeros_with_values(g.new_ones(shape), (inner,), (end,))
+    inner = _positions(xp, inside, own) - low
+    memory = zeros_with_values(g, (*front, seen), (*shape[:batch], end))
+    gradient = getitem_parsed(memory, (*front, inner))
+    counts = _sharing(g, inside, own, inner, end)
+    if counts is not None:
         gradient = gradient / getitem_parsed(counts, (inner,))
     return (gradient,)
+
+
+def _sharing(like: Tensor, shape: Any, own: Any, inner: Any, end: int) -> Tensor | None:
+    """How many elements share each place of a memory; None where none can."""
+    if not may_overlap(shape, own):
+        return None
+    return zeros_with_values(like.new_ones(shape), (inner,), (end,))
+
+
+def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements may share a place in memory: some step is within the narrower dimensions."""
+    reach = 0
+    for step, n in sorted(zip(strides, shape, strict=True)):
+        if n > 1 and step <= reach:
+            return 0 not in shape
+        reach += step * (n - 1)
+    return False
 
 
 def _positions(xp: Any, sizes: Sequence[int], strides: Sequence[int]) -> Any:

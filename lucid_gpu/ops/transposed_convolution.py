@@ -81,7 +81,7 @@ def _of_rank(rank: int) -> Callable[..., Tensor]:
         slide = _slide(weight.shape[2:], stride, padding, dilation)
         more = _output_padding(output_padding, slide)
         result = _spread(whole, weight, slide, more, groups)
-        order = convolution.order_of_result(whole, weight)
+        order = convolution.order_of_result(whole, weight, groups)
         return convolution.finished(result, bias, order, batched=whole is input)
 
     return convolution.named(conv_transpose, f"conv_transpose{rank}d", _DOC, rank)

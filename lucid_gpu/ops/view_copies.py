@@ -22,7 +22,7 @@ from lucid_gpu.tensor import Tensor
 
 
 def _view(self: Tensor, size: Sequence[int]) -> Tensor:
-    return shape.view(self, size)
+    return shape.reshape(self, size)  # PyTorch copies where there is no such view
 
 
 def _permute(input: Tensor, dims: Sequence[int]) -> Tensor:

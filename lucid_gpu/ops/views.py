@@ -13,8 +13,8 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import capturing, xp_of
-from lucid_gpu.devices.copies import inverse, write
-from lucid_gpu.fusion.expression import Cell, Expr, of_constant, without_grad
+from lucid_gpu.devices.copies import write
+from lucid_gpu.fusion.expression import Cell, Expr, without_grad
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.elementwise import where
@@ -328,13 +328,23 @@ def _copy_slices_vjp(node: Any, g: Tensor) -> Any:
 
 def _written_elements(node: Any, g: Tensor) -> Tensor:
     """Which elements of a base its view covers."""
-    xp = xp_of(g)
-    order = sorted(range(g.ndim), key=lambda i: -abs(node.strides[i]))
-    memory = xp.zeros([g.shape[i] for i in order], bool)
-    base = from_array(memory.transpose(inverse(order)), dt.bool, g.device)
+    base = _zeros_laid_as_base(node, g, dt.bool)
     with no_grad():
         mirrors.in_memory(replay(base, node.steps)).array[...] = True
     return base
+
+
+def _zeros_laid_as_base(node: Any, g: Tensor, d: dt.dtype) -> Tensor:
+    """Zeros that lie in memory as a base does, gaps too: `as_strided` finds its elements there."""
+    shape, item = tuple(g.shape), g.dtype.itemsize
+    steps = [s // item * d.itemsize for s in node.strides]
+    ends = [(n - 1) * s for n, s in zip(shape, steps, strict=True)]
+    first = -sum([e for e in ends if e < 0])
+    count = 0 if 0 in shape else (first + sum([e for e in ends if e > 0])) // d.itemsize + 1
+    xp = xp_of(g)
+    memory = xp.zeros(count, d.numpy)[first // d.itemsize :]
+    array = xp.lib.stride_tricks.as_strided(memory, shape, steps)
+    return from_array(array, d, g.device)._keep_order()
 
 
 def _makers(steps: Any) -> Iterator[Any]:
@@ -347,7 +357,7 @@ def _makers(steps: Any) -> Iterator[Any]:
 def _written_numbers(node: Any, g: Tensor) -> Tensor:
     """Which elements of a base its view covers, where that is of another type."""
     with no_grad():
-        base = _tensor(of_constant(0, g.dtype, tuple(g.shape), g.device)).clone()
+        base = _zeros_laid_as_base(node, g, g.dtype)
         _fill_view(base, node.steps)
         return base != 0
 
@@ -357,7 +367,7 @@ def _written_parts(node: Any, g: Tensor) -> Tensor:
     from lucid_gpu.ops.complex_views import view_as_real
 
     with no_grad():
-        base = _tensor(of_constant(0, g.dtype, tuple(g.shape), g.device)).clone()
+        base = _zeros_laid_as_base(node, g, g.dtype)
         _fill_view(base, node.steps)
         return view_as_real(base) != 0
 

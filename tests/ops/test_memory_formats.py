@@ -237,3 +237,85 @@ def test_a_result_in_another_shape_is_a_view_where_pytorch_s_is(name: str, how: 
         return y.tolist()
 
     np.testing.assert_allclose(run(lucid_gpu), run(torch_module()), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["qr", "inv", "sort", "conv2d"])
+def test_memory_is_in_pytorch_s_order_before_it_is_lent(name: str) -> None:
+    """An array, which keeps the memory where it is, may be the first to ask where it lies."""
+
+    def run(m: Any) -> Any:
+        x = m.tensor(np.random.default_rng(0).standard_normal((2, 4, 4)).astype(np.float32))
+        images = m.arange(96.0).reshape(2, 4, 3, 4).contiguous(memory_format=m.channels_last)
+        result = {
+            "qr": lambda: m.linalg.qr(x)[1],
+            "inv": lambda: m.linalg.inv(x),
+            "sort": lambda: x.transpose(1, 2).sort(1)[0],
+            "conv2d": lambda: m.nn.functional.conv2d(images, m.ones(4, 4, 1, 1) / 96),
+        }[name]()
+        array = result.detach().numpy()
+        told = [[s // 4 for s in array.strides], list(result.stride())]
+        result.untyped_storage().copy_(result.detach().clone().untyped_storage())
+        return told, array.tolist(), result.tolist(), np.asarray(result.storage().tolist())
+
+    (told, *values), (expected, *others) = run(lucid_gpu), run(torch_module())
+    assert told == expected
+    for one, other in zip(values, others, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def turned(m: Any, *shape: int) -> Any:
+    """Numbers whose dimensions lie in the reverse order."""
+    x = m.tensor(np.random.default_rng(3).standard_normal(shape[::-1]).astype(np.float32))
+    return x.permute(*range(len(shape))[::-1])
+
+
+RESULTS: dict[str, Any] = {
+    **{
+        equation: lambda m, e=equation: m.einsum(
+            e, *[turned(m, *["abijk".index(k) + 2 for k in t]) for t in e.split("->")[0].split(",")]
+        )
+        for equation in (
+            *("ij,kj->ki", "bij,bkj->bki", "bij,kj->kbi", "aij,bik->bakj", "ib,bja->aij", "ij->ji"),
+            *("a,ba->ba", "bia,k->kiab", "bia->ab", "ai,ibk->kab"),
+        )
+    },
+    "rfftn": lambda m: m.fft.rfftn(turned(m, 4, 5, 6)),
+    "rfftn of two": lambda m: m.fft.rfftn(turned(m, 4, 5, 6), dim=(2, 0)),
+    "rfft2": lambda m: m.fft.rfft2(m.ones(4, 5, 6)),
+    "ihfft2": lambda m: m.fft.ihfft2(m.ones(4, 5, 6)),
+    "nonzero": lambda m: m.ones(3, 4).nonzero(),
+    "argwhere": lambda m: m.argwhere(turned(m, 3, 4)),
+    "unravel_index": lambda m: m.unravel_index(m.arange(6).reshape(2, 3), (4, 5)),
+    "lu_unpack": lambda m: m.lu_unpack(*m.linalg.lu_factor(turned(m, 4, 3) + m.eye(4, 3))),
+    "lu_unpack of wide": lambda m: m.lu_unpack(*m.linalg.lu_factor(turned(m, 3, 4))),
+    "matrix_power 0": lambda m: m.linalg.matrix_power(turned(m, 2, 2), 0),
+    "matrix_power 1": lambda m: m.linalg.matrix_power(turned(m, 3, 2, 2), 1),
+    "matrix_power -1": lambda m: m.linalg.matrix_power(m.eye(2) * 2, -1),
+    "view_copy": lambda m: m.view_copy(turned(m, 3, 4), (2, 6)),
+    "conv3d of one": lambda m: m.nn.functional.conv3d(volume(m, 1), m.ones(4, 4, 3, 3, 3)),
+    "conv3d of two": lambda m: m.nn.functional.conv3d(volume(m, 2), m.ones(4, 4, 3, 3, 3)),
+    "conv3d of wide filters": lambda m: m.nn.functional.conv3d(volume(m, 1), m.ones(4, 4, 1, 4, 4)),
+    "conv3d in groups": lambda m: m.nn.functional.conv3d(
+        volume(m, 1), m.ones(4, 2, 3, 3, 3), groups=2
+    ),
+    "conv_transpose3d of one": lambda m: m.nn.functional.conv_transpose3d(
+        volume(m, 1), m.ones(4, 4, 3, 3, 3), stride=2, output_padding=1
+    ),
+}
+
+
+def volume(m: Any, n: int) -> Any:
+    return m.ones(n, 4, 4, 4, 4).contiguous(memory_format=m.channels_last_3d)
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_lie_as_pytorch_s(name: str) -> None:
+    def run(m: Any) -> Any:
+        result = RESULTS[name](m)
+        parts = list(result) if isinstance(result, tuple) else [result]
+        return [long_strides(part) for part in parts], [part.tolist() for part in parts]
+
+    (strides, values), (expected, others) = run(lucid_gpu), run(torch_module())
+    assert strides == expected
+    for one, other in zip(values, others, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

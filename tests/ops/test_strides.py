@@ -517,3 +517,88 @@ def test_bytes_of_elements_are_turned_around_in_place() -> None:
 def test_storage_types_refuse_other_arguments() -> None:
     same_error(lambda m: m.FloatStorage(m.ones(2).untyped_storage()), "FloatStorage")
     same_error(lambda m: m.UntypedStorage(2)[2], "index 2 out of range for storage of size 2")
+
+
+LAYOUTS: dict[str, Any] = {
+    "rows": lambda m: m.arange(6.0).reshape(2, 3),
+    "columns": lambda m: m.arange(6.0).reshape(3, 2).t(),
+    "gaps": lambda m: m.arange(12.0).reshape(2, 6)[:, ::2],
+    "columns with gaps": lambda m: m.arange(12.0).reshape(3, 4)[:, ::2].t(),
+}
+
+
+def looked_at(x: Any, steps: Any) -> Any:
+    return x.as_strided((2, 1), steps) ** 2
+
+
+def written_by_strides(x: Any, steps: Any) -> Any:
+    x = x * 1
+    x.as_strided((2, 1), steps).mul_(3)
+    return x * x
+
+
+def written_in_rows(x: Any, steps: Any) -> Any:
+    x = x * 1
+    x.reshape(-1)[1:4].mul_(3)
+    return x * x
+
+
+def tangents_of(m: Any) -> Any:
+    return m.arange(24.0).reshape(4, 2, 3)
+
+
+DERIVATIVES: dict[str, Any] = {
+    "jvp": lambda m, f, x: m.func.jvp(f, (x,), (tangents_of(m)[1],))[1],
+    "jvp by columns": lambda m, f, x: m.func.jvp(f, (x,), (tangents_of(m).mT.clone().mT[1],))[1],
+    "jacfwd": lambda m, f, x: m.func.jacfwd(f)(x),
+    "jacrev": lambda m, f, x: m.func.jacrev(f)(x),
+    "jacfwd of jacfwd": lambda m, f, x: m.func.jacfwd(m.func.jacfwd(lambda x: f(x * x)))(x),
+    "hessian": lambda m, f, x: m.func.hessian(lambda x: (f(x) ** 2).sum())(x),
+    "vmap of jvp": lambda m, f, x: m.vmap(lambda t: m.func.jvp(f, (x,), (t,))[1])(tangents_of(m)),
+    "vmap": lambda m, f, x: m.vmap(f)(m.stack([x, x + 1])),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("transform", DERIVATIVES)
+@pytest.mark.parametrize("function", [looked_at, written_by_strides, written_in_rows])
+def test_derivatives_do_not_depend_on_how_tangents_lie(
+    function: Any, transform: str, layout: str, device: str
+) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = LAYOUTS[layout](m).to(device)
+        steps = x.stride()[::-1]
+        return DERIVATIVES[transform](m, lambda x: function(x, steps), x)
+
+    gives(scenario(torch_module(), "cpu"), scenario, device)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_write_by_strides_stops_the_gradient_of_what_was_there(layout: str, device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = LAYOUTS[layout](m).to(device).requires_grad_()
+        y = x * 2
+        y.as_strided((2, 1), y.stride()[::-1]).mul_(3)
+        z = x.detach().expand(2, *x.shape)[0].clone().to(device)
+        z.as_strided((2,), (2,)).copy_(x[0, :2])
+        return m.autograd.grad((y * y).sum() + (z * z).sum(), x)
+
+    gives(scenario(torch_module(), "cpu"), scenario, device)
+
+
+def test_an_example_of_a_batch_has_no_memory_around_it(device: str) -> None:
+    x = lucid_gpu.arange(12.0, device=device).reshape(4, 3)[1:]
+    for looked in (lambda t: t.as_strided((2,), (1,), 0), lambda t: t.as_strided((4,), (1,))):
+        with pytest.raises(RuntimeError, match="can access memory outside of `tensor`"):
+            lucid_gpu.vmap(looked)(x)
+
+
+def test_elements_that_share_memory_share_tangents_and_gradients(device: str) -> None:
+    x = lucid_gpu.arange(3.0, device=device).expand(2, 3)
+
+    def looked(x: Any) -> Any:
+        return x.as_strided((2, 2), (0, 1))
+
+    expected = lucid_gpu.func.jacrev(looked)(x)
+    assert lucid_gpu.func.jacfwd(looked)(x).tolist() == expected.tolist()
+    assert expected[0, 0].tolist() == [[0.5, 0.0, 0.0], [0.5, 0.0, 0.0]]

@@ -17,7 +17,7 @@ from lucid_gpu.ops.linalg.matrices import (
     upper,
 )
 from lucid_gpu.ops.linalg.quotients import solution, triangle
-from lucid_gpu.ops.memory_formats import columns
+from lucid_gpu.ops.memory_formats import columns, lay
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import cat, owned
 from lucid_gpu.tape.door import op
@@ -189,8 +189,9 @@ def lu_unpack(
     if unpack_pivots:
         P = _permutation(LU_pivots, m, LU_data)
     if unpack_data:
-        L = lower(LU_data, -1).narrow(-1, 0, k) + identity_like(LU_data, m).narrow(-1, 0, k)
-        U = upper(LU_data).narrow(-2, 0, k)
+        below = lower(LU_data.narrow(-1, 0, k), -1)
+        L = lay(below + identity_like(LU_data, m).narrow(-1, 0, k), None)
+        U = lay(upper(LU_data.narrow(-2, 0, k)), None)
     return PLU(P, L, U)
 
 

@@ -11,9 +11,11 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.ops.arguments import no_tensor, require_one_dtype, several, takes_out
 from lucid_gpu.ops.linalg.inverse import inverse_of
 from lucid_gpu.ops.linalg.matrices import conj, identity_like, require_inexact, require_square
+from lucid_gpu.ops.memory_formats import lay
 from lucid_gpu.ops.record import keeping
 from lucid_gpu.ops.reductions import normalize_dim
-from lucid_gpu.ops.shape import stack
+from lucid_gpu.ops.shape import clone, stack
+from lucid_gpu.storage import contiguous_format
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
@@ -44,10 +46,11 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     name = "linalg.matrix_power"
     if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
         require_square(name, input.double())
+    start = input
     if n < 0:
         input, n = inverse_of(input, "linalg.inv").inverse, -n
     if not n:
-        return (input * 0) * 0 + identity_like(input, input.shape[-1])
+        return lay((input * 0) * 0 + identity_like(input, input.shape[-1]), None)
     result: Tensor | None = None
     while True:
         if n & 1:
@@ -55,7 +58,7 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
         n >>= 1
         if not n:
             assert result is not None
-            return result.clone() if result is input else result
+            return clone(result, memory_format=contiguous_format) if result is start else result
         input = input @ input
 
 
