@@ -480,7 +480,7 @@ def _scalar_mark(
     """A number as a part of the program, or as one leaf more."""
     kind = type(value)
     text, value = constant_value(value)
-    power = op.name == "pow"
+    power = op.name in ("pow", "root")
     refusable = kind is int and (power or not fits(value))
     if refusable or not _is_argument(
         numbers_seen(program), (op, position), (text, kind), value, power

@@ -249,6 +249,18 @@ class OpNode(Node):
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         return unpack(self.saved, self)
 
+    @property
+    def observed(self) -> bool:
+        """Whether second derivatives are to pass hooks of the result, if PyTorch's formula reads
+        that.
+        """
+        return bool(state.grad) and self._hooks is not None and not open_levels
+
+    def result_of(self, value: Tensor) -> Tensor:
+        """A value computed again, as the result of this node."""
+        value._attach(self, 0)
+        return value
+
     def output_written(self, write: Write, output: int) -> None:
         if RESULT in self.also:
             self.output_stale = write, self.metas[output]
