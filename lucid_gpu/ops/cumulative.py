@@ -68,7 +68,8 @@ def _cumprod_vjp(node: Any, g: Tensor) -> Any:
     x, y = node.saved_tensors
     if node.observed:
         if x.numel() > 1 and not (x == 0).any():
-            return (running_sum(g * y.conj_physical(), node.dim, g.dtype, True) / x.conj_physical(),)
+            product = g * y.conj_physical()
+            return (running_sum(product, node.dim, g.dtype, True) / x.conj_physical(),)
         y = _running_product(x, node.dim)
     following = recurrence(_shifted(x.conj_physical(), node.dim, 0.0, True), g, node.dim, True)
     return (following * _shifted(y.conj_physical(), node.dim, 1.0, False),)

@@ -642,3 +642,104 @@ def test_writes_after_a_change_of_shape_are_counted_for_the_result(op: str, turn
         write(y)
         with pytest.raises(RuntimeError, match=WRITTEN):
             y.sum().backward()
+
+
+def _parts(m: Any) -> dict[str, Any]:
+    """Ops whose operands PyTorch saves for some gradients only, with the shapes of these."""
+    f = m.nn.functional
+    gru, lstm = [(2, 3), (2, 4), (12, 3), (12, 4), (12,), (12,)], [(16, 3), (16, 4), (16,), (16,)]
+    rnn = [(2, 3), (2, 4), (4, 3), (4, 4), (4,), (4,)]
+    return {
+        "gru_cell": (m.gru_cell, gru),
+        "lstm_cell": (
+            lambda x, h, c, *w: m.lstm_cell(x, (h, c), *w)[0], [(2, 3), (2, 4), (2, 4), *lstm]
+        ),
+        "rnn_tanh_cell": (m.rnn_tanh_cell, rnn),
+        "rnn_relu_cell": (m.rnn_relu_cell, rnn),
+        "ldexp": (m.ldexp, [(3,), (3,)]),
+        "instance_norm": (
+            lambda x, w, b: f.instance_norm(x, weight=w, bias=b), [(2, 3, 4), (3,), (3,)]
+        ),
+        "rms_norm": (lambda x, w: f.rms_norm(x, (4,), w), [(2, 3, 4), (4,)]),
+        "complex": (lambda a, b: m.view_as_real(m.complex(a, b)), [(3,), (3,)]),
+        "index_add": (lambda a, b: m.index_add(a, 0, m.tensor([0, 1]), b), [(3,), (2,)]),
+        "attention": (f.scaled_dot_product_attention, [(2, 3, 4)] * 3),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("name", [*_parts(lucid_gpu)])
+def test_what_is_saved_for_other_gradients_may_be_written(name: str, mode: bool) -> None:
+    """What PyTorch gives is given; it may also be given where PyTorch refuses."""
+
+    def run(m: Any, needs: int | None, written: int, asked: int) -> Any:
+        function, shapes = _parts(m)[name]
+        values = []
+        for i, shape in enumerate(shapes):
+            value = (m.arange(1.0, 1 + np.prod(shape), dtype=m.float64) / 7).sin() + 0.1
+            value = value.reshape(shape)
+            values.append(value.requires_grad_(needs is None or i == needs) * 1)
+        result = function(*values)
+        total = (result * 1).sum()
+        with m.no_grad():
+            (result if written < 0 else values[written]).add_(1)
+        try:
+            return m.autograd.grad(total, values[asked], allow_unused=True)[0]
+        except RuntimeError as error:
+            assert WRITTEN in str(error), error
+            return None
+
+    torch, count = torch_module(), len(_parts(lucid_gpu)[name][1])
+    combined = name in ("lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")  # one bias, their sum
+    for written, asked in itertools.product(range(-1, count), range(count)):
+        for needs in (None, asked):
+            if combined and needs is None and asked == count - 2:
+                continue
+            expected = run(torch, needs, written, asked)
+            if expected is not None:
+                with lucid_gpu.fusion.eager(mode):
+                    got = run(lucid_gpu, needs, written, asked)
+                assert got is not None, (written, asked, needs)
+                np.testing.assert_allclose(got.tolist(), expected.tolist(), rtol=1e-9, atol=1e-9)
+
+
+_ON_EXPANDED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "fill_": lambda m, x, v: v.fill_(5.0),
+    "masked_fill_": lambda m, x, v: v.masked_fill_(v.detach() > 1, x[1]),
+    "v[mask] = number": lambda m, x, v: v.__setitem__(v.detach() > 1, 7.0),
+    "index_fill_": lambda m, x, v: v.index_fill_(0, m.tensor([0]), 3.0),
+    "threshold_": lambda m, x, v: m.nn.functional.threshold_(v, 0.5, 9.0),
+    "tril_": lambda m, x, v: v.tril_(),
+}
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("name", _ON_EXPANDED)
+@pytest.mark.filterwarnings("ignore:Use of")
+def test_writes_to_expanded_values_with_history(name: str, mode: bool) -> None:
+    """They are taken; backward refuses where elements that are one would take its gradient."""
+
+    def run(m: Any, recorded: bool, constant: bool) -> Any:
+        x = m.tensor([1.0, -2.0, 3.0], requires_grad=True)
+        base = m.ones(3) if constant else x * 2
+        view = base.expand(2, 3)
+        with m.set_grad_enabled(recorded):
+            _ON_EXPANDED[name](m, x, view)
+        ends = [view.tolist(), base.tolist(), view.requires_grad]
+        if view.requires_grad:
+            try:
+                ends.append(m.autograd.grad(view.sum(), x)[0].tolist())
+            except RuntimeError as error:
+                ends.append("more than one element of the written-to tensor" in str(error))
+        return ends
+
+    for recorded, constant in itertools.product((False, True), (False, True)):
+        expected = run(torch_module(), recorded, constant)
+        with lucid_gpu.fusion.eager(mode):
+            assert run(lucid_gpu, recorded, constant) == expected
+
+
+def test_a_recorded_write_to_one_of_overlapping_windows_stays() -> None:
+    base = lucid_gpu.tensor([1.0, 2.0, 3.0], requires_grad=True) * 2
+    base.unfold(0, 2, 1)[0] = 7.0
+    assert base.tolist() == [7.0, 7.0, 6.0]
