@@ -64,8 +64,10 @@ def unsaved(tensor: Tensor) -> Tensor:
     if not state.grad:
         return tensor
     other = tensor.alias()
-    if not other._expr.program.is_load:
-        other._expr = expression.reread(other._expr)
+    value = other._expr
+    if not value.program.is_load:
+        edge_of(value)  # both lead to one node
+        other._expr = expression.reread(value)
     return other
 
 

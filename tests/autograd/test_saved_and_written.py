@@ -674,9 +674,9 @@ def test_what_is_saved_for_other_gradients_may_be_written(name: str, mode: bool)
 
     def run(m: Any, needs: int | None, written: int, asked: int) -> Any:
         function, shapes = _parts(m)[name]
-        values = []
+        values, d = [], m.float32 if name == "attention" else m.float64
         for i, shape in enumerate(shapes):
-            value = (m.arange(1.0, 1 + np.prod(shape), dtype=m.float64) / 7).sin() + 0.1
+            value = (m.arange(1.0, 1 + np.prod(shape), dtype=d) / 7).sin() + 0.1
             value = value.reshape(shape)
             values.append(value.requires_grad_(needs is None or i == needs) * 1)
         result = function(*values)
@@ -689,6 +689,7 @@ def test_what_is_saved_for_other_gradients_may_be_written(name: str, mode: bool)
             assert WRITTEN in str(error), error
             return None
 
+    tolerance = 1e-5 if name == "attention" else 1e-9
     torch, count = torch_module(), len(_parts(lucid_gpu)[name][1])
     combined = name in ("lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")  # one bias, their sum
     for written, asked in itertools.product(range(-1, count), range(count)):
@@ -700,7 +701,8 @@ def test_what_is_saved_for_other_gradients_may_be_written(name: str, mode: bool)
                 with lucid_gpu.fusion.eager(mode):
                     got = run(lucid_gpu, needs, written, asked)
                 assert got is not None, (written, asked, needs)
-                np.testing.assert_allclose(got.tolist(), expected.tolist(), rtol=1e-9, atol=1e-9)
+                same = np.allclose(got.tolist(), expected.tolist(), tolerance, tolerance)
+                assert same, (written, asked, needs)
 
 
 _ON_EXPANDED: dict[str, Callable[[Any, Any, Any], Any]] = {
