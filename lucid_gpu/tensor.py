@@ -676,6 +676,8 @@ class Tensor:
             )
         version = 0 if self._storage is None else self._storage.version
         other = value.detach()
+        if self._expr.program.is_load:
+            self._replace_saved(version)
         if self._storage is not None:
             self._storage.forget(self)
         self._siblings = other._siblings
@@ -695,6 +697,13 @@ class Tensor:
             node.shape = tuple(self._expr.program.shape)
         if node is not None:
             self._attach(node, output)
+
+    def _replace_saved(self, version: int) -> None:
+        """Ops that saved this tensor read, going backward, what it has then."""
+        cell, storage = self._expr.leaves[0], self._storage
+        others = () if storage is None else storage.others(self)
+        if cell.stale is None and all(cell not in other._expr.leaves for other in others):
+            cell.stale = expression.Replaced(self, version)
 
     @data.deleter
     def data(self) -> None:

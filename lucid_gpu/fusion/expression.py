@@ -39,6 +39,21 @@ from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
 
 
+class Replaced(NamedTuple):
+    """In place of a `Write`: ``x.data = y`` gave a tensor that was saved other memory.
+
+    Attributes
+    ----------
+    tensor : Tensor
+        What backward reads, as in PyTorch.
+    version : int
+        How often it had been written.
+    """
+
+    tensor: Any
+    version: int
+
+
 class Write(NamedTuple):
     """A write in place, as nodes that saved the old value see it.
 

@@ -748,3 +748,54 @@ def test_a_recorded_write_to_one_of_overlapping_windows_stays() -> None:
     base = lucid_gpu.tensor([1.0, 2.0, 3.0], requires_grad=True) * 2
     base.unfold(0, 2, 1)[0] = 7.0
     assert base.tolist() == [7.0, 7.0, 6.0]
+
+
+_BEFORE_DATA: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "x * x": lambda m, x, w: x * x + w,
+    "x * w": lambda m, x, w: x * w,
+    "exp(x) * x": lambda m, x, w: x.exp() * x * w,
+    "x ** 3 + w": lambda m, x, w: x**3 + w,
+    "spread": lambda m, x, w: (x + m.ones(2, 3)) * w,
+    "matmul": lambda m, x, w: m.outer(x, x) @ m.outer(w, w) + x * w,
+    "tanh": lambda m, x, w: x.tanh() * w,
+}
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("which", [0, 1], ids=["x", "w"])
+@pytest.mark.parametrize("name", _BEFORE_DATA)
+def test_backward_reads_what_a_saved_tensor_was_set_to(name: str, which: int, mode: bool) -> None:
+    def run(m: Any, written: bool) -> Any:
+        x = m.tensor([0.5, 1.0, 2.0], requires_grad=True)
+        w = m.tensor([1.5, -1.0, 0.5], requires_grad=which == 1)
+        z = _BEFORE_DATA[name](m, x, w)
+        ((x, w)[which]).data = m.tensor([3.0, 4.0, 5.0])
+        if written:
+            with m.no_grad():
+                (x, w)[which].add_(1)
+        try:
+            gradients = m.autograd.grad(z.sum(), (x, w)[: which + 1], create_graph=True)
+            ends = [g.tolist() for g in gradients]
+            if all(g.requires_grad for g in gradients):
+                total = sum((g * g).sum() for g in gradients)
+                ends += [g.tolist() for g in m.autograd.grad(total, (x, w)[: which + 1])]
+            return ends
+        except RuntimeError as error:
+            assert WRITTEN in str(error), error
+            return None
+
+    for written in (False, True):
+        expected = run(torch_module(), written)
+        with lucid_gpu.fusion.eager(mode):
+            got = run(lucid_gpu, written)
+        assert (got is None) == (expected is None)
+        for ours, theirs in zip(got or (), expected or (), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_a_detached_tensor_is_not_what_another_was_set_to() -> None:
+    x, w = lucid_gpu.tensor([1.0, 2.0]), lucid_gpu.tensor([3.0, 4.0], requires_grad=True)
+    other = x.detach()
+    y = other * w
+    x.data = lucid_gpu.tensor([5.0, 6.0])
+    assert lucid_gpu.autograd.grad(y.sum(), w)[0].tolist() == [1.0, 2.0]
