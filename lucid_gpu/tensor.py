@@ -698,16 +698,16 @@ class Tensor:
         if node is not None:
             self._attach(node, output)
 
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
     def _replace_saved(self, version: int) -> None:
         """Ops that saved this tensor read, going backward, what it has then."""
         cell, storage = self._expr.leaves[0], self._storage
         others = () if storage is None else storage.others(self)
         if cell.stale is None and all(cell not in other._expr.leaves for other in others):
             cell.stale = expression.Replaced(self, version)
-
-    @data.deleter
-    def data(self) -> None:
-        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Call ``hook(grad)`` when the gradient, of this shape, is known; it may return another.

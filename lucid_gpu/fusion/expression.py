@@ -98,7 +98,7 @@ class Cell:
     borrowed = False
     leads = True  # to its node at once; a view's is found when somebody asks
     uncounted = False  # of a tensor that counts its own writes (`.data`)
-    stale: Write | None = None
+    stale: Write | Replaced | None = None
     same: list[Any] | None = None
     sharers: list[Any] | None = None
     apart: Any = None  # a weak reference to the twin without a node that gradients read
@@ -221,7 +221,8 @@ class Expr:
 def stale_of(value: Expr) -> Write | None:
     """The write in place of the tensor that had this value, if any."""
     if value.program.is_load:
-        return value.leaves[0].stale
+        stale = value.leaves[0].stale
+        return None if isinstance(stale, Replaced) else stale
     write: Write | None = getattr(value, "stale", None)
     note = getattr(value, "noted", None) if write is None else None
     return write if note is None else note.stale

@@ -316,7 +316,7 @@ class RegionNode(Node):
             incoming.is_load and incoming.dtype is program.dtype and incoming.shape == program.shape
         )
         plain = not (incoming.marks or incoming.needs_grad or program.marks or self.observed)
-        plain = plain and not any(type(leaf.stale) is Replaced for leaf in self.leaves)
+        plain = plain and not any(isinstance(leaf.stale, Replaced) for leaf in self.leaves)
         return same and plain and program.leaves not in saved_by(program)
 
     def _weighed(self, cotangent: Any) -> Expr:
@@ -436,7 +436,7 @@ class RegionNode(Node):
                     continue
                 raise self.stale_error(self.output_stale, program, self.name())
             write = leaves[i].stale
-            if type(write) is Replaced and write.version == write.tensor._version:
+            if isinstance(write, Replaced) and write.version == write.tensor._version:
                 replaced = True
             elif write is not None:
                 if not everywhere and i not in saved_leaves(program, self._wanted()):
@@ -462,7 +462,7 @@ class RegionNode(Node):
         """``y * 1`` saves nothing, whatever made y."""
         return self.made_by is None or self.made_by[0].name == self.program.root.op
 
-    def stale_error(self, write: Write, like: Any, maker: str | None) -> RuntimeError:
+    def stale_error(self, write: Write | Replaced, like: Any, maker: str | None) -> RuntimeError:
         """The error of a saved value that was written in place.
 
         Parameters
@@ -472,7 +472,7 @@ class RegionNode(Node):
         maker : str or None
             The name of the node that made it.
         """
-        if type(write) is Replaced:
+        if isinstance(write, Replaced):
             write = Write("an in-place op", write.version, write.tensor._memory())
         name, version, storage = write
         which = "" if maker is None else f", which is output 0 of {maker},"

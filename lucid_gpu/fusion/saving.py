@@ -233,7 +233,7 @@ def refusal(
                     return operand, write
             elif _is_converted(operand, program):
                 write = operand.leaves[0].stale
-                if write is not None and type(write) is not Replaced:
+                if write is not None and not isinstance(write, Replaced):
                     return operand, write
         for operand in operands:
             if type(operand) is not Expr or operand in seen:

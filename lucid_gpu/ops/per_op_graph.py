@@ -278,12 +278,12 @@ def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
         output_leaf = len(values)
         root = program.root._replace(value=(output_leaf, None, program.order is None))
         values.append(_leaf(node.output.twin(node), root, node))
-    replaced = {}
+    replaced: dict[int, int] = {}
     for i in saved_leaves(program):
-        known_as = node.leaves[i].stale if i < len(node.leaves) else None
-        if type(known_as) is Replaced:
+        write = node.leaves[i].stale if i < len(node.leaves) else None
+        if isinstance(write, Replaced):
             replaced[i] = len(values)
-            values.append(known_as.tensor)
+            values.append(write.tensor)
     like = cotangent._expr.program
     marked = bool(state.grad)
     load = load_program(like.dtype, tuple(like.shape), None, marked, like.device)

@@ -80,7 +80,7 @@ class SavedFor:
         self.tensor, self.version, self.inputs = tensor, version, inputs
         self.kept = tensor._on(tensor._load())
 
-    def unpack(self, node: OpNode) -> Tensor:
+    def unpack(self, node: Any) -> Tensor:
         current = version_of(self.tensor)
         if current == self.version:
             return self.tensor
@@ -113,7 +113,8 @@ def saves_for(result: Tensor, inputs: dict[int, Sequence[int]], output: bool = T
     saved: list[Any] = list(node.saved)
     for number, readers in inputs.items():
         if type(saved[number]) is tuple:
-            saved[number] = SavedFor(*saved[number], readers)
+            tensor, version = saved[number]
+            saved[number] = SavedFor(tensor, version, readers)
     for entry in saved:
         if not output and isinstance(entry, SavedOutput):
             entry.memory = _nothing
