@@ -436,9 +436,11 @@ class RegionNode(Node):
                     continue
                 raise self.stale_error(self.output_stale, program, self.name())
             write = leaves[i].stale
+            if write is None:
+                continue
             if isinstance(write, Replaced) and write.version == write.tensor._version:
                 replaced = True
-            elif write is not None:
+            else:
                 if not everywhere and i not in saved_leaves(program, self._wanted()):
                     continue
                 node = leaves[i].node
