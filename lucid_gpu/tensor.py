@@ -677,6 +677,8 @@ class Tensor:
             )
         version = 0 if self._storage is None else self._storage.version
         other = value.detach()
+        if self._expr.program.is_load:
+            self._replace_saved(version)
         if self._storage is not None:
             self._storage.forget(self)
         self._siblings = other._siblings
@@ -700,6 +702,13 @@ class Tensor:
     @data.deleter
     def data(self) -> None:
         raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+    def _replace_saved(self, version: int) -> None:
+        """Ops that saved this tensor read, going backward, what it has then."""
+        cell, storage = self._expr.leaves[0], self._storage
+        others = () if storage is None else storage.others(self)
+        if cell.stale is None and all(cell not in other._expr.leaves for other in others):
+            cell.stale = expression.Replaced(self, version)
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Call ``hook(grad)`` when the gradient, of this shape, is known; it may return another.

@@ -115,6 +115,7 @@ MEANING: dict[str, Callable[..., Any]] = {
     "remainder": lambda a, b: a % b,
     "fmod": math.fmod,
     "pow": lambda a, b: a**b,
+    "root": lambda a, b: a**b,
     "maximum": max,
     "minimum": min,
     "clamp_min": max,
@@ -146,7 +147,7 @@ TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e
 NAMES = sorted(n for n, op in TABLE.items() if op.rule != "draw")  # see fusion/test_index.py
 POLES = ("trigamma", "zeta")  # where PyTorch gives other numbers, or has no gradient
 ENDS = ("i0", "i1", "i1e")  # NaN at infinity there, or flat at NaN
-OURS = ("bent", "capped", "gelu_tanh_slope", "raised")  # no functions of PyTorch's
+OURS = ("bent", "capped", "gelu_tanh_slope", "raised", "root")  # no functions of PyTorch's
 SMOOTH = [n for n in NAMES if any(f not in (NONE, ZERO) for f in TABLE[n].vjp) and n != "zeta"]
 TAKES_FLOATS = [n for n in NAMES if TABLE[n].rule != "bitwise"]
 

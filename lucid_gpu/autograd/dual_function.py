@@ -200,11 +200,13 @@ def _give(
                 f"is not returning a view: {cls.__name__}.jvp has to return the same view of the "
                 "tangent (t.view_as(t))."
             )
-        if not any(_same_memory(tangent, t) for t in tangents if t is not None):
+        inputs = [t for t in tangents if t is not None]
+        if not any(_same_memory(tangent, t) for t in inputs):
+            base = "same base as the " if any(t._base is not None for t in inputs) else ""
             raise RuntimeError(
                 "A custom Function is returning a view but the jvp is not returning a view of the "
-                f"given grad input: {cls.__name__}.jvp has to return a view of the tangent it was "
-                "given."
+                f"{base}given grad input: {cls.__name__}.jvp has to return a view of the tangent "
+                "it was given."
             )
         level.make(result, tangent)
     else:

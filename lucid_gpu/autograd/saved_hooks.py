@@ -108,8 +108,17 @@ class _Snapshots:
 
     @property
     def cloned(self) -> dict[_Snapshot, Tensor]:
-        """The values kept of what has been written since."""
-        return {s: value for s, value in self._values.items() if s.storage.version != s.version}
+        """The values kept of what has been written since, each once."""
+        return {s: self._values[s] for s in self._saved() if s.storage.version != s.version}
+
+    @property
+    def tid_to_weakhandle(self) -> dict[int, _Snapshot]:
+        """What is saved now, each once, by a number."""
+        return dict(enumerate(self._saved()))
+
+    def _saved(self) -> list[_Snapshot]:
+        """One of those that stand for the same value."""
+        return list({(s.storage, s.version): s for s in self._values}.values())
 
     def take(self, tensor: Tensor) -> _Snapshot:
         snapshot = _Snapshot(tensor._memory())

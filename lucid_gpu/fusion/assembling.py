@@ -158,7 +158,7 @@ def _simpler(
     name = op.name
     if name == "mul" and _is_one(assembly, args[0]):
         args = (args[1], args[0])
-    elif name not in ("mul", "div", "pow"):
+    elif name not in ("mul", "div", "pow", "root"):
         return None
     if not _is_one(assembly, args[1]):
         return None

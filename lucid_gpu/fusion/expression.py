@@ -39,6 +39,21 @@ from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
 
 
+class Replaced(NamedTuple):
+    """In place of a `Write`: ``x.data = y`` gave a tensor that was saved other memory.
+
+    Attributes
+    ----------
+    tensor : Tensor
+        What backward reads, as in PyTorch.
+    version : int
+        How often it had been written.
+    """
+
+    tensor: Any
+    version: int
+
+
 class Write(NamedTuple):
     """A write in place, as nodes that saved the old value see it.
 
@@ -83,7 +98,7 @@ class Cell:
     borrowed = False
     leads = True  # to its node at once; a view's is found when somebody asks
     uncounted = False  # of a tensor that counts its own writes (`.data`)
-    stale: Write | None = None
+    stale: Write | Replaced | None = None
     same: list[Any] | None = None
     sharers: list[Any] | None = None
     apart: Any = None  # a weak reference to the twin without a node that gradients read
@@ -206,7 +221,8 @@ class Expr:
 def stale_of(value: Expr) -> Write | None:
     """The write in place of the tensor that had this value, if any."""
     if value.program.is_load:
-        return value.leaves[0].stale
+        stale = value.leaves[0].stale
+        return None if isinstance(stale, Replaced) else stale
     write: Write | None = getattr(value, "stale", None)
     note = getattr(value, "noted", None) if write is None else None
     return write if note is None else note.stale
@@ -487,7 +503,7 @@ def _scalar_mark(
     """A number as a part of the program, or as one leaf more."""
     kind = type(value)
     text, value = constant_value(value)
-    power = op.name == "pow"
+    power = op.name in ("pow", "root")
     refusable = kind is int and (power or not fits(value))
     if refusable or not _is_argument(
         numbers_seen(program), (op, position), (text, kind), value, power

@@ -11,6 +11,7 @@ Where an operand was broadcast, its cotangent must be summed before it goes on; 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
@@ -27,6 +28,9 @@ from lucid_gpu.fusion.program import (
     relocate,
 )
 from lucid_gpu.fusion.scheduler import worth_storing
+
+FROM_OPERANDS = {"div", "erfinv"}  # PyTorch saves the operands though the result would do
+_NONE: Mapping[int, int] = {}
 
 
 class Part(NamedTuple):
@@ -173,6 +177,7 @@ def gradient_of(
     output_leaf: int | None = None,
     wanted: frozenset[int] | None = None,
     strides: tuple[int, ...] | None = None,
+    replaced: Mapping[int, int] = _NONE,
 ) -> Gradient:
     """Derive the gradient of ``program`` for a cotangent given as a program.
 
@@ -189,8 +194,12 @@ def gradient_of(
         The leaves whose cotangents are asked for (all that need one, by default).
     strides : tuple of int, optional
         In bytes, of the array of ``output_leaf``; None for row-major.
+    replaced : mapping
+        For leaves that formulas read elsewhere: as which leaves.
     """
     derivation = _Derivation(program, leaf_count, grad, output_leaf, wanted, strides)
+    if replaced:
+        derivation.read_elsewhere(replaced)
     return derivation.run(cotangent, pattern)
 
 
@@ -216,11 +225,25 @@ class _Derivation:
         if output_leaf is not None:
             lies = (output_leaf, strides, strides is not None and program.order is None)
             self.index[-1] = self.work.append(program.root._replace(op="load", args=(), value=lies))
+        self.operands = self.index  # as formulas read them
         self.leaf_count = leaf_count
         self.steps: list[Step] = []
         self.cotangents: dict[int, Symbol] = {}  # by instruction of the program
         self.unsummed: dict[tuple[int, tuple[int, ...]], Symbol] = {}  # ... and its spread shape
         self.results: dict[int, Symbol] = {}  # by leaf
+
+    def read_elsewhere(self, replaced: Mapping[int, int]) -> None:
+        """Have formulas read leaves, and what is spread out of them, as others."""
+        self.operands = list(self.index)
+        known = self.program.instructions
+        for number, ins in enumerate(known):
+            if ins.op == "load" and ins.value[0] in replaced:
+                other = ins._replace(value=(replaced[ins.value[0]], None, False))
+                self.operands[number] = self.work.append(other)
+            elif ins.op == "identity" and known[ins.args[0]].shape != ins.shape:
+                source = self.operands[ins.args[0]]
+                if source != self.index[ins.args[0]]:
+                    self.operands[number] = self.work.append(ins._replace(args=(source,)))
 
     def run(self, cotangent: Program, pattern: Any) -> Gradient:
         leaf = expand_pattern(pattern, cotangent.leaves)
@@ -291,7 +314,9 @@ class _Derivation:
         if self._worth_storing(ins, g, reaches):
             g = self._next_leaf(g, ins.shape)
         y = self.symbol(self.index[i])
-        operands = [self.symbol(self.index[a]) for a in ins.args]
+        operands = [self.symbol(self.operands[a]) for a in ins.args]
+        if self.operands is not self.index and ins.op in FROM_OPERANDS:
+            y = self.symbol(self.work.append(ins._replace(args=tuple([o.index for o in operands]))))
         for position, argument in enumerate(ins.args):
             if not reaches[argument]:
                 continue

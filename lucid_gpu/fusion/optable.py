@@ -99,7 +99,7 @@ _WIDEST: dict[str, Cast] = {"cuda": "promote"}
 GELU_TANH = math.sqrt(8 / math.pi), 0.044715 * math.sqrt(8 / math.pi)  # see `_gelu_tanh_bend`
 HIDDEN = (
     *("bent", "capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "hardswish", "i0e", "i1", "i1e"),
-    *("ndtri", "raised", "trigamma", "zeta"),
+    *("ndtri", "raised", "root", "trigamma", "zeta"),
 )  # no names of PyTorch's top level
 
 
@@ -113,6 +113,13 @@ def _pow_base(g: Any, y: Any, a: Any, b: Any) -> Any:
 def _pow_exponent(g: Any, y: Any, a: Any, b: Any) -> Any:
     zero = a == 0 if b.dtype.is_complex else (a == 0) & (b >= 0)
     return zero.pick(0.0, g * (y * zero.pick(1.0, a).log()))
+
+
+def _root_base(g: Any, y: Any, a: Any, b: Any) -> Any:
+    """The slope of a norm, which is a root of a sum, is 0 where the norm is."""
+    none, n = y == 0, b.number()
+    safe = none.pick(1.0, y)
+    return none.pick(0.0, g / (safe * 2) if n == 0.5 else g * (b * safe.pow(1 - 1 / b)))
 
 
 def _without(value: float, x: Any) -> Any:
@@ -287,6 +294,8 @@ _row("fmod", "same", "np.fmod({0}, {1}, {out})", "lucid_fmod({0}, {1})",
      (lambda g, y, a, b: g, lambda g, y, a, b: -g * (a / b).trunc()), domain="positive")
 _row("pow", "same", "np.power({0}, {1}, {out})", "lucid_pow({0}, {1})",
      (_pow_base, _pow_exponent), domain="positive", autocast=_WIDE)
+_row("root", "same", "np.power({0}, {1}, {out})", "lucid_pow({0}, {1})",
+     (_root_base, _pow_exponent), domain="positive")  # plans take it for ``pow``
 _row("maximum", "same", "np.maximum({0}, {1}, out={out})", "lucid_maximum({0}, {1})",
      (lambda g, y, a, b: _larger_share(g, a, b), lambda g, y, a, b: _larger_share(g, b, a)))
 _row("minimum", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1})",

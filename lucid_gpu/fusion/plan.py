@@ -378,6 +378,7 @@ class _Builder:
             return i if wide is d else self.put("narrow", (i,), wide, shape, d)
         if d.category < _IDENTITY_BELOW.get(op, 0):
             return args[0]
+        op = "pow" if op == "root" else op
         if op == "pow":
             lowered = self._lower_pow(args, wide, shape)
             if lowered is not None:

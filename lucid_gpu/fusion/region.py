@@ -13,6 +13,7 @@ from lucid_gpu.fusion import Eager, scheduler
 from lucid_gpu.fusion.expression import (
     Cell,
     Expr,
+    Replaced,
     Write,
     build,
     merge,
@@ -211,7 +212,8 @@ class RegionNode(Node):
             return (None,) * len(self._edges)
         if self._released and saved_by(self.program):
             return cotangent._back_when_freed(self)
-        self._check_versions()
+        if self._check_versions():
+            return cotangent._back_by_ops(self)
         if self.joint is not None:
             return self._vjp_joint(cotangent)
         recorded = state.grad
@@ -314,6 +316,7 @@ class RegionNode(Node):
             incoming.is_load and incoming.dtype is program.dtype and incoming.shape == program.shape
         )
         plain = not (incoming.marks or incoming.needs_grad or program.marks or self.observed)
+        plain = plain and not any(isinstance(leaf.stale, Replaced) for leaf in self.leaves)
         return same and plain and program.leaves not in saved_by(program)
 
     def _weighed(self, cotangent: Any) -> Expr:
@@ -419,9 +422,13 @@ class RegionNode(Node):
         self.output_stale = write
         written_values.add(self)
 
-    def _check_versions(self) -> None:
-        """Refuse to go backward where what PyTorch's ops would have saved was written."""
+    def _check_versions(self) -> bool:
+        """Refuse to go backward where what PyTorch's ops would have saved was written.
+
+        Whether something of that was replaced by ``x.data = y``.
+        """
         leaves, program, task = self.leaves, self.program, state.task
+        replaced = False
         everywhere = task is None or task.everywhere  # None: somebody calls the node
         for i in saved_leaves(program):
             if i == len(leaves):
@@ -429,7 +436,11 @@ class RegionNode(Node):
                     continue
                 raise self.stale_error(self.output_stale, program, self.name())
             write = leaves[i].stale
-            if write is not None:
+            if write is None:
+                continue
+            if isinstance(write, Replaced) and write.version == write.tensor._version:
+                replaced = True
+            else:
                 if not everywhere and i not in saved_leaves(program, self._wanted()):
                     continue
                 node = leaves[i].node
@@ -447,12 +458,13 @@ class RegionNode(Node):
             value, write = refused
             name = title_of(value.program) if value.program.needs_grad else None
             raise self.stale_error(write, value.program, name)
+        return replaced
 
     def _saves_output(self) -> bool:
         """``y * 1`` saves nothing, whatever made y."""
         return self.made_by is None or self.made_by[0].name == self.program.root.op
 
-    def stale_error(self, write: Write, like: Any, maker: str | None) -> RuntimeError:
+    def stale_error(self, write: Write | Replaced, like: Any, maker: str | None) -> RuntimeError:
         """The error of a saved value that was written in place.
 
         Parameters
@@ -462,6 +474,8 @@ class RegionNode(Node):
         maker : str or None
             The name of the node that made it.
         """
+        if isinstance(write, Replaced):
+            write = Write("an in-place op", write.version, write.tensor._memory())
         name, version, storage = write
         which = "" if maker is None else f", which is output 0 of {maker},"
         return RuntimeError(

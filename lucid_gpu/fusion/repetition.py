@@ -11,7 +11,8 @@ from lucid_gpu.fusion.program import Instruction
 __all__ = ["Turns", "turns_behind"]
 
 _INPUTS = ("load", "scalar", "constant", "index")  # computed by no op
-_BY_ONE = ("mul", "div", "pow")  # left out where one is the second operand of what is pending
+# left out where one is the second operand of what is pending
+_BY_ONE = ("mul", "div", "pow", "root")
 
 
 class Turns(NamedTuple):

@@ -14,8 +14,8 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from lucid_gpu.device import CPU
-from lucid_gpu.fusion.expression import Expr, Write, stale_of, written_values
-from lucid_gpu.fusion.gradient import gradient_of
+from lucid_gpu.fusion.expression import Expr, Replaced, Write, stale_of, written_values
+from lucid_gpu.fusion.gradient import FROM_OPERANDS, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Instruction, Program, constant_value, intern, load_program
 
@@ -31,7 +31,6 @@ __all__ = [
     "saved_leaves",
 ]
 
-FROM_OPERANDS = {"div", "erfinv"}  # PyTorch saves the operands though the result would do
 SAVE_ALL = {"pow", "sgn"}  # PyTorch saves operands and result where our formula needs fewer
 RESULT_POSITION = -1  # in place of an operand's number
 _NUMBERS = ("constant", "scalar")
@@ -232,8 +231,10 @@ def refusal(
                 write = stale_of(operand)
                 if write is not None:
                     return operand, write
-            elif _is_converted(operand, program) and operand.leaves[0].stale is not None:
-                return operand, operand.leaves[0].stale
+            elif _is_converted(operand, program):
+                write = operand.leaves[0].stale
+                if write is not None and not isinstance(write, Replaced):
+                    return operand, write
         for operand in operands:
             if type(operand) is not Expr or operand in seen:
                 continue

@@ -96,8 +96,10 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
             return input.mean(tuple(range(-rank, 0)), keepdim=True)  # of any rank, as in PyTorch
         size = _size(rank, name, input, output_size)
         if 0 in size or 0 in input.shape[:-rank]:  # nothing, which still has its history
-            return input.flatten(-rank)[..., :0].reshape(*input.shape[:-rank], *size)
+            return input.flatten(-rank)[..., :0].reshape(*input.shape[:-rank], *size).clone()
         kernel = _kernel(input, size)
+        if kernel is not None and size == (1,):  # a mean in PyTorch, which saves nothing
+            return _avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0)
         if kernel is not None:
             return keeps(_avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0), input)
         bands = [area(n, m) for n, m in zip(input.shape[-rank:], size, strict=True)]

@@ -24,7 +24,7 @@ from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.in_place import alias_of
 from lucid_gpu.ops.matmul import matmul, product_as
 from lucid_gpu.ops.memory_formats import kept_order, lay, strides_of
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, saves_for
 from lucid_gpu.ops.shape import view_of
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.tape import costly
@@ -239,6 +239,8 @@ def _in_tiles(
         _attended_vjp, saved, d,
         keeps_output=True, sums=lse, scale=scale, causal=causal, by=kernels.backward,
     )  # fmt: skip
+    if len(a) != 4:
+        saves_for(result, {}, output=False)
     return lay(result, _order_of_rows(query))
 
 

@@ -72,7 +72,7 @@ batching(_part)(on_value)
 
 @op
 @takes_out
-@keeping("real", "imag")
+@keeping("real", "imag", apart=True)
 @lying("real", "imag", rule=joint_order)
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """Complex numbers of two real tensors of one type, which broadcast.

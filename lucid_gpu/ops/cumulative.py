@@ -13,7 +13,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public
-from lucid_gpu.ops.cumsum import cumsum
+from lucid_gpu.ops.cumsum import cumsum, running_sum
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.in_place import alias_before, written
@@ -66,6 +66,11 @@ def _running_product(input: Tensor, dim: int) -> Tensor:
 def _cumprod_vjp(node: Any, g: Tensor) -> Any:
     """``sum_j g[j] prod_(i <= j, i != k) x[i]``: what follows each factor, times what precedes."""
     x, y = node.saved_tensors
+    if node.observed:
+        if x.numel() > 1 and not (x == 0).any():
+            product = g * y.conj_physical()
+            return (running_sum(product, node.dim, g.dtype, True) / x.conj_physical(),)
+        y = _running_product(x, node.dim)
     following = recurrence(_shifted(x.conj_physical(), node.dim, 0.0, True), g, node.dim, True)
     return (following * _shifted(y.conj_physical(), node.dim, 1.0, False),)
 

@@ -386,7 +386,9 @@ def div(
     _refuse_zero(input, other)
     if rounding_mode == "floor":
         floored = apply(TABLE["floor_divide"], input, other)
-        return into(keeps(floored, *[t for t in (input, other) if type(t) is Tensor]), out, "div")
+        by = type(other) is Tensor and other.requires_grad  # whose gradient alone reads the input
+        read = [t for t, wanted in ((input, by), (other, True)) if wanted and type(t) is Tensor]
+        return into(keeps(floored, *read), out, "div")
     if rounding_mode != "trunc":
         raise RuntimeError(
             "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "

@@ -15,6 +15,7 @@ from lucid_gpu.ops.layer_norm import layer_norm
 from lucid_gpu.ops.memory_formats import channels_order, lay, lying, row_major_order
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import avg_pool2d
+from lucid_gpu.ops.record import unsaved
 from lucid_gpu.ops.shape import owned
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
@@ -146,10 +147,11 @@ def instance_norm(
             f"Expected more than 1 spatial element when training, got input size {input.shape}"
         )
     require_channels(input.shape[1], running_mean=running_mean, running_var=running_var)
+    scale = None if weight is None else unsaved(weight)  # PyTorch repeats it
     if eps == 0 and input.numel():
-        result = _by_deviation(input, window, weight, bias)
+        result = _by_deviation(input, window, scale, bias)
     else:
-        result = group_norm(input, max(input.shape[1], 1), weight, bias, eps)
+        result = group_norm(input, max(input.shape[1], 1), scale, bias, eps)
     if not input.numel():  # nothing has no figures, and moves none
         return result
     with no_grad():

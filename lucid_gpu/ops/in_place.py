@@ -42,8 +42,11 @@ OVERLAP = (
     "memory location. Please clone() the tensor before performing the operation."
 )
 UNNOTICED = ""  # the name of a write that leaves what was saved valid: readers keep the old value
-_MAY_OVERLAP = ("fill_", "index_put_")  # they write one number, or say where
-_IN_PART = ("masked_fill_", "index_fill_", "fill_diagonal_", "tril_", "triu_")  # the rest is kept
+_MAY_OVERLAP = ("fill_",)  # it writes one number
+_IN_PART = (  # the rest is kept
+    *("fill_diagonal_", "index_fill_", "index_put_", "masked_fill_", "threshold_", "tril_"),
+    "triu_",
+)
 
 
 def _marked_as(new: Expr, old: Program) -> Expr:
@@ -392,20 +395,25 @@ def _noted(tensor: Tensor) -> tuple[Expr, Any]:
 
 def _write_through(target: Tensor, value: Tensor, storage: Storage, name: str) -> None:
     """Write shared memory; pending readers and saved values keep the old contents."""
-    in_part = name in _IN_PART and refers_to_itself(target.array)
-    if not in_part and name not in _MAY_OVERLAP:
+    if name not in _IN_PART and name not in _MAY_OVERLAP:
         refuse_overlap(target.array, name)
     if state.grad and (value.requires_grad or target.requires_grad):
         target._write_with_history(value, name)
         return
     source = value.array
-    array = _writable(target, name)
-    if in_part:
-        warn_expanded(name)
-        changed = (source != array) & ((source == source) | (array == array))
-        array[changed] = source[changed]
-    else:
+    put(_writable(target, name), source, name)
+
+
+def put(array: Any, source: Any, name: str) -> None:
+    """Write elements; where several are one, those alone that the op ``name`` changes."""
+    expanded = refers_to_itself(array)
+    if not (expanded and name in _IN_PART) and not overlaps(array):
         write(array, source)
+        return
+    if expanded:
+        warn_expanded(name)
+    changed = (source != array) & ((source == source) | (array == array))
+    array[changed] = source[changed]
 
 
 def warn_expanded(name: str) -> None:
@@ -438,6 +446,17 @@ def refers_to_itself(array: Any) -> bool:
     if 0 not in array.strides or not array.size:
         return False
     return any(s == 0 and n > 1 for n, s in zip(array.shape, array.strides, strict=True))
+
+
+def overlaps(array: Any) -> bool:
+    """Whether elements are one that `expand` did not repeat, as of overlapping windows."""
+    reach = array.itemsize
+    for stride, extent in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
+        if stride and extent > 1:
+            if stride < reach:
+                return True
+            reach += stride * (extent - 1)
+    return False
 
 
 def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = None) -> None:

@@ -56,7 +56,7 @@ class Addition(NamedTuple):
 
 @op
 @takes_out
-@keeping("source")
+@keeping("source", apart=True)
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:

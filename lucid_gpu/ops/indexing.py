@@ -16,6 +16,7 @@ from lucid_gpu.fusion.layout import order_of, result_strides, walk_of
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_one_dtype, takes_out
 from lucid_gpu.ops.creation import arange, full, refuse_unheld, tensor
 from lucid_gpu.ops.in_place import (
+    overlaps,
     refers_to_itself,
     refuse_overlap,
     refuse_recorded,
@@ -241,11 +242,12 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         parsed = masks_as_positions(parsed)
     value = _fitting(input, parsed, value)
     recorded = state.grad and (value.requires_grad or input.requires_grad)
-    if recorded and basic and input._base is not None and refers_to_itself(input.array):
+    shared = recorded and input._base is not None
+    if shared and basic and (refers_to_itself(input.array) or overlaps(input.array)):
         part = slice_view(input, parsed, "SliceBackward0")
         part.copy_(spread_to(value, tuple(part.shape)))
         return
-    if recorded and not basic and input._base is not None and refers_to_itself(input.array):
+    if shared and not basic and refers_to_itself(input.array):
         selected, rest = _by_ints_first(input, parsed)
         if not refers_to_itself(selected.array):  # a number or slice picks one of the copies
             setitem(selected, rest, value)

@@ -19,7 +19,7 @@ from lucid_gpu.kernels import layer_norm as kernels
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
 from lucid_gpu.ops.arguments import as_float, require_one_device, require_tensor
 from lucid_gpu.ops.normalization import moments
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, saves_for
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.engine import adding
 from lucid_gpu.tape.levels import open_levels
@@ -244,7 +244,10 @@ def _by_rows(
     saved = (input, weight, *statistics)
     look_around = adding if program.needs_grad and kernels.adds_earlier(where) else None
     y = _shaped(y, program.shape)
-    return record(_NAMES[rms], y, inputs, vjp, saved, d, look_around=look_around)
+    result: Tensor = record(_NAMES[rms], y, inputs, vjp, saved, d, look_around=look_around)
+    if rms and weight is not None:  # in PyTorch several ops
+        saves_for(result, {0: (0,), 1: (0, 1) if program.needs_grad else ()})
+    return result
 
 
 def _rows(array: Any, columns: int) -> Any:

@@ -139,6 +139,10 @@ _X, _AFTER, _BEFORE, _STAYS = range(4)
 class NativeWalk(Walk):
     """As `Walk`, for NumPy."""
 
+    def goes_back_from(self, start: list[Any]) -> bool:
+        """They were copied."""
+        return True
+
     def forward(self, x: Any, start: list[Any], weights: Weights) -> list[Any]:
         cell, n = self.cell, self.cell.gates
         traced = _kernel(cell, self.dtype, True)

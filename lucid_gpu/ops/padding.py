@@ -15,7 +15,7 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.creation import refuse_unheld
 from lucid_gpu.ops.memory_formats import channels_order, empty_in, lay
-from lucid_gpu.ops.record import keeping, record
+from lucid_gpu.ops.record import keeps, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
@@ -239,7 +239,6 @@ def _moves(shape: Sequence[int], sides: Sides, mode: str) -> Iterator[tuple[int,
 
 
 @op
-@keeping("input")
 def bordered(input: Tensor, sides: Sides, mode: str) -> Tensor:
     """Borders on the last dimensions, copied from the inside."""
     source = input.array
@@ -252,7 +251,7 @@ def bordered(input: Tensor, sides: Sides, mode: str) -> Tensor:
         f"{_NAMES[mode]}{len(sides)}DBackward0", array, (input,), _bordered_vjp,
         dtype=input.dtype, sides=sides, mode=mode,
     )  # fmt: skip
-    return lay(result, order)
+    return lay(result if mode == "circular" else keeps(result, input), order)
 
 
 def _inside(shape: Sequence[int], sides: Sides) -> tuple[Any, ...]:

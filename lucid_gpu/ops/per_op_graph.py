@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
-from lucid_gpu.fusion.expression import Cell, Expr, build, of_constant, of_index
+from lucid_gpu.fusion.expression import Cell, Expr, Replaced, build, of_constant, of_index
 from lucid_gpu.fusion.gradient import Gradient, Part, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import RegionNode, title_of
-from lucid_gpu.fusion.saving import FROM_OPERANDS, SAVE_ALL
+from lucid_gpu.fusion.saving import FROM_OPERANDS, SAVE_ALL, saved_leaves
 from lucid_gpu.ops.packing import pack_output
 from lucid_gpu.ops.record import OpNode, refuse_inference, save
 from lucid_gpu.ops.reductions import sum_to_shape
@@ -27,6 +27,7 @@ from lucid_gpu.tensor import Tensor, _tensor, apply
 
 _OPERANDS = {
     "pow": ("self", "exponent"),
+    "root": ("self", "exponent"),
     "where": ("condition", "self", "other"),
     "clamp_min": ("self", "min"),
     "clamp_max": ("self", "max"),
@@ -277,11 +278,19 @@ def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
         output_leaf = len(values)
         root = program.root._replace(value=(output_leaf, None, program.order is None))
         values.append(_leaf(node.output.twin(node), root, node))
+    replaced: dict[int, int] = {}
+    for i in saved_leaves(program):
+        write = node.leaves[i].stale if i < len(node.leaves) else None
+        if isinstance(write, Replaced):
+            replaced[i] = len(values)
+            values.append(write.tensor)
     like = cotangent._expr.program
     marked = bool(state.grad)
     load = load_program(like.dtype, tuple(like.shape), None, marked, like.device)
     cotangent_leaf = len(values)
-    gradient = gradient_of(program, load, cotangent_leaf, cotangent_leaf + 1, marked, output_leaf)
+    gradient = gradient_of(
+        program, load, cotangent_leaf, cotangent_leaf + 1, marked, output_leaf, replaced=replaced
+    )
     return list(evaluate_gradient(gradient, [*values, cotangent], marked).values())
 
 

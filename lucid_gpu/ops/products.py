@@ -9,6 +9,7 @@ from lucid_gpu.ops.arguments import public, require_one_dtype
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.matmul import _conj, addmm, dot, in_type_of, matmul, outer
 from lucid_gpu.ops.memory_formats import lying, row_major_order
+from lucid_gpu.ops.record import unsaved
 from lucid_gpu.ops.shape import owned, reshape
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -131,6 +132,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     rank = max(input.ndim, other.ndim)
     a = [1] * (rank - input.ndim) + list(input.shape)
     b = [1] * (rank - other.ndim) + list(other.shape)
+    input, other = unsaved(input), unsaved(other)
     first = reshape(input, [n for pair in zip(a, [1] * rank, strict=True) for n in pair])
     second = reshape(other, [n for pair in zip([1] * rank, b, strict=True) for n in pair])
     return reshape(first * second, [n * m for n, m in zip(a, b, strict=True)])

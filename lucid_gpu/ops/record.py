@@ -59,7 +59,70 @@ class SavedOutput:
         return result
 
 
-Saved = tuple[Tensor, int] | Packed | SavedOutput  # with its version then, or by hooks
+def unsaved(tensor: Tensor) -> Tensor:
+    """An operand that PyTorch's op does not save: ours reads what it holds now."""
+    if not state.grad:
+        return tensor
+    other = tensor.alias()
+    value = other._expr
+    if not value.program.is_load:
+        edge_of(value)  # both lead to one node
+        other._expr = expression.reread(value)
+    return other
+
+
+class SavedFor:
+    """A tensor that PyTorch's op saves for some gradients only: others read what it held then."""
+
+    __slots__ = ("inputs", "kept", "tensor", "version")
+
+    def __init__(self, tensor: Tensor, version: int, inputs: Sequence[int]) -> None:
+        self.tensor, self.version, self.inputs = tensor, version, inputs
+        self.kept = tensor._on(tensor._load())
+
+    def unpack(self, node: Any) -> Tensor:
+        current = version_of(self.tensor)
+        if current == self.version:
+            return self.tensor
+        if any(node.asked(i) for i in self.inputs):
+            raise modified(self.tensor, self.version, node)
+        return self.kept.alias()
+
+
+Saved = tuple[Tensor, int] | Packed | SavedOutput | SavedFor  # with its version then, or by hooks
+
+
+def saves_for(result: Tensor, inputs: dict[int, Sequence[int]], output: bool = True) -> None:
+    """Say which of what a recorded op saved PyTorch's op saves for some gradients only, or not.
+
+    Parameters
+    ----------
+    result : Tensor
+        The op's, or one of them.
+    inputs : dict
+        For the number of a saved tensor those of the inputs whose gradients read it in PyTorch.
+    output : bool
+        Whether PyTorch saves a result that the op saved.
+    """
+    value = result._expr
+    if not value.program.needs_grad or not value.program.is_load or result._wrapper is not None:
+        return
+    node = value.leaves[0].node
+    if not isinstance(node, OpNode):
+        return
+    saved: list[Any] = list(node.saved)
+    for number, readers in inputs.items():
+        if type(saved[number]) is tuple:
+            tensor, version = saved[number]
+            saved[number] = SavedFor(tensor, version, readers)
+    for entry in saved:
+        if not output and isinstance(entry, SavedOutput):
+            entry.memory = _nothing
+    node.saved = tuple(saved)
+
+
+def _nothing() -> None:
+    """The memory of an output that may be written."""
 
 
 def save(tensor: Tensor) -> Saved:
@@ -128,7 +191,7 @@ def _noted(tensor: Tensor) -> Any:
     return noted(value)
 
 
-def keeping(*names: str, output: bool = False) -> Callable[[F], F]:
+def keeping(*names: str, output: bool = False, apart: bool = False) -> Callable[[F], F]:
     """Declare what PyTorch's op of this name saves beside what ours reads: see `keeps`.
 
     Parameters
@@ -137,6 +200,8 @@ def keeping(*names: str, output: bool = False) -> Callable[[F], F]:
         Of the function's parameters that are saved where they are tensors.
     output : bool
         Whether the result, or the first of several, is saved.
+    apart : bool
+        Whether each is saved for its own gradient only.
     """
 
     def declare(function: F) -> F:
@@ -150,6 +215,8 @@ def keeping(*names: str, output: bool = False) -> Callable[[F], F]:
                 return result
             operands = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
             saved = [t for t in operands if isinstance(t, Tensor) and t._wrapper is None]
+            if apart:
+                saved = [t for t in saved if t.requires_grad]
             keeps(result[0] if isinstance(result, tuple) else result, *saved, output=output)
             return result
 
@@ -248,6 +315,23 @@ class OpNode(Node):
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         return unpack(self.saved, self)
+
+    def asked(self, number: int) -> bool:
+        """Whether the pass comes to where an input's gradient goes."""
+        source, task = self._edges[number][0], state.task
+        return source is not None and (task is None or source in task.waiting)
+
+    @property
+    def observed(self) -> bool:
+        """Whether second derivatives are to pass hooks of the result, if PyTorch's formula reads
+        that.
+        """
+        return bool(state.grad) and self._hooks is not None and not open_levels
+
+    def result_of(self, value: Tensor) -> Tensor:
+        """A value computed again, as the result of this node."""
+        value._attach(self, 0)
+        return value
 
     def output_written(self, write: Write, output: int) -> None:
         if RESULT in self.also:

@@ -13,7 +13,7 @@ from typing import Any
 
 from lucid_gpu.devices import capturing
 from lucid_gpu.ops.matmul import linear
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, saves_for
 from lucid_gpu.ops.recurrent_cells import CELLS, Cell, Weights
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tape import costly
@@ -59,7 +59,23 @@ def walk(
         x.dtype,
         kept=walked,
     )
+    if walked.recorded:
+        saves_for(result[0], _saved_by_steps(cell, operands, len(sizes)))
     return result
+
+
+def _saved_by_steps(cell: Cell, operands: Sequence[Tensor], steps: int) -> dict[int, Sequence[int]]:
+    """Whose gradients read the states and weights in PyTorch, where each step is some ops."""
+    everything = range(len(operands))
+    needs = [t.requires_grad for t in operands]
+    w = 1 + cell.states
+    product = [i for i in (1, w, w + 1) if i in everything]
+    if steps > 1:
+        return {1: (), w: everything, w + 1: ()}
+    by_state: dict[int, Sequence[int]] = {1: product if needs[w] else ()}
+    if cell.states == 2:
+        by_state[2] = [i for i in everything if i != 2] if any(needs[:2] + needs[3:]) else ()
+    return {**by_state, w: product if needs[1] else (), w + 1: ()}
 
 
 def _made(walk: Any, *arrays: Any) -> Any:
@@ -83,7 +99,8 @@ def _walk_vjp(node: Any, *cotangents: Tensor) -> Sequence[Any]:
     x, *start = node.saved_tensors[: 1 + cell.states]
     weights = Weights(*node.saved_tensors[1 + cell.states :])
     operands = [t for t in (x, *start, *weights) if t is not None]
-    if is_grad_enabled() or (open_levels and innermost([*operands, *cotangents]) is not None):
+    levels = open_levels and innermost([*operands, *cotangents]) is not None
+    if is_grad_enabled() or levels or not node.kept.goes_back_from([s.array for s in start]):
         return _vjp_composed(node.kept, x, start, weights, cotangents)
     gradients = _made(node.kept.backward, weights.arrays(), [g.array for g in cotangents])
     return [from_array(a, x.dtype, x.device) for a in gradients]

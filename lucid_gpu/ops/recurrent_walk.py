@@ -110,6 +110,7 @@ class Walk:
         if len(self.sizes) > 1:
             turned = self.xp.ascontiguousarray(turned)
         carried = Carried(start, self.sizes[-1 if self.reverse else 0], self.join)
+        self.start = start if self.recorded else []
         outputs: list[Any] = []
         self.before: list[list[Any]] = []
         self.hidden: list[Any] = []
@@ -129,6 +130,10 @@ class Walk:
                 self.known.append(results[cell.states :])
             carried.values = after
         return [self.in_time(outputs), *carried.finals()]
+
+    def goes_back_from(self, start: list[Any]) -> bool:
+        """Whether the first states, which may have been written since, are those that it read."""
+        return all(a is b for a, b in zip(self.start, start, strict=True))
 
     def backward(self, weights: Weights, cotangents: list[Any]) -> list[Any]:
         """The gradients of x, the first states and the weights that there are."""

@@ -461,6 +461,10 @@ def prod(
 def _prod_vjp(node: Any, g: Tensor) -> Any:
     (x,) = node.saved_tensors
     g = g if node.keepdim else g.unsqueeze(node.dim)
+    if node.observed and not (x == 0).any():
+        y = node.result_of(prod(x.detach(), node.dim, node.keepdim))
+        y = y if node.keepdim else y.unsqueeze(node.dim)
+        return (g * (y / x).conj_physical(),)
     return (g * x._products_of_others(node.dim).conj_physical(),)
 
 
@@ -525,12 +529,7 @@ def norm(
 
 def _root(total: Tensor, exponent: float = 0.5) -> Tensor:
     """A root, with a gradient of zero at zero."""
-    if exponent < 0:
-        return total**exponent
-    zero = total.detach() == 0
-    safe = apply(TABLE["where"], zero, 1.0, total)
-    root = safe.sqrt() if exponent == 0.5 else safe**exponent
-    return keeps(apply(TABLE["where"], zero, total * 0, root), output=True)
+    return apply(TABLE["root" if exponent > 0 else "pow"], total, exponent)
 
 
 @op(autocast={"cuda": "float32"})
@@ -553,8 +552,9 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
         else:
             value = run_quietly(_logsumexp_on_host, input, dims, shape)
         result: Tensor = record(
-            "LogsumexpBackward0", value, (input,), _logsumexp_vjp, (input,), input.dtype, dims=dims
-        )
+            "LogsumexpBackward0", value, (input,), _logsumexp_vjp, (input,), input.dtype,
+            dims=dims, keepdim=keepdim,
+        )  # fmt: skip
         return result
     if 0 in input.shape:
         return sum(input.exp(), dims, keepdim).log()
@@ -577,8 +577,12 @@ def _logsumexp_on_host(input: Tensor, dims: tuple[int, ...], shape: tuple[int, .
 
 def _logsumexp_vjp(node: Any, g: Tensor) -> Any:
     (x,) = node.saved_tensors
-    share = (x - logsumexp(x, node.dims, keepdim=True)).exp()
-    return (g.reshape(kept_shape(tuple(x.shape), node.dims)) * share,)
+    kept = kept_shape(tuple(x.shape), node.dims)
+    if node.observed:
+        y = node.result_of(logsumexp(x.detach(), node.dims, node.keepdim)).reshape(kept)
+    else:
+        y = logsumexp(x, node.dims, keepdim=True)
+    return (g.reshape(kept) * (x - y).exp(),)
 
 
 # --- extrema --------------------------------------------------------------------------------------

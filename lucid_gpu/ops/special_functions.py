@@ -14,7 +14,7 @@ from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import _common_type, where
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.memory_formats import joint_order, lying
-from lucid_gpu.ops.record import keeping
+from lucid_gpu.ops.record import keeping, keeps
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply, from_array
 
@@ -232,15 +232,16 @@ def isreal(input: Tensor) -> Tensor:
 
 
 @op
-@keeping("other")
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """``input * 2**other``, element by element; the two broadcast."""
     input, other = _floats(input, other)
     if other.dtype.is_complex:
-        return input * apply(TABLE["pow"], 2.0, other)
+        product = input * apply(TABLE["pow"], 2.0, other)
+        return keeps(product, *([other] if input.requires_grad else []), output=True)
     half = (other.detach() * 0.5).trunc()  # a power may be out of range, the product not
     half = where(half.isfinite(), half, 0.0)
-    return input * apply(TABLE["pow"], 2.0, half) * apply(TABLE["pow"], 2.0, other - half)
+    product = input * apply(TABLE["pow"], 2.0, half) * apply(TABLE["pow"], 2.0, other - half)
+    return keeps(product, *([other] if input.requires_grad else []), output=True)
 
 
 def _floats(*operands: Tensor) -> tuple[Tensor, ...]:

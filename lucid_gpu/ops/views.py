@@ -13,17 +13,18 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import capturing, xp_of
-from lucid_gpu.devices.copies import write
 from lucid_gpu.fusion.expression import Cell, Expr, without_grad
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import (
     LEAF_IN_PLACE,
+    OVERLAP,
     Overwritten,
     _protect_readers,
     move_retained,
-    refuse_overlap,
+    put,
+    refers_to_itself,
 )
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.registry import attach
@@ -103,7 +104,6 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     """Write ``value`` into ``target``'s memory and record it for every view of its base."""
     raw = mirrors.in_memory(target)
     array = raw._cell().array
-    refuse_overlap(array, name)
     storage = raw._memory()
     bits = mirrors.bits_of(target)
     source = (mirrors.turned(value.detach(), bits) if bits else value).array
@@ -118,7 +118,7 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     capture = capturing.capturing()
     if capture is not None:
         capture.before_write(array, name, target)
-    write(array, source)
+    put(array, source, name)
     storage.version += 1
     refuse_views(target, storage)
     _give_history(target, base, before, value if value.requires_grad else Overwritten(replaced))
@@ -144,6 +144,7 @@ def _give_history(target: Tensor, base: Tensor, before: Tensor, value: Any) -> N
         joined = record(
             "CopySlices", base.array, (before, written), _copy_slices_vjp, dtype=base.dtype,
             steps=target._steps, strides=base.array.strides,
+            overlaps=refers_to_itself(target.array),
         )  # fmt: skip
         edge = joined._edge()
         if not constant:
@@ -312,6 +313,8 @@ def _replayed(base: Tensor, steps: Any) -> Tensor:
 
 def _copy_slices_vjp(node: Any, g: Tensor) -> Any:
     rest, written = node.needs_input_grad
+    if rest and node.overlaps:
+        raise RuntimeError(f"{OVERLAP} (the gradient of a write to an expanded tensor)")
     g_rest = None
     if rest and g.is_complex():  # a view of real and imaginary parts may have been written
         from lucid_gpu.ops.complex_views import view_as_complex, view_as_real

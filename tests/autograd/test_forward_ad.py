@@ -981,7 +981,8 @@ def test_a_tangent_that_is_a_dual_is_refused() -> None:
     same_error(twice, "that itself has a forward gradient")
 
 
-def test_the_tangent_of_a_view_is_a_view_of_the_tangent() -> None:
+@pytest.mark.parametrize("same", ["", "same base as the "])
+def test_the_tangent_of_a_view_is_a_view_of_the_tangent(same: str) -> None:
     def scenario(m: Any) -> Any:
         class Flat(m.autograd.Function):
             @staticmethod
@@ -993,6 +994,7 @@ def test_the_tangent_of_a_view_is_a_view_of_the_tangent() -> None:
                 return t.clone().view(-1)
 
         with m.autograd.forward_ad.dual_level():
-            Flat.apply(m.autograd.forward_ad.make_dual(m.ones(2, 2), m.ones(2, 2)))
+            dual = m.autograd.forward_ad.make_dual(m.ones(2, 2), m.ones(2, 2))
+            Flat.apply(dual.view_as(dual) if same else dual)
 
-    same_error(scenario, "the jvp is not returning a view of the given grad input")
+    same_error(scenario, f"the jvp is not returning a view of the {same}given grad input")

@@ -837,6 +837,18 @@ RESULTS: dict[str, Any] = {
     "exp": lambda m, x: (x * x).exp(),
     "pow": lambda m, x: (x * x + 1) ** (x * 1),
     "softmax": lambda m, x: (x * 1).softmax(0),
+    "logsumexp": lambda m, x: x.logsumexp(0),
+    "logsumexp, kept": lambda m, x: x.logsumexp(0, keepdim=True),
+    "prod": lambda m, x: x.prod(),
+    "prod along a dimension": lambda m, x: x.prod(0, keepdim=True),
+    "prod with a zero": lambda m, x: (x * m.tensor([1.0, 0, 1])).prod(0),
+    "cumprod": lambda m, x: x.cumprod(0),
+    "cumprod with a zero": lambda m, x: (x * m.tensor([1.0, 0, 1])).cumprod(0),
+    "norm": lambda m, x: x.norm(),
+    "norm of order 1.5": lambda m, x: x.norm(1.5, dim=0),
+    "norm of order 3": lambda m, x: x.norm(3),
+    "std": lambda m, x: x.std(),
+    "matrix_power": lambda m, x: m.matrix_power(m.diag(x), -1).sum(1),
 }
 
 
@@ -851,7 +863,7 @@ def test_second_derivatives_come_by_a_result_where_its_op_saved_it(
         if realized:
             result.tolist()
         result.register_hook(lambda g: g * 2)
-        weights = m.arange(1.0, 4.0, dtype=m.float64)
+        weights = m.arange(1.0, 4.0, dtype=m.float64)[: result.numel()].reshape(result.shape)
         (g,) = m.autograd.grad(result, x, weights, create_graph=True)
         return [g.tolist(), m.autograd.grad((g * g).sum(), x)[0].tolist()]
 

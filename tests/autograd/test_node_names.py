@@ -136,8 +136,8 @@ z.imag
 """.strip().splitlines()
 LAST_OP = {
     "1/x": "DivBackward0",
-    "x.std(0)": "WhereBackward0",
-    "x.norm()": "WhereBackward0",
+    "x.std(0)": "RootBackward0",
+    "x.norm()": "RootBackward0",
     "x.norm(1)": "SumBackward0",
     "x.masked_fill(x>0,0.)": "WhereBackward0",
     "m.lerp(x,x,0.5)": "AddBackward0",

@@ -414,6 +414,9 @@ def _functions(m: Any) -> dict[str, Callable[[Any, Any], Any]]:
         "max_pool1d": lambda x, y: f.max_pool1d(x, 2),
         "avg_pool1d": lambda x, y: f.avg_pool1d(x[None], 2),
         "adaptive_avg_pool1d": lambda x, y: f.adaptive_avg_pool1d(x, 2),
+        "adaptive_avg_pool1d to one": lambda x, y: f.adaptive_avg_pool1d(x, 1),
+        "div by a constant, rounded down": lambda x, y: x.div(y.detach(), rounding_mode="floor"),
+        "circular pad": lambda x, y: f.pad(x[None], (1, 1), mode="circular"),
         "adaptive_max_pool1d": lambda x, y: f.adaptive_max_pool1d(x, 2),
         "conv1d": lambda x, y: f.conv1d(x[None], m.ones(1, 2, 2)),
         "pad": lambda x, y: f.pad(x[None], (1, 1), mode="reflect"),
@@ -642,3 +645,157 @@ def test_writes_after_a_change_of_shape_are_counted_for_the_result(op: str, turn
         write(y)
         with pytest.raises(RuntimeError, match=WRITTEN):
             y.sum().backward()
+
+
+def _parts(m: Any) -> dict[str, Any]:
+    """Ops whose operands PyTorch saves for some gradients only, with the shapes of these."""
+    f = m.nn.functional
+    gru, lstm = [(2, 3), (2, 4), (12, 3), (12, 4), (12,), (12,)], [(16, 3), (16, 4), (16,), (16,)]
+    rnn = [(2, 3), (2, 4), (4, 3), (4, 4), (4,), (4,)]
+    return {
+        "gru_cell": (m.gru_cell, gru),
+        "lstm_cell": (
+            lambda x, h, c, *w: m.lstm_cell(x, (h, c), *w)[0], [(2, 3), (2, 4), (2, 4), *lstm]
+        ),
+        "rnn_tanh_cell": (m.rnn_tanh_cell, rnn),
+        "rnn_relu_cell": (m.rnn_relu_cell, rnn),
+        "ldexp": (m.ldexp, [(3,), (3,)]),
+        "instance_norm": (
+            lambda x, w, b: f.instance_norm(x, weight=w, bias=b), [(2, 3, 4), (3,), (3,)]
+        ),
+        "rms_norm": (lambda x, w: f.rms_norm(x, (4,), w), [(2, 3, 4), (4,)]),
+        "complex": (lambda a, b: m.view_as_real(m.complex(a, b)), [(3,), (3,)]),
+        "index_add": (lambda a, b: m.index_add(a, 0, m.tensor([0, 1]), b), [(3,), (2,)]),
+        "attention": (f.scaled_dot_product_attention, [(2, 3, 4)] * 3),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("name", [*_parts(lucid_gpu)])
+def test_what_is_saved_for_other_gradients_may_be_written(name: str, mode: bool) -> None:
+    """What PyTorch gives is given; it may also be given where PyTorch refuses."""
+
+    def run(m: Any, needs: int | None, written: int, asked: int) -> Any:
+        function, shapes = _parts(m)[name]
+        values, d = [], m.float32 if name == "attention" else m.float64
+        for i, shape in enumerate(shapes):
+            value = (m.arange(1.0, 1 + np.prod(shape), dtype=d) / 7).sin() + 0.1
+            value = value.reshape(shape)
+            values.append(value.requires_grad_(needs is None or i == needs) * 1)
+        result = function(*values)
+        total = (result * 1).sum()
+        with m.no_grad():
+            (result if written < 0 else values[written]).add_(1)
+        try:
+            return m.autograd.grad(total, values[asked], allow_unused=True)[0]
+        except RuntimeError as error:
+            assert WRITTEN in str(error), error
+            return None
+
+    tolerance = 1e-5 if name == "attention" else 1e-9
+    torch, count = torch_module(), len(_parts(lucid_gpu)[name][1])
+    combined = name in ("lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")  # one bias, their sum
+    for written, asked in itertools.product(range(-1, count), range(count)):
+        for needs in (None, asked):
+            if combined and needs is None and asked == count - 2:
+                continue
+            expected = run(torch, needs, written, asked)
+            if expected is not None:
+                with lucid_gpu.fusion.eager(mode):
+                    got = run(lucid_gpu, needs, written, asked)
+                assert got is not None, (written, asked, needs)
+                same = np.allclose(got.tolist(), expected.tolist(), tolerance, tolerance)
+                assert same, (written, asked, needs)
+
+
+_ON_EXPANDED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "fill_": lambda m, x, v: v.fill_(5.0),
+    "masked_fill_": lambda m, x, v: v.masked_fill_(v.detach() > 1, x[1]),
+    "v[mask] = number": lambda m, x, v: v.__setitem__(v.detach() > 1, 7.0),
+    "index_fill_": lambda m, x, v: v.index_fill_(0, m.tensor([0]), 3.0),
+    "threshold_": lambda m, x, v: m.nn.functional.threshold_(v, 0.5, 9.0),
+    "tril_": lambda m, x, v: v.tril_(),
+}
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("name", _ON_EXPANDED)
+@pytest.mark.filterwarnings("ignore:Use of")
+def test_writes_to_expanded_values_with_history(name: str, mode: bool) -> None:
+    """They are taken; backward refuses where elements that are one would take its gradient."""
+
+    def run(m: Any, recorded: bool, constant: bool) -> Any:
+        x = m.tensor([1.0, -2.0, 3.0], requires_grad=True)
+        base = m.ones(3) if constant else x * 2
+        view = base.expand(2, 3)
+        with m.set_grad_enabled(recorded):
+            _ON_EXPANDED[name](m, x, view)
+        ends = [view.tolist(), base.tolist(), view.requires_grad]
+        if view.requires_grad:
+            try:
+                ends.append(m.autograd.grad(view.sum(), x)[0].tolist())
+            except RuntimeError as error:
+                ends.append("more than one element of the written-to tensor" in str(error))
+        return ends
+
+    for recorded, constant in itertools.product((False, True), (False, True)):
+        expected = run(torch_module(), recorded, constant)
+        with lucid_gpu.fusion.eager(mode):
+            assert run(lucid_gpu, recorded, constant) == expected
+
+
+def test_a_recorded_write_to_one_of_overlapping_windows_stays() -> None:
+    base = lucid_gpu.tensor([1.0, 2.0, 3.0], requires_grad=True) * 2
+    base.unfold(0, 2, 1)[0] = 7.0
+    assert base.tolist() == [7.0, 7.0, 6.0]
+
+
+_BEFORE_DATA: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "x * x": lambda m, x, w: x * x + w,
+    "x * w": lambda m, x, w: x * w,
+    "exp(x) * x": lambda m, x, w: x.exp() * x * w,
+    "x ** 3 + w": lambda m, x, w: x**3 + w,
+    "spread": lambda m, x, w: (x + m.ones(2, 3)) * w,
+    "matmul": lambda m, x, w: m.outer(x, x) @ m.outer(w, w) + x * w,
+    "tanh": lambda m, x, w: x.tanh() * w,
+}
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("which", [0, 1], ids=["x", "w"])
+@pytest.mark.parametrize("name", _BEFORE_DATA)
+def test_backward_reads_what_a_saved_tensor_was_set_to(name: str, which: int, mode: bool) -> None:
+    def run(m: Any, written: bool) -> Any:
+        x = m.tensor([0.5, 1.0, 2.0], requires_grad=True)
+        w = m.tensor([1.5, -1.0, 0.5], requires_grad=which == 1)
+        z = _BEFORE_DATA[name](m, x, w)
+        ((x, w)[which]).data = m.tensor([3.0, 4.0, 5.0])
+        if written:
+            with m.no_grad():
+                (x, w)[which].add_(1)
+        try:
+            gradients = m.autograd.grad(z.sum(), (x, w)[: which + 1], create_graph=True)
+            ends = [g.tolist() for g in gradients]
+            if all(g.requires_grad for g in gradients):
+                total = sum((g * g).sum() for g in gradients)
+                ends += [g.tolist() for g in m.autograd.grad(total, (x, w)[: which + 1])]
+            return ends
+        except RuntimeError as error:
+            assert WRITTEN in str(error), error
+            return None
+
+    for written in (False, True):
+        expected = run(torch_module(), written)
+        with lucid_gpu.fusion.eager(mode):
+            got = run(lucid_gpu, written)
+        assert (got is None) == (expected is None)
+        for ours, theirs in zip(got or (), expected or (), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_a_detached_tensor_is_not_what_another_was_set_to() -> None:
+    x, w = lucid_gpu.tensor([1.0, 2.0]), lucid_gpu.tensor([3.0, 4.0], requires_grad=True)
+    other = x.detach()
+    y = other * w
+    x.data = lucid_gpu.tensor([5.0, 6.0])
+    assert lucid_gpu.autograd.grad(y.sum(), w)[0].tolist() == [1.0, 2.0]

@@ -700,3 +700,17 @@ def test_what_needs_no_gradient_comes_back_as_unpacked() -> None:
         return seen
 
     on_both(scenario)
+
+
+def test_a_value_that_is_saved_twice_is_kept_once() -> None:
+    def scenario(m: Any) -> list[int]:
+        with m.autograd.graph.allow_mutation_on_saved_tensors() as kept:
+            x = m.ones(3, requires_grad=True).clone()
+            y, z = x**2, x**2
+            counts = [len(kept.tid_to_weakhandle), len(kept.cloned)]
+            x.sin_()
+            counts += [len(kept.cloned), len(x**2), len(kept.tid_to_weakhandle)]
+            del y, z
+            return [*counts, len(kept.cloned)]
+
+    assert scenario(lucid_gpu) == scenario(torch_module())

@@ -49,6 +49,8 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     start = input
     if n < 0:
         input, n = inverse_of(input, "linalg.inv").inverse, -n
+        if n == 1:
+            return input
     if not n:
         return lay((input * 0) * 0 + identity_like(input, input.shape[-1]), None)
     result: Tensor | None = None
