@@ -106,7 +106,14 @@ class Cell:
         """Another leaf on the same array."""
         if capturing.recorder is not None:
             _seen(self)
-        return self._shares_with(Cell(self.array, node, output))
+        other = Cell(self.array, node, output)
+        sharers = self.sharers
+        if sharers is None:  # nearly always; else as `_shares_with` does
+            self.sharers = other.sharers = [weakref.ref(self), weakref.ref(other)]
+            if self.borrowed:
+                other.borrowed = True
+            return other
+        return self._shares_with(other)
 
     def _shares_with(self, other: Cell) -> Cell:
         if self.borrowed:
