@@ -321,6 +321,13 @@ def of_array(
     return Expr(program, (Cell(array, node, output),), None)
 
 
+def of_row_major(program: Program, array: Any) -> Expr:
+    """The expression of a row-major array by its program, which somebody kept."""
+    if modes.watchers:
+        return of_array(array, program.dtype, program.device)
+    return Expr(program, (Cell(array),), None)
+
+
 def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> Expr:
     """A tensor full of one number, which takes no memory until something needs its bytes."""
     return Expr(constant_program(number, d, shape, where, made_here()), (), None)
