@@ -229,9 +229,9 @@ def _roots(outputs: Sequence[Any]) -> list[tuple[Any, int]]:
             raise RuntimeError(
                 f"element {i} of tensors does not require grad and does not have a grad_fn"
             )
-        if isinstance(node, RegionNode) and isinstance(output, Tensor):
-            if not output._expr.program.is_load:
-                node.root = weakref.ref(output)
+        pending = isinstance(node, RegionNode) and isinstance(output, Tensor)
+        if pending and not output._expr.program.is_load:
+            node.root = weakref.ref(output)
         roots.append(root)
     return roots
 

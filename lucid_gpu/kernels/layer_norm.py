@@ -25,7 +25,7 @@ from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.devices.threads import quietly
-from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,

@@ -377,19 +377,20 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
         value, storage = tensor._expr, tensor._storage
         program, leaves = value.program, value.leaves
         leaf = leaves[0] if leaves else _NOWHERE
-        if type(storage) is Storage and program.is_load and not program.marks:
+        memory = storage.memory if type(storage) is SameMemory else storage
+        if type(memory) is Storage and program.is_load and not program.marks:
             sharers = leaf.sharers
             if (  # as in `_alone`
                 count(value) == of_value
                 and count(leaves) == of_leaves
                 and count(leaf) == of_leaf
-                and len(storage.tensors) == len(storage.cells) == 1
-                and storage.tensors[0]() is tensor
-                and storage.cells[0]() is leaf
+                and len(memory.tensors) == len(memory.cells) == 1
+                and memory.tensors[0]() is tensor
+                and memory.cells[0]() is leaf
                 and (sharers is None or len(sharers) == 1)
                 and leaf.same is None
                 and type(leaf.node) in _ENDS
-                and not (leaf.borrowed or storage.read_only)
+                and not (leaf.borrowed or memory.read_only)
             ):
                 storage.version += 1
                 arrays.append(leaf.array)
@@ -403,7 +404,7 @@ _NOWHERE = Cell(None)
 
 
 def _counts(tensor: Tensor) -> tuple[int, int, int]:
-    """How often value, leaves and leaf of a realized tensor are referred to, as `writable` counts."""
+    """How often value, leaves and leaf of a realized tensor are referred to, as `writable` asks."""
     value, count = tensor._expr, sys.getrefcount
     leaves = value.leaves
     leaf = leaves[0]
