@@ -57,6 +57,7 @@ class CudaLauncher(Launcher):
     """Kernels on the current stream of one GPU."""
 
     mode = "background"
+    index: int
 
     def __init__(self, where: device) -> None:
         assert where.index is not None

@@ -378,7 +378,8 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
         program, leaves = value.program, value.leaves
         leaf = leaves[0] if leaves else _NOWHERE
         memory = storage.memory if type(storage) is SameMemory else storage
-        if type(memory) is Storage and program.is_load and not program.marks:
+        own = program.is_load and not program.marks
+        if own and storage is not None and type(memory) is Storage:
             sharers = leaf.sharers
             if (  # as in `_alone`
                 count(value) == of_value

@@ -256,10 +256,10 @@ def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[A
             else:
                 heappush(ready, entry)
         if leaves:
-            for node, cotangents in leaves:
-                this.node = node
-                if ends is None or node not in ends.outputs or not ends.reached(node, cotangents):
-                    node.take(cotangents, this)
+            for leaf, have in leaves:
+                this.node = leaf
+                if ends is None or leaf not in ends.outputs or not ends.reached(leaf, have):
+                    leaf.take(have, this)
             leaves.clear()
         if following is None:
             if not ready:
