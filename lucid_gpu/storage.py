@@ -95,8 +95,12 @@ class Storage:
         if count > 8 and count & (count - 1) == 0:
             tensors = self.tensors = [r for r in tensors if r() is not None]
         tensors.append(weakref.ref(tensor))
-        if cell is not None:
-            self.add_cell(cell)
+        if cell is not None:  # as `add_cell` does
+            cells = self.cells
+            count = len(cells)
+            if count > 8 and count & (count - 1) == 0:
+                cells = self.cells = [r for r in cells if r() is not None]
+            cells.append(weakref.ref(cell))
 
     def forget(self, tensor: Any) -> None:
         """A tensor takes other memory: what is written or computed here is not its value."""

@@ -593,7 +593,7 @@ class Tensor:
                 return self.unrecorded()
             leaf = expr.leaves[0].twin()  # what `unrecorded` comes to for nearly all gradients
             leaf.borrowed = True
-            return _tensor(Expr(program, (leaf,), None))
+            return _stored(program, leaf)
         elif dense_order(program) == order is not None:
             other = self.unrecorded()
             return other if type(program.free) is tuple else other._keep_order()
@@ -1319,6 +1319,19 @@ def store_written(*beside: Tensor) -> None:
 def _tensor(expr: Expr) -> Tensor:
     tensor = _new(Tensor)
     tensor._expr = expr
+    if _streams is not None:
+        _streams.add(tensor)
+    return tensor
+
+
+def _stored(program: Program, leaf: Cell) -> Tensor:
+    """As `_tensor` of the expression of a leaf's array: a path that is taken often."""
+    tensor = _new(Tensor)
+    tensor._expr = expr = _new(Expr)
+    expr.program = program
+    expr.leaves = (leaf,)
+    expr.made_by = expr.node = None
+    expr.since = scheduler.ALWAYS
     if _streams is not None:
         _streams.add(tensor)
     return tensor

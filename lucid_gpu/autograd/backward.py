@@ -70,8 +70,12 @@ def backward(
     if grad_variables is not None:
         grad_tensors = _renamed(grad_tensors, grad_variables)
     targets = None if inputs is None else targets_of(inputs, "backward")
-    outputs = sequence_of(tensors)
-    cotangents = cotangents_of(outputs, grad_tensors)
+    if isinstance(tensors, Tensor) and (grad_tensors is None or isinstance(grad_tensors, Tensor)):
+        outputs: Sequence[Any] = (tensors,)
+        cotangents = [cotangent_of(0, tensors, grad_tensors)]
+    else:
+        outputs = sequence_of(tensors)
+        cotangents = cotangents_of(outputs, grad_tensors)
     if open_levels and create_graph:
         _refuse_wrapped([*outputs, *cotangents])
     roots = _roots(outputs)
@@ -225,8 +229,8 @@ def _roots(outputs: Sequence[Any]) -> list[tuple[Any, int]]:
             raise RuntimeError(
                 f"element {i} of tensors does not require grad and does not have a grad_fn"
             )
-        tensor = isinstance(output, Tensor)
-        if tensor and isinstance(node, RegionNode) and not output._expr.program.is_load:
+        pending = isinstance(node, RegionNode) and isinstance(output, Tensor)
+        if pending and not output._expr.program.is_load:
             node.root = weakref.ref(output)
         roots.append(root)
     return roots
@@ -290,6 +294,9 @@ def cotangent_of(i: int, output: Any, cotangent: Any) -> Tensor:
             f"gradients can be either Tensors or None, but got {type(cotangent).__name__} "
             f"for grad_output[{i}]"
         )
+    program = cotangent._expr.program
+    if program.shape == like.shape and program.device is like.device:
+        return _typed(i, cotangent, like) if program.dtype is not like.dtype else cotangent
     if cotangent.shape != like.shape:
         raise RuntimeError(
             f"Mismatch in shape: grad_output[{i}] has a shape of {cotangent.shape} and output[{i}] "

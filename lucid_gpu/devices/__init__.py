@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lucid_gpu.devices.port import Backend
 
 _backends: dict[str, Backend] = {}
-_of_types: dict[type, Backend] = {}  # NumPy's and CuPy's classes of arrays and numbers
+owners: dict[type, Backend] = {}  # by NumPy's and CuPy's classes of arrays and numbers
 
 
 def backend(where: device) -> Backend:
@@ -35,7 +35,7 @@ def backend(where: device) -> Backend:
         elif where.type == "meta":
             from lucid_gpu.devices.meta_backend import MetaArray, MetaBackend
 
-            instance = _of_types[MetaArray] = MetaBackend()
+            instance = owners[MetaArray] = MetaBackend()
         else:
             from lucid_gpu.devices.cupy_backend import CupyBackend
 
@@ -103,18 +103,18 @@ def xp_of(tensor: Any) -> Any:
 def backend_of_array(array: Any) -> Backend | None:
     """The backend a NumPy or CuPy array belongs to, or None for anything else."""
     kind = type(array)
-    owner = _of_types.get(kind)
+    owner = owners.get(kind)
     if owner is None:
         if kind.__module__ == "numpy":
-            owner = _of_types[kind] = backend(CPU)
+            owner = owners[kind] = backend(CPU)
         elif kind.__module__.split(".")[0] == "cupy":
-            owner = _of_types[kind] = backend(device("cuda"))
+            owner = owners[kind] = backend(device("cuda"))
     return owner
 
 
 def device_of(array: Any) -> device:
     """The device of a NumPy or CuPy array that a kernel is given."""
-    owner = _of_types.get(type(array)) or backend_of_array(array)
+    owner = owners.get(type(array)) or backend_of_array(array)
     if owner is None:
         getattr(array, "shape", None)  # of a tensor whose storage was emptied: it says so itself
         raise TypeError(f"a kernel takes NumPy or CuPy arrays; got a {type(array).__name__}")

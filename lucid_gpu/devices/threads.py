@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Quiet(threading.local):
@@ -37,6 +40,16 @@ def run_quietly(function: Callable[..., Any], *args: Any) -> Any:
         return state.context.run(function, *args)
     finally:
         state.busy = False
+
+
+def quietly(function: F) -> F:
+    """A function that is called without floating point warnings; with arguments in order."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return run_quietly(function, *args)
+
+    return cast(F, call)
 
 
 def processors() -> int:

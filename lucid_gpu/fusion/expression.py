@@ -121,7 +121,14 @@ class Cell:
         """Another leaf on the same array."""
         if capturing.recorder is not None:
             _seen(self)
-        return self._shares_with(Cell(self.array, node, output))
+        other = Cell(self.array, node, output)
+        sharers = self.sharers
+        if sharers is None:  # nearly always; else as `_shares_with` does
+            self.sharers = other.sharers = [weakref.ref(self), weakref.ref(other)]
+            if self.borrowed:
+                other.borrowed = True
+            return other
+        return self._shares_with(other)
 
     def _shares_with(self, other: Cell) -> Cell:
         if self.borrowed:
@@ -328,6 +335,13 @@ def of_array(
     marks = made_here() if modes.watchers else 0
     program = load_program(d, array.shape, strides, needs_grad, where, marks, True)
     return Expr(program, (Cell(array, node, output),), None)
+
+
+def of_row_major(program: Program, array: Any) -> Expr:
+    """The expression of a row-major array by its program, which somebody kept."""
+    if modes.watchers:
+        return of_array(array, program.dtype, program.device)
+    return Expr(program, (Cell(array),), None)
 
 
 def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> Expr:

@@ -81,7 +81,8 @@ def statistics(
         parts, shares, width = *_column_parts(x, d, rows, channels, inner, where), inner
     else:
         parts, shares, width = *_row_parts(x, d, rows, channels, inner, where), 1
-    mean, variance = [backend(where).empty((channels,), d.compute, where) for _ in "12"]
+    new, wide = backend(where).new, d.compute.numpy
+    mean, variance = new((channels,), wide), new((channels,), wide)
     types = {
         name: d.compute if a is None else dt.from_numpy_dtype(a.dtype)
         for name, a in (("M", running_mean), ("V", running_variance))
@@ -106,7 +107,7 @@ def _row_parts(
     inner_each = -(-packs // max(blocks // rows, 1)) * width
     grid = (channels, -(-rows // rows_each), -(-inner // inner_each))
     shares = grid[1] * grid[2]
-    parts = backend(where).empty((shares, channels, 3), d.compute, where)
+    parts = backend(where).new((shares, channels, 3), d.compute.numpy)
     lanes = min(1 << (packs - 1).bit_length(), THREADS)
     _rows(
         grid, (x, parts, channels, rows, inner, rows_each, inner_each, lanes),
@@ -126,7 +127,7 @@ def _column_parts(
     shares = max(min(BLOCKS // across, rows * lanes * width // LEAST), 1)
     rows_each = -(-rows // shares)
     shares = -(-rows // rows_each)
-    parts = backend(where).empty((shares, columns, 3), d.compute, where)
+    parts = backend(where).new((shares, columns, 3), d.compute.numpy)
     _columns(
         (across, shares), (x, parts, rows, columns, inner, rows_each, lanes),
         T=d, A=d.compute, WIDTH=width,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import backend_of_array, device_of
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.blocks import each
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.devices.pool import pool
@@ -139,9 +139,8 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
     x, target, weight = _prepared(backend, x, target, how)
     wide, each = d.compute, how.reduction == "none"
-    where = device_of(x)
-    lse = backend.empty(target.shape, wide, where)
-    losses = backend.empty(target.shape, d if each else wide, where)
+    lse = backend.new(target.shape, wide.numpy)
+    losses = backend.new(target.shape, (d if each else wide).numpy)
     arrays = x, target, weight, losses, lse
     kinds: dict[str, Any] = {
         "T": d,
@@ -164,8 +163,8 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
         fault.check()
     if each:
         return losses, Noted(lse, None)
-    total = backend.empty((), d, where)
-    count = backend.empty((), wide, where) if how.reduction == "mean" else None
+    total = backend.new((), d.numpy)
+    count = backend.new((), wide.numpy) if how.reduction == "mean" else None
     summed = losses, target, weight, total, count, rows, lines.columns, how.ignore
     total_kernel(1, summed, T=d, R=wide, threads=min(max(power_of_two(rows), WARP), 1024))
     return total, Noted(lse, count)
@@ -178,7 +177,7 @@ def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
     assert backend is not None
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
     x, target, weight = _prepared(backend, x, target, how)
-    dx = backend.empty(x.shape, d, device_of(x))
+    dx = backend.new(x.shape, d.numpy)
     weights = None
     if weight is not None and how.smoothing:
         weights = weight.sum(dtype=d.compute.numpy, keepdims=True)

@@ -62,7 +62,7 @@ def cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) ->
     -------
     array, of x's shape
     """
-    y = backend(where).empty(x.shape, to, where)
+    y = backend(where).new(x.shape, to.numpy)
     if not x.size:
         return y
     shape = prod(x.shape[:dim]), x.shape[dim], prod(x.shape[dim + 1 :])
@@ -115,7 +115,8 @@ def _scan_rows(
     types: dict[str, Any] = {"From": dt.from_numpy_dtype(x.dtype), "A": _wide(to)}
     before = None
     if chunks > 1:
-        totals, before = [backend(where).empty((rows, chunks), _wide(to), where) for _ in "12"]
+        new, wide = backend(where).new, _wide(to).numpy
+        totals, before = new((rows, chunks), wide), new((rows, chunks), wide)
         _row_totals(
             (rows, chunks), (x, totals, length, chunk), WIDTH=width, REVERSE=reverse, **types
         )
@@ -140,9 +141,8 @@ def _scan_columns(
     types: dict[str, Any] = {"From": dt.from_numpy_dtype(x.dtype), "To": to, "A": _wide(to)}
     before = None
     if chunks > 1:
-        totals, before = [
-            backend(where).empty((outer, chunks, inner), _wide(to), where) for _ in "12"
-        ]
+        new, size = backend(where).new, (outer, chunks, inner)
+        totals, before = [new(size, _wide(to).numpy) for _ in "12"]
         _columns(
             (blocks, chunks), (x, totals, None, *shape, chunk),
             From=types["From"], To=types["A"], A=types["A"],

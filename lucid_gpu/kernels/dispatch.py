@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from lucid_gpu.devices import backend, backend_of_array, capturing, device_of
+from lucid_gpu.devices import backend, backend_of_array, capturing, device_of, owners
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.launch import Executor
 
@@ -53,9 +53,11 @@ class by_device(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         first: Any = args[0]
-        if isinstance(first, (list, tuple)):
-            first = first[0]
-        owner = backend_of_array(first) or backend(device_of(first))
+        owner = owners.get(type(first))
+        if owner is None:  # a sequence, or the first of its kind
+            if isinstance(first, (list, tuple)):
+                first = first[0]
+            owner = backend_of_array(first) or backend(device_of(first))
         if owner.type != "cpu":
             if owner.type == "meta":
                 if self.meta is None:

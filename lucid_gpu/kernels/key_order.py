@@ -5,12 +5,15 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend
+from lucid_gpu.devices import backend, device_of
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel
 
-__all__ = ["INSTANCES", "in_order"]
+__all__ = ["INSTANCES", "in_order", "places_in_order"]
 
 THREADS = 256  # one for each digit
 FEW = 2048  # keys that are put in order by counting, in one launch
@@ -72,6 +75,23 @@ def in_order(keys: Any, rows: int, skip: int, where: device) -> Any:
         _move(blocks, (keys, counts, result, *sizes), writes=2 * moved, **way)
         keys, source = result, kind
     return keys
+
+
+@by_device
+def places_in_order(keys: Any, rows: int) -> tuple[Any, Any]:
+    """Integers of ``[0, rows)``, shape (n,), sorted, and where each was; equal ones in order."""
+    where = device_of(keys)
+    if not keys.size:
+        return keys, keys
+    in_rows = backend(where).xp.ascontiguousarray(keys)
+    ordered, places = in_order(in_rows, rows, -1, where)
+    return ordered, places
+
+
+@places_in_order.on_host
+def _places_in_order(keys: Any, rows: int) -> tuple[Any, Any]:
+    order = np.argsort(keys, kind="stable")
+    return keys[order], order
 
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:

@@ -24,7 +24,8 @@ from lucid_gpu.devices.blas import UNSHARED
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.recording import Immediate, Recording
-from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.devices.threads import quietly
+from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,
@@ -39,6 +40,7 @@ from lucid_gpu.kernels.rows import (
 )
 from lucid_gpu.kernels.windows import empty
 from lucid_gpu.launch import Kernel, runs_cuda_c
+from lucid_gpu.launch.launcher import Extent
 from lucid_gpu.launch.launchers import launcher_of
 
 __all__ = ["Statistics", "Wanted", "adds_earlier", "gradients", "normalized"]
@@ -121,96 +123,122 @@ def normalized(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
     """Rows, shape (rows, columns), normalized; weight and bias may be None."""
     backend = backend_of_array(x)
     assert backend is not None
-    rows, columns = x.shape[0], counted(x.shape[1])
     x, weight, bias = _contiguous(backend.xp, x, weight, bias)
-    d, new, address = from_numpy_dtype(x.dtype), backend.new, backend.address
-    wide = d.compute
-    y, rstd = new(x.shape, x.dtype), new((rows, 1), wide.numpy)
-    mean = None if rms else new((rows, 1), wide.numpy)
-    arrays = x, weight, bias, y, mean, rstd
-    places = [address(a) for a in arrays[:4] if a is not None]
-    group, kernel = _held(columns, width_of(columns, places, d.itemsize), d, rms)
-    if not y.size:
-        return y, Statistics(mean, rstd)
-    if group is None:
-        width = _width_alike(d.itemsize, x, y)
-        walked_kernel(rows, (*arrays, columns, eps), T=d, R=wide, RMS=rms, W=width)
-    else:
-        kernel(group.grid(rows), (group.threads, 1, 1), (*arrays, rows, columns, eps))
+    new, address, kind = backend.new, backend.address, x.dtype
+    rows, columns = x.shape
+    y = new(x.shape, kind)
+    places = address(x) | address(y)
+    if weight is not None:
+        places |= address(weight)
+    if bias is not None:
+        places |= address(bias)
+    grid, block, kernel, wide = _forward(rows, columns, places % ACCESS, kind, rms)
+    rstd = new((rows, 1), wide)
+    mean = None if rms else new((rows, 1), wide)
+    if kernel is not None:
+        kernel(grid, block, (x, weight, bias, y, mean, rstd, rows, columns, eps))
+    elif y.size:
+        d = from_numpy_dtype(kind)
+        width, arrays = _width_alike(d.itemsize, x, y), (x, weight, bias, y, mean, rstd)
+        walked_kernel(rows, (*arrays, columns, eps), T=d, R=d.compute, RMS=rms, W=width)
     return y, Statistics(mean, rstd)
 
 
 @functools.lru_cache(maxsize=1024)
-def _held(columns: int, width: int, d: dtype, rms: bool) -> tuple[Group | None, Any]:
-    """The threads that keep a row of this length in registers, and their kernel."""
-    group = held(counted(columns), width, d.itemsize)
-    if group is None:
-        return None, None
-    return group, held_kernel.instance(group, T=d, R=d.compute, RMS=rms)
+def _forward(
+    rows: int, columns: int, places: int, kind: Any, rms: bool
+) -> tuple[Extent, Extent, Any, Any]:
+    """Grid, block and kernel for rows that are held in registers, and the statistics' type.
+
+    There is no kernel where rows are too long for registers, and where there are no elements.
+    ``places`` are the bits that are set in any of the arrays' addresses.
+    """
+    d, wide = from_numpy_dtype(kind), from_numpy_dtype(kind).compute
+    group = held(counted(columns), width_of(columns, (places,), d.itemsize), d.itemsize)
+    if group is None or not rows * columns:
+        return (0, 0, 0), (0, 0, 0), None, wide.numpy
+    kernel = held_kernel.instance(group, T=d, R=wide, RMS=rms)
+    return group.grid(rows), (group.threads, 1, 1), kernel, wide.numpy
 
 
 @by_device
 def gradients(
-    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
+    x: Any, g: Any, weight: Any, known: tuple[Any, Any], wanted: Wanted, earlier: Any = None
 ) -> tuple[Any, Any, Any]:
     """The gradients of rows, weight and bias, those that are wanted.
 
-    ``earlier`` is what a gradient of the rows is added to, where `adds_earlier` holds.
+    ``known`` are the `Statistics`. ``earlier`` is what a gradient of the rows is added to, where
+    `adds_earlier` holds.
     """
     assert earlier is None
     backend = backend_of_array(x)
     assert backend is not None
     rows, columns = x.shape
-    d, xp, new, address = from_numpy_dtype(x.dtype), backend.xp, backend.new, backend.address
+    kind, xp, new, address = x.dtype, backend.xp, backend.new, backend.address
     x, g, weight = _contiguous(xp, x, g, weight)
-    dx = new(x.shape, x.dtype) if wanted.x else None
-    if not x.size:
-        zeros = [xp.zeros(columns, x.dtype) if w else None for w in wanted[1:]]
+    wants_x, wants_weight, wants_bias = wanted
+    dx = new(x.shape, kind) if wants_x else None
+    if not rows * columns:
+        zeros = [xp.zeros(columns, kind) if w else None for w in wanted[1:]]
         return dx, zeros[0], zeros[1]
-    wide, rms = d.compute.numpy, known.mean is None
-    places = [address(a) for a in (x, g, weight, dx) if a is not None]
-    width = width_of(columns, places, d.itemsize)
+    places = address(x) | address(g)
+    if weight is not None:
+        places |= address(weight)
+    if dx is not None:
+        places |= address(dx)
+    mean, rstd = known
     where = backend.device_of(x)
-    blocks, count, threads, kernel, add = _kept(where, rows, columns, width, d, rms)
-    weights = new((count, columns), wide) if wanted.weight else None
-    biases = new((count, columns), wide) if wanted.bias else None
-    if kernel is not None:
-        arguments = (x, g, weight, *known, dx, weights, biases, rows, columns)
-        kernel((blocks, 1, 1), (threads, 1, 1), arguments)
+    held, added = _kept(where, rows, columns, places % ACCESS, kind, mean is None)
+    count, wide = added.parts, rstd.dtype
+    weights = new((count, columns), wide) if wants_weight else None
+    biases = new((count, columns), wide) if wants_bias else None
+    if held is not None:
+        arguments = (x, g, weight, mean, rstd, dx, weights, biases, rows, columns)
+        held.kernel(held.grid, held.block, arguments)
     else:
+        d = from_numpy_dtype(kind)
         _long_gradients((x, g, weight), known, dx, [weights, biases], {"T": d, "R": d.compute})
-    dweight = new((columns,), x.dtype) if wanted.weight else None
-    dbias = new((columns,), x.dtype) if wanted.bias else None
-    if wanted.weight or wanted.bias:
+    dweight = new((columns,), kind) if wants_weight else None
+    dbias = new((columns,), kind) if wants_bias else None
+    if wants_weight or wants_bias:
         summed = (weights, biases, dweight, dbias, count, columns)
-        threads = WARP * min(power_of_two(-(-count // 4)), 16)
-        add((-(-columns // WARP), 1, 1), (threads, 1, 1), summed)
+        added.kernel(added.grid, added.block, summed)
     return dx, dweight, dbias
+
+
+class _Launch(NamedTuple):
+    """A kernel and its blocks, and how many sums of columns it leaves or adds up."""
+
+    kernel: Any
+    grid: Extent
+    block: Extent
+    parts: int
 
 
 @functools.lru_cache(maxsize=1024)
 def _kept(
-    where: device, rows: int, columns: int, width: int, d: dtype, rms: bool
-) -> tuple[int, int, int, Any, Any]:
-    """Blocks, the sums of columns that they leave, the threads of each, and their kernel.
-
-    There are no blocks where rows are too long for registers. The last is what adds the sums up.
-    """
-    group, add = _columns_kept(columns, width, d.itemsize), parts_kernel.instance(T=d, R=d.compute)
-    if group is None:
-        return 0, min(rows, CHUNKS), 0, None, add
-    blocks = _busy(where, group, rows)
-    count = blocks * (group.threads // group.lanes if group.lanes else 1)
-    kernel = backward_held_kernel.instance(group, T=d, R=d.compute, RMS=rms)
-    return blocks, count, group.threads, kernel, add
+    where: device, rows: int, columns: int, places: int, kind: Any, rms: bool
+) -> tuple[_Launch | None, _Launch]:
+    """What computes rows that registers hold, None where they are longer, and what adds up sums."""
+    d = from_numpy_dtype(kind)
+    group = _columns_kept(columns, width_of(columns, (places,), d.itemsize), d.itemsize)
+    first, parts = None, min(rows, CHUNKS)
+    if group is not None:
+        blocks = _busy(where, group, rows)
+        parts = blocks * (group.threads // group.lanes if group.lanes else 1)
+        kernel = backward_held_kernel.instance(group, T=d, R=d.compute, RMS=rms)
+        first = _Launch(kernel, (blocks, 1, 1), (group.threads, 1, 1), parts)
+    add = parts_kernel.instance(T=d, R=d.compute)
+    threads = WARP * min(power_of_two(-(-parts // 4)), 16)
+    return first, _Launch(add, (-(-columns // WARP), 1, 1), (threads, 1, 1), parts)
 
 
 def _long_gradients(
-    arrays: tuple[Any, Any, Any], known: Statistics, dx: Any, parts: list[Any], kinds: Any
+    arrays: tuple[Any, Any, Any], known: tuple[Any, Any], dx: Any, parts: list[Any], kinds: Any
 ) -> None:
     """Of rows too long for registers: one kernel for the rows, one for the columns."""
     x, g, weight = arrays
-    (rows, columns), rms = x.shape, known.mean is None
+    (rows, columns), rms = x.shape, known[0] is None
     if dx is not None:
         width = _width_alike(x.itemsize, x, g, dx)
         arguments = (x, g, weight, *known, dx, columns)
@@ -220,9 +248,15 @@ def _long_gradients(
         column_parts_kernel(grid, (x, g, *known, *parts, rows, columns), **kinds, RMS=rms)
 
 
-def _contiguous(xp: Any, *arrays: Any) -> list[Any]:
-    copy = xp.ascontiguousarray
-    return [a if a is None or a.flags.c_contiguous else copy(a) for a in arrays]
+def _contiguous(xp: Any, first: Any, second: Any, third: Any) -> tuple[Any, Any, Any]:
+    """Arrays, or None, with copies of those that are not row-major."""
+    if not (first is None or first.flags.c_contiguous):
+        first = xp.ascontiguousarray(first)
+    if not (second is None or second.flags.c_contiguous):
+        second = xp.ascontiguousarray(second)
+    if not (third is None or third.flags.c_contiguous):
+        third = xp.ascontiguousarray(third)
+    return first, second, third
 
 
 def _width_alike(itemsize: int, *arrays: Any) -> int:
@@ -276,6 +310,7 @@ def _gradients_shape(
 
 
 @normalized.on_host
+@quietly
 def on_host(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
     kind = from_numpy_dtype(x.dtype).compute.numpy
     y = pool.empty(x.shape, x.dtype)
@@ -286,13 +321,15 @@ def on_host(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any,
 
 
 @gradients.on_host
+@quietly
 def gradients_on_host(
-    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
+    x: Any, g: Any, weight: Any, known: tuple[Any, Any], wanted: Wanted, earlier: Any = None
 ) -> tuple[Any, Any, Any]:
-    kind = known.rstd.dtype
+    mean, rstd = known
+    kind = rstd.dtype
     dx = pool.empty(x.shape, x.dtype) if wanted.x else None
-    how = _Backward(known.mean is None, weight is not None, earlier is not None, wanted)
-    read = [x, g, known.mean, known.rstd, earlier]
+    how = _Backward(mean is None, weight is not None, earlier is not None, wanted)
+    read = [x, g, mean, rstd, earlier]
     sums = _over_rows(_differentiate, how, kind, read, [dx], [weight], 2)
     totals = [
         sum([s[0] for s in parts[1:]], parts[0][0]) if parts else np.zeros(x.shape[1], kind)

@@ -69,10 +69,11 @@ def total_norm(arrays: Sequence[Any], order: float, to: dtype, where: device) ->
     -------
     array without dimensions
     """
-    norm = backend(where).empty((), to, where)
+    new = backend(where).new
+    norm = new((), to.numpy)
     wide = _wide([a.dtype for a in arrays])
     launches = [*_launches(arrays, where)]
-    shares = backend(where).empty((sum([blocks for *_, blocks, _ in launches]),), wide, where)
+    shares = new((sum([blocks for *_, blocks, _ in launches]),), wide.numpy)
     kind, power = KINDS.get(order, 3), order if math.isfinite(order) else 0.0
     at = 0
     for d, width, argument, blocks, size in launches:

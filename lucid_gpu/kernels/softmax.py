@@ -17,12 +17,12 @@ from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.blocks import BLOCK, each
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
-from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.devices.threads import quietly
+from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
-    Group,
     Grouped,
     Lines,
     grouped,
@@ -33,6 +33,7 @@ from lucid_gpu.kernels.rows import (
 )
 from lucid_gpu.kernels.windows import empty
 from lucid_gpu.launch import Kernel
+from lucid_gpu.launch.launcher import Extent
 
 __all__ = ["backward", "forward"]
 
@@ -86,45 +87,50 @@ def backward(y: Any, g: Any, axis: int, log: bool) -> Any:
 def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
     backend = backend_of_array(arrays[0])
     assert backend is not None
-    lines = lines_along(arrays[0].shape, axis)
-    arrays = backend.in_rows(arrays)
-    d = from_numpy_dtype(arrays[0].dtype)
-    out = backend.new(arrays[0].shape, arrays[0].dtype)
-    if not out.size:
-        return out
-    arrays = [*arrays, out]
-    kinds: dict[str, Any] = {"T": d, "R": d.compute}
-    if lines.inner > 1:
-        threads, items = _for_lines(lines, d.itemsize, ways.arrays)
-        numbers = lines.number, lines.columns, lines.inner
-        ways.columns(
-            -(-lines.number // WARP),
-            (*arrays, *numbers),
-            threads=threads,
-            **kinds,
-            ITEMS=items,
-            LOG=log,
-        )
-        return out
-    address, rows, columns = backend.address, lines.outer, lines.columns
-    places = [address(a) for a in arrays]
-    group, kernel = _held(ways, columns, width_of(columns, places, d.itemsize), d, log)
-    if group is None:
-        alike = len({a % ACCESS for a in places}) == 1
+    copy, address = backend.xp.ascontiguousarray, backend.address
+    arrays = [a if a.flags.c_contiguous else copy(a) for a in arrays]
+    shape, kind = arrays[0].shape, arrays[0].dtype
+    out = backend.new(shape, kind)
+    arrays.append(out)
+    places = 0
+    for a in arrays:
+        places |= address(a)
+    kernel, grid, block, numbers = _launch(ways, shape, axis, places % ACCESS, kind, log)
+    if kernel is not None:
+        kernel(grid, block, (*arrays, *numbers))
+    elif out.size:  # lines too long for registers
+        d = from_numpy_dtype(kind)
+        alike = len({address(a) % ACCESS for a in arrays}) == 1
         width = ACCESS // d.itemsize if alike else 1
-        ways.walked(rows, (*arrays, columns), **kinds, W=width, LOG=log)
-    else:
-        kernel(group.grid(rows), (group.threads, 1, 1), (*arrays, rows, columns))
+        rows, columns = numbers
+        ways.walked(rows, (*arrays, columns), T=d, R=d.compute, W=width, LOG=log)
     return out
 
 
 @functools.lru_cache(maxsize=1024)
-def _held(ways: _Ways, columns: int, width: int, d: dtype, log: bool) -> tuple[Group | None, Any]:
-    """The threads that keep lines of this length in registers, and their kernel."""
-    group = held(columns, width, d.itemsize, ways.arrays)
+def _launch(
+    ways: _Ways, shape: tuple[int, ...], axis: int, places: int, kind: Any, log: bool
+) -> tuple[Any, Extent, Extent, tuple[int, ...]]:
+    """Kernel, grid, block and numbers for lines along an axis.
+
+    There is no kernel for rows that registers do not hold, and where there are no elements.
+    ``places`` are the bits that are set in any of the arrays' addresses.
+    """
+    d, lines = from_numpy_dtype(kind), lines_along(shape, axis)
+    _, columns, inner = lines
+    none, kinds = (0, 0, 0), {"T": d, "R": d.compute}
+    if not lines.number * columns:
+        return None, none, none, (lines.outer, columns)
+    if inner > 1:
+        threads, items = _for_lines(lines, d.itemsize, ways.arrays)
+        kernel = ways.columns.instance(**kinds, ITEMS=items, LOG=log)
+        grid = -(-lines.number // WARP), 1, 1
+        return kernel, grid, (threads, 1, 1), (lines.number, columns, inner)
+    group = held(columns, width_of(columns, (places,), d.itemsize), d.itemsize, ways.arrays)
     if group is None:
-        return None, None
-    return group, ways.held.instance(group, T=d, R=d.compute, LOG=log)
+        return None, none, none, (lines.outer, columns)
+    kernel = ways.held.instance(group, **kinds, LOG=log)
+    return kernel, group.grid(lines.outer), (group.threads, 1, 1), (lines.outer, columns)
 
 
 def _for_lines(lines: Lines, itemsize: int, arrays: int) -> tuple[int, int]:
@@ -149,6 +155,7 @@ def _backward_shape(y: Any, g: Any, axis: int, log: bool) -> Any:
 
 
 @forward.on_host
+@quietly
 def on_host(x: Any, axis: int, log: bool) -> Any:
     """As `softmax`, by NumPy; 16-bit floats are computed in float32."""
     wide = from_numpy_dtype(x.dtype).compute.numpy
@@ -169,6 +176,7 @@ def on_host(x: Any, axis: int, log: bool) -> Any:
 
 
 @backward.on_host
+@quietly
 def gradient_on_host(y: Any, g: Any, axis: int, log: bool) -> Any:
     """As `gradient`, by NumPy."""
     wide = from_numpy_dtype(y.dtype).compute.numpy

@@ -57,6 +57,7 @@ class CudaLauncher(Launcher):
     """Kernels on the current stream of one GPU."""
 
     mode = "background"
+    index: int
 
     def __init__(self, where: device) -> None:
         assert where.index is not None
@@ -65,6 +66,7 @@ class CudaLauncher(Launcher):
         there: Any = backend(where)
         self.backend = there
         self.address, self.empty, self.xp = there.address, there.new, there.xp
+        self.kind = self.xp.ndarray
         self.cuda = self.xp.cuda
         self.stream = self.cuda.get_current_stream
         self.launch_kernel = self.cuda.driver.launchKernel

@@ -84,12 +84,14 @@ class HostLauncher(Launcher):
     """Kernels on NumPy arrays, one at a time."""
 
     device = CPU
+    only, index = True, None
     processors = 1
     cache = 50 << 20  # as if it were a GPU of 2022
     mode = "wait"
 
     def __init__(self) -> None:
         self.backend = backend(CPU)
+        self.kind = self.backend.xp.ndarray
         self.address = self.backend.address
         self.empty = self.backend.new
         self.kernels, self.met = _kernels, _met

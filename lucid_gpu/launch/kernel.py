@@ -213,9 +213,11 @@ class Function:
         structures = [i for i, _ in self.structures]
         self.plain = all(i in structures or is_plain(p) for i, p in enumerate(parameters))
         self.pointers = [(i, element_type(p)) for i, p in enumerate(parameters) if p.pointer]
+        self.first = self.pointers[0][0] if self.pointers else 0
         self.floats = [i for i, p in enumerate(parameters) if is_float(p)]
         self.cooperative = is_cooperative(source)
         self._compiled: dict[Launcher, Any] = {}
+        self._latest: tuple[Any, Any] = None, None  # the launcher used last, what it compiled
 
     def __call__(
         self,
@@ -232,7 +234,16 @@ class Function:
             raise TypeError(
                 f"{self.name} takes {len(self.takers)} arguments ({names}); got {len(arguments)}"
             )
-        launcher = self._launcher(arguments)
+        launcher, function = self._latest
+        if (
+            launcher is None
+            or type(array := arguments[self.first]) is not launcher.kind
+            or not (launcher.only or array.data.device_id == launcher.index)
+        ):
+            launcher = self._launcher(arguments)
+            function = self._compiled.get(launcher)
+            if function is not None:
+                self._latest = launcher, function
         packed = self._packed(arguments, launcher)
         (x, y, z), (width, height, depth) = grid, block
         sound = 0 < width * height * depth <= self.threads and x > 0
@@ -244,7 +255,8 @@ class Function:
             launched = self._launched(launcher, arguments, reads, writes)
             observed(launched, self._start, launcher, packed, grid, block, shared)
         elif launcher.is_home():
-            function = self._compiled.get(launcher) or self._compile(launcher)
+            if function is None:
+                function = self._compile(launcher)
             launcher.launch(function, packed, grid, block, shared)
         else:
             self._start(launcher, packed, grid, block, shared)
@@ -261,10 +273,11 @@ class Function:
                     argument = values[i]
                     if argument is None:
                         values[i] = 0
-                    elif argument.dtype == element:
-                        values[i] = address(argument)
-                    else:
+                        continue
+                    kind = argument.dtype
+                    if kind is not element and kind != element:
                         raise TypeError
+                    values[i] = address(argument)
                 for i in self.floats:
                     if type(values[i]) not in _NUMBERS:
                         raise TypeError

@@ -24,6 +24,9 @@ class Launcher:
 
     device: device
     backend: Backend  # of the arrays it takes
+    kind: type  # those arrays' class
+    only: bool  # whether all arrays of this class are on its device
+    index: int | None  # else theirs is this one
     address: Callable[[Any], int]  # the backend's
     empty: Callable[[Sequence[int], Any], Any]  # (shape, NumPy's type), of a thread at home
     processors: int  # multiprocessors

@@ -56,8 +56,9 @@ class Steps:
 
     def refresh(self) -> int:
         """All that there is may be old from now on; returns the step's number."""
-        self.fresh = max(self.count, self.least)
-        return self.count
+        count = self.count
+        self.fresh = count if count > self.least else self.least
+        return count
 
 
 class Seen(NamedTuple):

@@ -12,6 +12,7 @@ from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.dtypes import dtype, when_default_changes
 from lucid_gpu.fusion import Eager, eager, foreach
 from lucid_gpu.fusion.costs import costs_of
+from lucid_gpu.ops.in_place import writable
 from lucid_gpu.tensor import Tensor, _tensor
 
 __all__ = ["Rule", "grouped", "update_in_place"]
@@ -120,7 +121,7 @@ def write_together(
 
     Those of another layout are changed in a copy.
     """
-    targets = [t._writable(name) for t in tensors]
+    targets = writable(tensors, name)
     arrays = _in_rows(tensors, targets, where)
     change(arrays)
     if arrays is not targets:

@@ -368,6 +368,53 @@ def _writable(self: Tensor, name: str) -> Any:
     return array
 
 
+def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
+    """The buffers of tensors, for the caller to write at once; those that nobody else reads or
+    shares, as nearly all that optimizers write, are not asked more.
+    """
+    if capturing.recorder is not None:
+        return [_writable(t, name) for t in tensors]
+    arrays, count = [], sys.getrefcount
+    of_value, of_leaves, of_leaf = _UNREAD_HERE
+    for tensor in tensors:
+        value, storage = tensor._expr, tensor._storage
+        program, leaves = value.program, value.leaves
+        leaf = leaves[0] if leaves else _NOWHERE
+        memory = storage.memory if type(storage) is SameMemory else storage
+        own = program.is_load and not program.marks
+        if own and storage is not None and type(memory) is Storage:
+            sharers = leaf.sharers
+            if (  # as in `_alone`
+                count(value) == of_value
+                and count(leaves) == of_leaves
+                and count(leaf) == of_leaf
+                and len(memory.tensors) == len(memory.cells) == 1
+                and memory.tensors[0]() is tensor
+                and memory.cells[0]() is leaf
+                and (sharers is None or len(sharers) == 1)
+                and leaf.same is None
+                and type(leaf.node) in _ENDS
+                and not (leaf.borrowed or memory.read_only)
+            ):
+                storage.version += 1
+                arrays.append(leaf.array)
+                continue
+        del value, leaves, leaf  # `_alone` counts references
+        arrays.append(_writable(tensor, name))
+    return arrays
+
+
+_NOWHERE = Cell(None)
+
+
+def _counts(tensor: Tensor) -> tuple[int, int, int]:
+    """How often value, leaves and leaf of a realized tensor are referred to, as `writable` asks."""
+    value, count = tensor._expr, sys.getrefcount
+    leaves = value.leaves
+    leaf = leaves[0]
+    return count(value), count(leaves), count(leaf)
+
+
 def _own_outside(capture: Any, tensor: Tensor) -> None:
     """Give a tensor from before a capture memory of its own, if it has borrowed some.
 
@@ -665,6 +712,7 @@ def _living(references: Sequence[Any], cells: dict[Cell, int]) -> list[Any] | No
 _lonely = _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
 _UNREAD = _references(_lonely)
 _UNREAD_LEAF = sys.getrefcount(_lonely._expr.leaves[0])
+_UNREAD_HERE = _counts(_lonely)
 del _lonely
 _NO_OTHER = _others({Cell(None): 0})[0]
 attach(Tensor, _set_to, _write, _writable, _protect_readers, _written_elsewhere)

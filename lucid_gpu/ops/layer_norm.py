@@ -5,19 +5,21 @@ One op, whose gradients of input, weight and bias come from one pass over the ro
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 
 from lucid_gpu.devices import capturing
 from lucid_gpu.devices.copies import reshaped
-from lucid_gpu.devices.threads import run_quietly
-from lucid_gpu.fusion.expression import of_array
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.expression import of_row_major, one_device
+from lucid_gpu.fusion.program import Program, load_program, when_forgotten
 from lucid_gpu.kernels import layer_norm as kernels
-from lucid_gpu.kernels.layer_norm import Statistics, Wanted
-from lucid_gpu.ops.arguments import as_float, require_one_device, require_tensor
+from lucid_gpu.kernels.layer_norm import Wanted
+from lucid_gpu.ops.arguments import as_float, require_tensor
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import record, saves_for
 from lucid_gpu.tape.door import op
@@ -61,10 +63,7 @@ def layer_norm(
         For a ``normalized_shape`` that is not a sequence, an ``eps`` that is no number, and for
         integers.
     """
-    if type(eps) is not float:
-        eps = as_float("layer_norm", "eps", 5, eps)
-    shape = _checked("layer_norm", input, normalized_shape, weight, bias)
-    return _normalized(input, shape, weight, bias, eps, False)
+    return _normalized("layer_norm", input, normalized_shape, weight, bias, eps)
 
 
 @batching(layer_norm)
@@ -116,12 +115,7 @@ def rms_norm(
     TypeError, NotImplementedError
         For a ``normalized_shape`` that is not a sequence, and for integers.
     """
-    shape = _checked("rms_norm", input, normalized_shape, weight, None)
-    if eps is None:
-        eps = float(ml_dtypes.finfo(input.dtype.compute.numpy).eps)
-    elif type(eps) is not float:
-        eps = as_float("rms_norm", "eps", 4, eps)
-    return _normalized(input, shape, weight, None, eps, True)
+    return _normalized("rms_norm", input, normalized_shape, weight, None, eps)
 
 
 @batching(rms_norm)
@@ -142,56 +136,97 @@ def _rms_norm_batched(
     return y if weight is None else y * weight
 
 
-def _checked(
+class _Plan(NamedTuple):
+    """What follows from the programs of the operands: checked and looked up once.
+
+    Attributes
+    ----------
+    columns : int
+    by_rows : bool
+        Whether kernels of rows compute it.
+    seen : bool
+        Whether the input is rows as it is, and weight and bias are vectors.
+    statistics, gradient, of_weight : Program
+        Of the mean of each row, of the input's gradient, and of the weight's and the bias's.
+    """
+
+    columns: int
+    by_rows: bool
+    seen: bool
+    statistics: Program
+    gradient: Program
+    of_weight: Program
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(
     name: str,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-) -> tuple[int, ...]:
-    """The shape of the rows, after all that can be wrong."""
-    require_tensor(name, "input", 1, input)
-    require_one_device(name, input, weight, bias)
-    if not isinstance(normalized_shape, (tuple, Sequence)):  # of a tuple the second costs much
-        raise TypeError(
-            f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not "
-            f"{type(normalized_shape).__name__}"
-        )
-    shape = tuple(normalized_shape)
+    input: Program,
+    shape: tuple[int, ...],
+    weight: Program | None,
+    bias: Program | None,
+) -> _Plan:
+    """The plan of rows of a shape; raises for all that can be wrong."""
+    others = [p for p in (weight, bias) if p is not None]
+    if any(p.device is not input.device for p in others):
+        one_device(name, [input, *others])
     if not shape:
         raise RuntimeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
             "element, but got normalized_shape = []"
         )
-    program = input._expr.program
-    if program.dtype.category < 2:
-        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
-    if program.shape[-len(shape) :] != shape:
+    d, where = input.dtype, input.device
+    if d.category < 2:
+        raise NotImplementedError(f'"{name}" not implemented for {d.name}')
+    if input.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape "
             f"[*{''.join(f', {n}' for n in shape)}], but got input of size{list(input.shape)}"
         )
-    for role, t in (("weight", weight), ("bias", bias)):
-        if t is not None and t._expr.program.shape != shape:
+    for role, p in (("weight", weight), ("bias", bias)):
+        if p is not None and p.shape != shape:
             raise RuntimeError(
                 f"Expected {role} to be of same shape as normalized_shape, but got {role} of shape "
-                f"{list(t.shape)} and normalized_shape = {list(shape)}"
+                f"{list(p.shape)} and normalized_shape = {list(shape)}"
             )
-    return shape
+    return _Plan(
+        prod(shape),
+        d.is_floating_point and 0 not in shape and all(p.dtype is d for p in others),
+        len(shape) == 1 and len(input.shape) == 2,
+        load_program(d.compute, (prod(input.shape[: -len(shape)]), 1), None, False, where),
+        load_program(d, input.shape, None, False, where),
+        load_program(d, shape, None, False, where),
+    )
+
+
+when_forgotten.append(_plan.cache_clear)
 
 
 def _normalized(
+    name: str,
     input: Tensor,
-    shape: tuple[int, ...],
+    normalized_shape: Sequence[int],
     weight: Tensor | None,
     bias: Tensor | None,
-    eps: float,
-    rms: bool,
+    eps: float | None,
 ) -> Tensor:
-    d = input._expr.program.dtype
-    others = [t for t in (weight, bias) if t is not None and t._expr.program.dtype is not d]
-    if not others and d.is_floating_point and 0 not in shape:
-        return _by_rows(input, shape, weight, bias, eps, rms)
+    if type(input) is not Tensor:
+        require_tensor(name, "input", 1, input)
+    if not isinstance(normalized_shape, (tuple, Sequence)):  # of a tuple the second costs much
+        raise TypeError(
+            f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not "
+            f"{type(normalized_shape).__name__}"
+        )
+    program, shape = input._expr.program, tuple(normalized_shape)
+    of_weight = None if weight is None else weight._expr.program
+    plan = _plan(name, program, shape, of_weight, None if bias is None else bias._expr.program)
+    d, rms = program.dtype, name == "rms_norm"
+    if eps is None and rms:
+        eps = _least(d.compute)
+    elif type(eps) is not float:
+        eps = as_float(name, "eps", 4 if rms else 5, eps)
+    if plan.by_rows:
+        return _by_rows(plan, input, shape, weight, bias, eps, rms)
     if not d.is_floating_point or d.compute is d:
         return _composed(input, shape, weight, bias, eps, rms)
     wide = [None if t is None else t.to(d.compute) for t in (input, weight, bias)]
@@ -199,7 +234,14 @@ def _normalized(
     return _composed(wide[0], shape, wide[1], wide[2], eps, rms).to(d)
 
 
+@functools.cache
+def _least(d: dtype) -> float:
+    """The step of a type above one."""
+    return float(ml_dtypes.finfo(d.numpy).eps)
+
+
 def _by_rows(
+    plan: _Plan,
     input: Tensor,
     shape: tuple[int, ...],
     weight: Tensor | None,
@@ -208,31 +250,40 @@ def _by_rows(
     rms: bool,
 ) -> Tensor:
     """All of it as one op."""
-    columns, program = prod(shape), input._expr.program
-    where, d = program.device, program.dtype
-    w, b = _flat(weight), _flat(bias)
-    y, known = run_quietly(kernels.normalized, _rows(input.array, columns), w, b, eps, rms)
-    wide = d.compute
-    statistics = [None if a is None else _tensor(of_array(a, wide, where)) for a in known]
+    columns, seen = plan.columns, plan.seen
+    x, w, b = input.array, _array(weight), _array(bias)
+    if not seen:
+        x, w, b = _rows(x, columns), _flat(w), _flat(b)
+    y, (mean, rstd) = kernels.normalized(x, w, b, eps, rms)
+    statistics = [
+        None if a is None else _tensor(of_row_major(plan.statistics, a)) for a in (mean, rstd)
+    ]
     inputs = [t for t in (input, weight, bias) if t is not None]
 
     def vjp(node: Any, g: Tensor) -> list[Tensor | None]:
         x, w, mean, rstd = node.saved_tensors
-        needs = node.needs_input_grad
-        wanted = Wanted(needs[0], w is not None and needs[1], has_bias and needs[-1])
+        wanted = _wanted(node.needs_input_grad, w is not None, has_bias)
         if state.grad or open_levels:
             gradients = _recorded_gradients(x, g, w, shape, eps, rms, wanted)
         else:
-            known = Statistics(None if mean is None else mean.array, rstd.array)
-            rows, cotangents = _rows(x.array, columns), _rows(g.array, columns)
-            arguments: tuple[Any, ...] = (rows, cotangents, _flat(w), known, wanted)
-            if node.earlier is not None:
-                arguments = (*arguments, _rows(node.earlier.array, columns))
-                node.earlier = None
-            dx, dw, db = run_quietly(kernels.gradients, *arguments)
+            known = _array(mean), rstd.array
+            rows, cotangents, scale = x.array, g.array, _array(w)
+            if not seen:
+                rows, cotangents = _rows(rows, columns), _rows(cotangents, columns)
+                scale = _flat(scale)
+            earlier = node.earlier
+            if earlier is not None:
+                earlier, node.earlier = _rows(earlier.array, columns), None
+            dx, dw, db = kernels.gradients(rows, cotangents, scale, known, wanted, earlier)
+            if not seen:
+                dx, dw, db = (
+                    None if a is None else a.reshape(size)
+                    for a, size in ((dx, plan.gradient.shape), (dw, shape), (db, shape))
+                )
             gradients = [
-                None if a is None else _tensor(of_array(_shaped(a, size), d, where))
-                for a, size in ((dx, program.shape), (dw, shape), (db, shape))
+                None if dx is None else _tensor(of_row_major(plan.gradient, dx)),
+                None if dw is None else _tensor(of_row_major(plan.of_weight, dw)),
+                None if db is None else _tensor(of_row_major(plan.of_weight, db)),
             ]
         if not has_bias:
             del gradients[2]
@@ -241,33 +292,38 @@ def _by_rows(
         return gradients
 
     has_bias = bias is not None
+    program = plan.gradient
     saved = (input, weight, *statistics)
-    look_around = adding if program.needs_grad and kernels.adds_earlier(where) else None
-    y = _shaped(y, program.shape)
+    needs_grad = input._expr.program.needs_grad
+    adds = needs_grad and kernels.adds_earlier(program.device)
+    if not seen:
+        y = y.reshape(program.shape)
+    look_around = adding if adds else None
+    d = program.dtype
     result: Tensor = record(_NAMES[rms], y, inputs, vjp, saved, d, look_around=look_around)
     if rms and weight is not None:  # in PyTorch several ops
-        saves_for(result, {0: (0,), 1: (0, 1) if program.needs_grad else ()})
+        saves_for(result, {0: (0,), 1: (0, 1) if needs_grad else ()})
     return result
 
 
 def _rows(array: Any, columns: int) -> Any:
-    if array.shape[1:] == (columns,):
-        return array
     if capturing.recorder is None:
         return array.reshape(-1, columns)
     return reshaped(array, (-1, columns))
 
 
-def _shaped(array: Any, shape: tuple[int, ...]) -> Any:
-    """An array seen in a shape; `reshape` costs microseconds on a GPU where nothing changes too."""
-    return array if array.shape == shape else array.reshape(shape)
+@functools.lru_cache(maxsize=64)
+def _wanted(needs: tuple[bool, ...], has_weight: bool, has_bias: bool) -> Wanted:
+    """Which gradients are asked for, of what each input needs."""
+    return Wanted(needs[0], has_weight and needs[1], has_bias and needs[-1])
 
 
-def _flat(t: Tensor | None) -> Any:
-    if t is None:
-        return None
-    array = t.array
-    return array if array.ndim == 1 else array.reshape(-1)
+def _array(t: Tensor | None) -> Any:
+    return None if t is None else t.array
+
+
+def _flat(array: Any) -> Any:
+    return None if array is None else array.reshape(-1)
 
 
 def _recorded_gradients(

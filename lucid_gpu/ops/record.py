@@ -15,7 +15,6 @@ from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.layout import dense_order
 from lucid_gpu.fusion.program import Program, load_program
-from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.fusion.saving import RESULT, Counted, noted
 from lucid_gpu.ops.packing import Packed, pack, pack_output
 from lucid_gpu.tape import modes
@@ -23,7 +22,7 @@ from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, Node
 from lucid_gpu.tape.rules import Call
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tensor import Tensor, _stored, _tensor
 
 Vjp = Callable[..., Sequence[Any]]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,7 +54,8 @@ class SavedOutput:
         if memory is not None and memory.version != self.version:
             raise modified(self.kept._expr.program, self.version, node, memory.version)
         result = self.kept._on(self.kept._expr)
-        result._attach(node, self.output)
+        if state.grad or state.task is None or not isinstance(node, OpNode):
+            result._attach(node, self.output)  # else no user asks where it came from
         return result
 
 
@@ -66,7 +66,7 @@ def unsaved(tensor: Tensor) -> Tensor:
     other = tensor.alias()
     value = other._expr
     if not value.program.is_load:
-        edge_of(value)  # both lead to one node
+        region.edge_of(value)  # both lead to one node
         other._expr = expression.reread(value)
     return other
 
@@ -272,6 +272,9 @@ def modified(
     )
 
 
+_NO_EDGE = (None, 0)
+
+
 class OpNode(Node):
     """A recorded op: its gradient function, what it saved, and its attributes."""
 
@@ -290,13 +293,22 @@ class OpNode(Node):
         function: Vjp,
         saved: Sequence[Tensor | None],
     ) -> None:
-        if len(inputs) == 1:
-            value = inputs[0]._expr
-            super().__init__((edge_of(value),))
-            self.needs_input_grad: tuple[bool, ...] = (value.program.needs_grad,)
-        else:
-            super().__init__(tuple([edge_of(t._expr) for t in inputs]))
-            self.needs_input_grad = tuple([t._expr.program.needs_grad for t in inputs])
+        edges: list[Any] = []
+        needs = []
+        for t in inputs:  # as `edge_of` does
+            value = t._expr
+            program = value.program
+            needed = program.needs_grad
+            needs.append(needed)
+            if not needed:
+                edges.append(_NO_EDGE)
+            elif program.is_load or program.is_boundary:
+                cell = value.leaves[-1]
+                edges.append((cell.node, cell.output))
+            else:
+                edges.append((region.region_node(value), 0))
+        super().__init__(tuple(edges))
+        self.needs_input_grad: tuple[bool, ...] = tuple(needs)
         self.function = function
         if saved and modes.watchers:
             self.saved = tuple([None if t is None else save(t) for t in saved])
@@ -522,7 +534,7 @@ def _wrap(
     if strides is not None and not chosen and order in CHANNELS_LAST:
         chosen = order == dense_order(array.shape, strides, d.itemsize)
     program = load_program(d, array.shape, strides, node is not None, where, marks, not chosen)
-    return _tensor(Expr(program, (Cell(array, node, output),), None))
+    return _stored(program, Cell(array, node, output))
 
 
 def _mark_dependent(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:

@@ -12,10 +12,10 @@ from math import inf
 from typing import Any
 
 import lucid_gpu.dtypes as dt
-from lucid_gpu.device import device
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.index_add import rows_of
+from lucid_gpu.kernels.key_order import places_in_order
 from lucid_gpu.ops.arguments import require_tensor, takes_out
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import along, gather, keys_of_slices
@@ -151,16 +151,16 @@ def _join_by_order(
     else:
         values = values.reshape(-1)
     wide = input.dtype.compute.numpy  # 16-bit floats are joined in float32 and rounded once
-    places, values = _segments(input.device, join, keys, values.astype(wide))
+    places, values = _segments(xp, join, keys, len(rows), values.astype(wide))
     if include_self:
         values = join(rows[places].astype(wide), values)
     rows[places] = values.astype(rows.dtype)
 
 
-def _segments(where_: device, join: Any, keys: Any, values: Any) -> tuple[Any, Any]:
-    """Each key once, and its values, or rows of values, joined."""
-    xp, order = backend(where_).xp, backend(where_).argsort(keys, 0)
-    keys, values = keys[order], values[order]
+def _segments(xp: Any, join: Any, keys: Any, rows: int, values: Any) -> tuple[Any, Any]:
+    """Each key, of so many, once, and its values, or rows of values, joined."""
+    keys, order = places_in_order(keys, rows)
+    values = values[order]
     first = xp.ones(keys.shape, bool)
     first[1:] = keys[1:] != keys[:-1]
     reach, as_rows = 1, (-1, *[1] * (values.ndim - 1))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.fusion.expression import of_array
 from lucid_gpu.kernels import softmax as kernels
 from lucid_gpu.ops.arguments import guarded, refusal_of, require_tensor, takes_out
@@ -100,11 +99,11 @@ def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
             if log:
                 return (g - y.exp() * g.sum(axis, keepdim=True),)
             return (y * (g - (y * g).sum(axis, keepdim=True)),)
-        dx = run_quietly(kernels.backward, y.array, g.array, axis, log)
+        dx = kernels.backward(y.array, g.array, axis, log)
         return (_tensor(of_array(dx, d, where)),)
 
     name = "LogSoftmaxBackward0" if log else "SoftmaxBackward0"
-    y = run_quietly(kernels.forward, input.array, axis, log)
+    y = kernels.forward(input.array, axis, log)
     return record(name, y, (input,), vjp, dtype=d, keeps_output=True)
 
 
@@ -117,7 +116,8 @@ def _by_rows_batched(level: Batch, f: Any, x: Tensor, dim: int, log: bool) -> An
 
 
 def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Tensor, int]:
-    require_tensor(name, "input", 1, input)
+    if type(input) is not Tensor:
+        require_tensor(name, "input", 1, input)
     if dtype is not None:
         input = input.to(dtype)
     program = input._expr.program

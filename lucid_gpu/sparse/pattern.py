@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import xp_of
+from lucid_gpu.kernels.key_order import places_in_order
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -121,8 +122,8 @@ class Pattern:
         xp, keys = xp_of(self), self.keys.array
         if bool((keys[1:] > keys[:-1]).all()):
             return Grouping(Pattern(self.indices, self.size, True), None, None)
-        order = xp.argsort(keys, kind="stable")
-        in_order = keys[order]
+        in_order, order = places_in_order(keys, math.prod(self.sparse_size))
+        order = order.astype("int64", copy=False)
         is_first = xp.ones(len(order), bool)
         is_first[1:] = in_order[1:] != in_order[:-1]
         first = order[is_first]

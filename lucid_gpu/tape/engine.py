@@ -230,6 +230,7 @@ def _run(
 def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[Any]) -> None:
     """Send gradients along edges and run the nodes they come to, each once it has all its own."""
     waiting, buffers, ready, ends = this.waiting, this.buffers, this.ready, this.ends
+    leaves: list[tuple[AccumulateGrad, list[Any]]] = []  # their turn comes before any other node's
     order = 0
     while True:
         following = None
@@ -237,7 +238,7 @@ def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[A
             left = waiting.get(target)
             if left is None:  # nothing there wants a gradient
                 continue
-            have = buffers.pop(target, None)
+            have = buffers.pop(target, None) if buffers else None
             if have is None and target._output_count == 1:
                 have = [result]
             else:
@@ -245,15 +246,24 @@ def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[A
             if left > 1:
                 waiting[target], buffers[target] = left - 1, have
                 continue
+            if type(target) is AccumulateGrad:
+                leaves.append((target, have))
+                continue
             order += 1
             entry = (-target._sequence, order, target, have)
             if following is None:
                 following = entry
             else:
                 heappush(ready, entry)
-        if following is None and not ready:
-            return
+        if leaves:
+            for leaf, have in leaves:
+                this.node = leaf
+                if ends is None or leaf not in ends.outputs or not ends.reached(leaf, have):
+                    leaf.take(have, this)
+            leaves.clear()
         if following is None:
+            if not ready:
+                return
             following = heappop(ready)
         elif ready:
             following = heappushpop(ready, following)
@@ -266,7 +276,7 @@ def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[A
 
 
 def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
-    """What a pass does with a node: its hooks, its vjp, its hooks.
+    """What a pass does with a node that is no leaf's: its hooks, its vjp, its hooks.
 
     Parameters
     ----------
@@ -278,9 +288,6 @@ def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
     sequence
         One gradient an edge, or None.
     """
-    if type(node) is AccumulateGrad:
-        node.take(cotangents, this)
-        return ()
     hooks, watcher = node._hooks, this.watcher
     if hooks is not None:
         this.settle()

@@ -220,8 +220,11 @@ class AccumulateGrad(Node):
     def take(self, cotangents: list[Any], this: Any) -> None:
         """Add the gradient that a pass found, with all hooks around it."""
         hooks = self._hooks
-        if hooks is not None or self.post_accumulate:
-            this.settle()
+        if hooks is None and not self.post_accumulate:
+            if cotangents[0] is not None:
+                self.accumulate(cotangents[0], this.create_graph)
+            return
+        this.settle()
         if hooks is not None:
             cotangents = run_before(hooks, cotangents)
         first = self.grad is None

@@ -32,6 +32,14 @@ def test_kernels_take_memory_where_their_arrays_are(driver: Any) -> None:
     assert [array.device.id for array in made] == [1] * 6
 
 
+def test_a_kernel_starts_where_its_arrays_are_each_time(driver: Any) -> None:
+    x = torch.randn(4, 64, device="cuda:0")
+    wanted = x.softmax(1).tolist()
+    for index in (1, 1, 0, 1, 0, 0):
+        y = softmax.forward(x.to(f"cuda:{index}").array, 1, False)
+        assert (y.device.id, y.tolist()) == (index, wanted)
+
+
 def test_threads_begin_on_the_first_gpu(driver: Any) -> None:
     x, found = torch.arange(1.0, 4.0, device="cuda:1"), []
 

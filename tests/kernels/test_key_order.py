@@ -103,3 +103,13 @@ def test_an_embedding_gradient_of_many_keys_sorts_by_these_alone():
     wanted = np.bincount(index.numpy().reshape(-1), minlength=50_257)
     wanted[7] = 0
     np.testing.assert_array_equal(found.numpy(), np.repeat(wanted[:, None], 4, 1))
+
+
+@pytest.mark.parametrize("on_host_cuda", [True, False])
+def test_places_of_keys_of_any_strides(on_host_cuda, monkeypatch):
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", on_host_cuda)
+    for keys in (rng.integers(0, 50, 6000)[::2], rng.integers(0, 50, 9), np.empty(0, np.int64)):
+        ordered, places = key_order.places_in_order(keys, 50)
+        order = np.argsort(keys, kind="stable")
+        np.testing.assert_array_equal(ordered, keys[order])
+        np.testing.assert_array_equal(places, order)

@@ -189,6 +189,34 @@ def test_step_changes_parameters_in_place():
     assert weight.is_leaf and weight.requires_grad
 
 
+READERS = {
+    "pending": (lambda p: p * 2, False),
+    "pending, of detached": (lambda p: p.detach() * 2, False),
+    "detached": (lambda p: p.detach(), True),
+    "data": (lambda p: p.data, True),
+    "view": (lambda p: p.detach()[:], True),
+    "alias": (lambda p: p.alias(), False),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_who_reads_parameters_at_a_step(name):
+    """What was computed keeps its values, what shares memory sees new ones; each step counts."""
+    read, shares = READERS[name]
+    parameters = [lucid_gpu.full((3,), float(i + 1), requires_grad=True) for i in range(3)]
+    optimizer = optim.SGD(parameters, lr=1.0)
+    for p in parameters:
+        p.grad = lucid_gpu.ones(3)
+    for _ in range(2):
+        before, versions = parameters[1].tolist(), [p._version for p in parameters]
+        reader = read(parameters[1])
+        kept = [v * 2 if name.startswith("pending") else v for v in before]
+        optimizer.step()
+        assert parameters[1].tolist() == [v - 1 for v in before]
+        assert reader.tolist() == (parameters[1].tolist() if shares else kept)
+        assert [p._version - v for p, v in zip(parameters, versions)] == [1, 1, 1]
+
+
 def test_in_place_step_is_noticed_by_a_pending_backward():
     weight = nn.Parameter(lucid_gpu.ones(2, 2))
     loss = (lucid_gpu.ones(2, 2) @ weight @ weight).sum()
