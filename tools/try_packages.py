@@ -55,14 +55,14 @@ class On:
         """A float32 tensor of normal numbers."""
         return self.torch.from_numpy(self._rng.standard_normal(shape, dtype=np.float32))
 
-    def weights(self, module: Any) -> Any:
-        """The module, with weights that do not depend on who initialized them."""
+    def weights(self, module: Any, size: float = 0.3) -> Any:
+        """The module, with weights of this size that do not depend on who initialized them."""
         with self.torch.no_grad():
             for p in module.parameters():
-                drawn = 0.3 * self.randn(*p.shape)
+                drawn = size * self.randn(*p.shape)
                 if p.is_complex():
-                    drawn = self.torch.complex(drawn, 0.3 * self.randn(*p.shape))
-                p.copy_(drawn if p.ndim > 1 or not bool((p == 1).all()) else 1 + 0.3 * drawn)
+                    drawn = self.torch.complex(drawn, size * self.randn(*p.shape))
+                p.copy_(drawn if p.ndim > 1 or not bool((p == 1).all()) else 1 + size * drawn)
         return module
 
     def same_buffers(self, module: Any) -> Any:
@@ -142,6 +142,8 @@ def difference(ours: list[Any], theirs: list[Any]) -> float:
             continue
         if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
             return float("inf")
+        if a.dtype == bool:
+            a, b = a.astype(int), b.astype(int)
         error = float(np.linalg.norm(a - b) / (np.linalg.norm(b) + 1e-3))
         worst = max(worst, error if error == error else float("inf"))
     return worst
