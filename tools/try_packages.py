@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.util
 import os
 import pickle
 import subprocess
@@ -109,6 +110,8 @@ def compute(side: str, names: list[str], site: Path, out: Path) -> None:
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    if side == "torch" and importlib.util.find_spec("torchvision") is not None:
+        load_torchvision(torch)
     found: dict[str, Any] = {}
     for name in names:  # each in a process of its own: packages change what they import
         process = os.fork()
@@ -118,6 +121,18 @@ def compute(side: str, names: list[str], site: Path, out: Path) -> None:
         ended = os.waitpid(process, 0)[1]
         found[name] = pickle.loads(out.read_bytes()) if ended == 0 else f"exit status {ended}"
     out.write_bytes(pickle.dumps(found))
+
+
+def load_torchvision(torch: Any) -> None:
+    """Let it be imported where its operators cannot be loaded: built for CUDA, or another PyTorch.
+
+    It declares the shapes of two of them when it is imported, which needs their names.
+    """
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor a, Tensor b, float c) -> Tensor")
 
 
 def outcome(name: str, torch: Any, site: Path) -> Any:

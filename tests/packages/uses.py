@@ -695,13 +695,19 @@ def _neuraloperator(on: Any) -> None:
 
 @package("timm")
 def _timm(on: Any) -> None:
-    """a small vision transformer"""
+    """a small vision transformer, a ConvNeXt and an EfficientNet"""
     import timm
 
     sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}
     model = on.weights(timm.models.VisionTransformer(**sizes))
     x = on.randn(1, 3, 8, 8)
     on.train(model, lambda: model(x).pow(2).mean())
+    x = on.randn(2, 3, 32, 32).double()
+    for name in ("convnext_atto", "efficientnet_lite0"):
+        net = timm.create_model(name, num_classes=3, drop_path_rate=0.0).double().eval()
+        for p in net.parameters():
+            p.data.copy_(on.randn(*p.shape) / max(p[0].numel(), 1) ** 0.5)
+        on.train(net, lambda net=net: net(x).pow(2).mean(), steps=1)
 
 
 _HUB = (
@@ -1083,8 +1089,6 @@ def _tab_transformer(on: Any) -> None:
 def _vit_pytorch(on: Any) -> None:
     """seven vision transformers: ViT, SimpleViT, CaiT, CvT, NesT, XCiT, NaViT"""
     import torch
-
-    _torchvision()
     from vit_pytorch import SimpleViT, ViT
     from vit_pytorch.cait import CaiT
     from vit_pytorch.cvt import CvT
@@ -1234,8 +1238,6 @@ def _fvcore(on: Any) -> None:
 def _ptflops(on: Any) -> None:
     """operations of a convolutional and an attention network, by hooks"""
     import torch
-
-    _torchvision()
     from ptflops import get_model_complexity_info
     from torch import nn
 
@@ -1342,25 +1344,12 @@ def _jaxtyping(on: Any) -> None:
         on.keep(torch.tensor([int(isinstance(value, kind)) for kind in kinds]))
 
 
-def _torchvision() -> Any:
-    """torchvision; PyTorch for CPUs cannot load its operators where they are built for CUDA."""
-    import torch
-
-    try:
-        import torchvision
-    except RuntimeError:  # operators whose shapes it declares at import have not been loaded
-        torch.library.define("torchvision::nms", "(Tensor a, Tensor b, float c) -> Tensor")
-        torch.library.define("torchvision::qnms", "(Tensor a, Tensor b, float c) -> Tensor")
-        import torchvision
-    return torchvision
-
-
 @package("torchvision", "pillow")
 def _torchvision_models(on: Any) -> None:
     """nine networks, transforms of images, box and focal losses; without its compiled operators"""
     import torch
+    import torchvision as vision
 
-    vision = _torchvision()
     models, ops, change = vision.models, vision.ops, vision.transforms.functional
     x = on.randn(2, 3, 64, 64)
     for name in (
@@ -1424,8 +1413,6 @@ def _torchvision_models(on: Any) -> None:
 def _denoising_diffusion(on: Any) -> None:
     """a U-Net with linear and full attention, the loss of Gaussian diffusion with given noise"""
     import torch
-
-    _torchvision()
     from denoising_diffusion_pytorch import GaussianDiffusion, Unet
 
     net = on.weights(Unet(dim=8, dim_mults=(1, 2), channels=2, attn_dim_head=4, attn_heads=2), 0.1)
@@ -1440,10 +1427,8 @@ def _denoising_diffusion(on: Any) -> None:
 @package("piq", "torchvision")
 def _piq(on: Any) -> None:
     """gradients of nine measures of images: SSIM, VIF, FSIM, GMSD, MDSI, HaarPSI, VSI, DSS, TV"""
-    import torch
-
-    _torchvision()
     import piq
+    import torch
 
     y, drawn = on.randn(2, 3, 64, 64).double().sigmoid(), 0.1 * on.randn(2, 3, 64, 64).double()
     for name in ("ssim", "vif_p", "fsim", "gmsd", "mdsi", "haarpsi", "vsi", "dss"):
@@ -1456,10 +1441,8 @@ def _piq(on: Any) -> None:
 @package("lpips", "torchvision", "tqdm")
 def _lpips(on: Any) -> None:
     """the distance over a squeeze network's features and its gradient"""
-    import torch
-
-    _torchvision()
     import lpips
+    import torch
 
     net = on.weights(lpips.LPIPS(net="squeeze", pretrained=False, pnet_rand=True, verbose=False))
     net, y = net.double(), on.randn(2, 3, 64, 64).double()
@@ -1669,10 +1652,8 @@ def _opacus(on: Any) -> None:
 def _torchattacks(on: Any) -> None:
     """FGSM, PGD, BIM, CW, DeepFool, MI-FGSM and JSMA's perturbed images"""
     import torch
-    from torch import nn
-
-    _torchvision()
     import torchattacks
+    from torch import nn
 
     net = on.weights(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)))
     net.eval()
@@ -1909,3 +1890,225 @@ def _roma(on: Any) -> None:
         )
 
     on.train([x, v, q], loss)
+
+
+@package("peft", "transformers", "accelerate", "tokenizers", "regex", "safetensors", *_HUB)
+def _peft(on: Any) -> None:
+    """LoRA, DoRA and IA3 adapters of a small network, merged at the end"""
+    import torch
+    from peft import IA3Config, LoraConfig, get_peft_model
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.down(torch.tanh(self.up(x)))
+
+    x = on.randn(5, 4)
+    for settings in (
+        LoraConfig(r=2, target_modules=["up", "down"], lora_dropout=0.0),
+        LoraConfig(r=2, target_modules=["up"], use_dora=True),
+        IA3Config(target_modules=["up", "down"], feedforward_modules=["down"]),
+    ):
+        model = get_peft_model(on.weights(Net()), settings)
+        free = [p for p in model.parameters() if p.requires_grad]
+        for p in free:
+            p.data.copy_(on.randn(*p.shape))
+        on.train(free, lambda model=model: model(x).pow(2).mean())
+        on.keep(model.merge_and_unload()(x))
+
+
+@package("segmentation_models_pytorch", "torchvision", "timm", "safetensors", *_HUB)
+def _segmentation(on: Any) -> None:
+    """U-Net and FPN over a ResNet, with Dice, focal and Jaccard losses"""
+    import segmentation_models_pytorch as smp
+    import torch
+
+    x, target = on.randn(2, 3, 32, 32).double(), (on.randn(2, 1, 32, 32) > 0).long()
+    losses = [
+        smp.losses.DiceLoss("binary"),
+        smp.losses.FocalLoss("binary"),
+        smp.losses.JaccardLoss("binary"),
+    ]
+    for made in (smp.Unet, smp.FPN):
+        net = made("resnet18", encoder_weights=None, classes=1).double().eval()
+        for p in net.parameters():
+            p.data.copy_(on.randn(*p.shape) / max(p[0].numel(), 1) ** 0.5)
+
+        def loss(net: Any = net) -> Any:
+            y = net(x)
+            return sum(f(y, target) for f in losses)
+
+        on.train(net, loss, steps=1)
+    stats = smp.metrics.get_stats(target, target.flip(0), mode="binary")
+    on.keep(torch.as_tensor(smp.metrics.iou_score(*stats, reduction="micro")))
+
+
+@package("torch-pruning", "torchvision")
+def _torch_pruning(on: Any) -> None:
+    """groups of coupled channels pruned by magnitude from a residual network, then trained"""
+    import torch
+    import torch_pruning as tp
+    import torchvision as vision
+    from torch import nn
+
+    net = on.weights(vision.models.resnet18(num_classes=3)).double().eval()
+    x = on.randn(2, 3, 32, 32).double()
+    pruner = tp.pruner.MagnitudePruner(
+        net, x, importance=tp.importance.MagnitudeImportance(p=2), pruning_ratio=0.5,
+        ignored_layers=[net.fc],
+    )  # fmt: skip
+    pruner.step()
+    on.keep(*[torch.tensor(p.shape) for p in net.parameters()])
+    for m in net.modules():
+        if isinstance(m, nn.Conv2d):
+            m.weight.data.div_(10)
+    on.train(net, lambda: net(x).pow(2).mean(), steps=1)
+
+
+@package("torchjd", "quadprog", "qpsolvers")
+def _torchjd(on: Any) -> None:
+    """Jacobians of several losses joined by mean, IMTL-G and AlignedMTL"""
+    import torch
+    from torch import nn
+    from torchjd import autojac
+    from torchjd.aggregation import IMTLG, AlignedMTL, Mean
+
+    x, y = on.randn(6, 4), on.randn(6, 2)
+    for made in (Mean(), IMTLG(), AlignedMTL()):
+        net = on.weights(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(2):
+            losses = (net(x) - y).pow(2).mean(0)
+            optimizer.zero_grad()
+            autojac.backward(losses)
+            autojac.jac_to_grad(net.parameters(), made)
+            on.keep(losses, *[p.grad for p in net.parameters()])
+            optimizer.step()
+
+
+@package(
+    "curvlinops-for-pytorch",
+    "einops",
+    "einconv",
+    "linear_operator",
+    "backpack-for-pytorch",
+    "unfoldNd",
+    "jaxtyping",
+    "wadler_lindig",
+)
+def _curvlinops(on: Any) -> None:
+    """products with the Hessian, the Gauss-Newton and the empirical Fisher matrix"""
+    import torch
+    from curvlinops import EFLinearOperator, GGNLinearOperator, HessianLinearOperator
+    from torch import nn
+
+    net = on.weights(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)))
+    data = [(on.randn(6, 4), torch.arange(6) % 3), (on.randn(4, 4), torch.arange(4) % 3)]
+    parameters = list(net.parameters())
+    vector = on.randn(sum(p.numel() for p in net.parameters()))
+    for made in (HessianLinearOperator, GGNLinearOperator, EFLinearOperator):
+        on.keep(made(net, nn.CrossEntropyLoss(), parameters, data) @ vector)
+
+
+@package("blitz-bayesian-pytorch")
+def _blitz(on: Any) -> None:
+    """variational layers: linear, convolutional and recurrent, frozen, with their divergence"""
+    from blitz.modules import BayesianConv2d, BayesianLinear, BayesianLSTM
+
+    for net, x in (
+        (BayesianLinear(4, 3), on.randn(5, 4)),
+        (BayesianConv2d(2, 3, (3, 3)), on.randn(2, 2, 6, 6)),
+        (BayesianLSTM(3, 4), on.randn(2, 5, 3)),
+    ):
+        on.weights(net)
+        net.freeze_() if hasattr(net, "freeze_") else setattr(net, "freeze", True)
+
+        def loss(net: Any = net, x: Any = x) -> Any:
+            out = net(x)
+            return (out[0] if isinstance(out, tuple) else out).pow(2).mean()
+
+        on.train(net, loss)
+
+
+@package("auraloss")
+def _auraloss(on: Any) -> None:
+    """spectral losses of several resolutions, SI-SDR, ESR and log-cosh of signals"""
+    import auraloss
+    import torch
+
+    x, y = torch.nn.Parameter(on.randn(2, 1, 4096)), on.randn(2, 1, 4096)
+    for made in (
+        auraloss.freq.STFTLoss(fft_size=256, hop_size=64, win_length=256),
+        auraloss.freq.MultiResolutionSTFTLoss([128, 256], [32, 64], [128, 256]),
+        auraloss.time.SISDRLoss(),
+        auraloss.time.ESRLoss(),
+        auraloss.time.LogCoshLoss(),
+        auraloss.time.SNRLoss(),
+    ):
+        on.train([x], lambda f=made: f(x, y), steps=1)
+
+
+@package("asteroid_filterbanks")
+def _asteroid(on: Any) -> None:
+    """encoder and decoder by free, STFT and parametrized sinc filters"""
+    import torch
+    from asteroid_filterbanks import STFTFB, Decoder, Encoder, FreeFB, ParamSincFB
+
+    wave = on.randn(2, 1, 400)
+    for made in (FreeFB(8, 16, 8), STFTFB(16, 16, 8), ParamSincFB(8, 17, 8)):
+        encoder = Encoder(made)
+        decoder = Decoder(made)
+        scale = torch.nn.Parameter(torch.ones(1))
+        for p in encoder.parameters():
+            if p.ndim == 3:
+                p.data.copy_(on.randn(*p.shape))
+        free = [scale, *[p for p in encoder.parameters() if p.requires_grad]]
+        on.train(free, lambda e=encoder, d=decoder, s=scale: d(e(wave * s).tanh()).pow(2).mean())
+
+
+@package("deepxde", "scikit-learn", "scikit-optimize", "joblib", "threadpoolctl", "pyaml", "pyyaml")
+def _deepxde(on: Any) -> None:
+    """residuals of the Burgers equation through a network, trained"""
+    import os
+
+    import torch
+
+    os.environ["DDE_BACKEND"] = "pytorch"
+    import deepxde as dde
+
+    net = dde.nn.FNN([2, 8, 8, 1], "tanh", "Glorot normal")
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(0.5 * on.randn(*p.shape))
+    x = on.randn(7, 2).requires_grad_()
+
+    def loss() -> Any:
+        y = net(x)
+        dx = dde.grad.jacobian(y, x, i=0, j=0)
+        dt = dde.grad.jacobian(y, x, i=0, j=1)
+        dxx = dde.grad.hessian(y, x, i=0, j=0)
+        dde.gradients.clear() if hasattr(dde.gradients, "clear") else dde.grad.clear()
+        return (dt + y * dx - 0.01 * dxx).pow(2).mean()
+
+    on.train(net, loss)
+
+
+@package("pyknos", "nflows")
+def _pyknos(on: Any) -> None:
+    """a mixture density network's likelihood"""
+    import torch
+    from pyknos.mdn.mdn import MultivariateGaussianMDN
+    from torch import nn
+
+    net = MultivariateGaussianMDN(
+        features=2, context_features=3, hidden_features=6, num_components=3,
+        hidden_net=nn.Sequential(nn.Linear(3, 6), nn.Tanh()), custom_initialization=False,
+    )  # fmt: skip
+    on.weights(net)
+    x, context = on.randn(5, 2), on.randn(5, 3)
+    on.train(net, lambda: -net.log_prob(x, context).mean())
+    assert torch.is_tensor(net.sample(3, context))

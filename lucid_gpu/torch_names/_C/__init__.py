@@ -154,6 +154,11 @@ def _get_tracing_state() -> None:
     """What a tracer is doing: there is none."""
 
 
+def _is_tracing() -> bool:
+    """Whether a tracer is running: never."""
+    return False
+
+
 def _log_api_usage_once(event: str) -> None:
     """Do nothing: nobody counts."""
 
