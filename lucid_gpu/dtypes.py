@@ -12,6 +12,19 @@ import numpy as np
 __all__ = ["can_cast", "dtype", "finfo", "iinfo", "promote_types"]
 
 
+_printed = ["lucid_gpu"]
+
+
+def printed() -> str:
+    """The package in ``str(x.dtype)`` and ``x.type()``: "torch" after `install_as_torch`."""
+    return _printed[-1]
+
+
+def print_as(package: str) -> None:
+    """Name another package there."""
+    _printed.append(package)
+
+
 class dtype:
     """An element type, such as ``lucid_gpu.float32``.
 
@@ -62,7 +75,7 @@ class dtype:
         return {complex64: float32, complex128: float64}.get(self, self)
 
     def __repr__(self) -> str:
-        return f"lucid_gpu.{self.name}"
+        return f"{printed()}.{self.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _by_name, (self.name,)

@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from lucid_gpu.dtypes import printed
+
 __all__ = [
     "CONJUGATED",
     "NEGATED",
@@ -241,7 +243,7 @@ class layout:
         self.name = name
 
     def __repr__(self) -> str:
-        return f"lucid_gpu.{self.name}"
+        return f"{printed()}.{self.name}"
 
     def __reduce__(self) -> str:
         return self.name
@@ -270,7 +272,7 @@ class memory_format:
         self.name, self.order = name, order
 
     def __repr__(self) -> str:
-        return f"lucid_gpu.{self.name}"
+        return f"{printed()}.{self.name}"
 
     def __reduce__(self) -> str:
         return self.name

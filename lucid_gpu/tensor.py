@@ -23,7 +23,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, capturing
 from lucid_gpu.devices.copies import as_laid, duplicate, laid_in, row_major, write
-from lucid_gpu.dtypes import dtype
+from lucid_gpu.dtypes import dtype, printed
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion import layout as memory_layout
@@ -111,6 +111,34 @@ class Tensor:
     def __new__(cls, *args: Any, **named: Any) -> Tensor:
         """PyTorch's first constructor: ``Tensor(2, 3)`` is memory, ``Tensor([2, 3])`` numbers."""
         return cls._construct(cls, args, named)
+
+    def __init_subclass__(cls, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        asked = cls.__dict__.get("__torch_function__")
+        if asked is not None and getattr(asked, "__name__", "") != "_disabled_torch_function_impl":
+            warnings.warn(
+                f"{cls.__name__}.__torch_function__ is not called: ops of lucid_gpu ask no "
+                "__torch_function__, and give tensors of the class Tensor",
+                stacklevel=2,
+            )
+
+    @staticmethod
+    def _make_subclass(cls: type[T], data: Tensor, require_grad: bool = False) -> T:
+        """A leaf of a subclass on a tensor's memory."""
+        leaf = as_kind(cls, data.detach())
+        leaf.requires_grad_(require_grad)
+        return leaf
+
+    def as_subclass(self, cls: type[T]) -> T:
+        """A view of a subclass, through which gradients go; ops on it give plain tensors.
+
+        TypeError for a class that is no subclass of Tensor.
+        """
+        if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+            raise TypeError(f"as_subclass() takes a subclass of torch.Tensor, got {cls!r}")
+        view: Any = self.view(self.shape)
+        view.__class__ = cls
+        return view
 
     __array_priority__ = 1000  # CuPy heeds it only where there is no __array_ufunc__
 
@@ -1110,7 +1138,7 @@ class Size(tuple[int, ...]):
         __rmul__ = __mul__
 
     def __repr__(self) -> str:
-        return f"lucid_gpu.Size({list(self)})"
+        return f"{printed()}.Size({list(self)})"
 
 
 def _rebuild(

@@ -714,3 +714,35 @@ def test_forms_of_to_are_torchs(where: str, flags: str) -> None:
     for module in (False, True):
         outcomes = [run(m, module) for m, _ in modules()]
         assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+@pytest.mark.parametrize("m", [m for m, _ in modules()], ids=lambda m: m.__name__)
+def test_subclasses_made_of_tensors(m: Any) -> None:
+    class Named(m.Tensor):  # type: ignore[misc, name-defined]
+        name = "it"
+
+    x = m.ones(2, requires_grad=True)
+    y = x * 2
+    z = y.as_subclass(Named)
+    assert type(z) is Named and z.name == "it" and z.requires_grad and z.data_ptr() == y.data_ptr()
+    z.mul_(3)
+    (z + y).sum().backward()
+    assert x.grad.tolist() == [12.0, 12.0] and y.tolist() == [6.0, 6.0]
+    leaf = m.Tensor._make_subclass(Named, m.zeros(2), True)
+    assert type(leaf) is Named and leaf.is_leaf and leaf.requires_grad
+    with pytest.raises(TypeError):
+        x.as_subclass(int)
+
+
+def test_a_torch_function_of_a_subclass_is_said_not_to_be_called() -> None:
+    with pytest.warns(UserWarning, match="Mine.__torch_function__ is not called"):
+
+        class Mine(lucid_gpu.Tensor):
+            @classmethod
+            def __torch_function__(cls, *args: Any) -> None: ...
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        class Other(lucid_gpu.Tensor):
+            __torch_function__ = lucid_gpu._C._disabled_torch_function_impl

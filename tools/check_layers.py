@@ -34,7 +34,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "device": ("dtypes",),
     "devices": ("device", "tape"),
     "tape": (),
-    "storage": (),
+    "storage": ("dtypes",),
     "launch": ("devices",),
     "kernels": ("launch",),
     "fusion": ("launch", "tape"),

@@ -174,8 +174,9 @@ def custom_fwd(
         if cast_inputs is None or not on:
             return forward(ctx, *args, **kwargs)
         with autocast(device_type, enabled=False):
-            cast_args, named = _cast_all((args, kwargs), cast_inputs, device_type)
-            return forward(ctx, *cast_args, **named)
+            # without a ctx, where there is a setup_context, the first argument is an input
+            cast_args, named = _cast_all(((ctx, *args), kwargs), cast_inputs, device_type)
+            return forward(*cast_args, **named)
 
     return decorated
 

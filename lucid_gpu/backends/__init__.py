@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lucid_gpu.backends import cpu as cpu
 from lucid_gpu.backends import cuda as cuda
 from lucid_gpu.backends import cudnn as cudnn
 from lucid_gpu.backends import mkldnn as mkldnn

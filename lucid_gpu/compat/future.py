@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import GenericAlias
 from typing import Any
 
 __all__ = ["Future"]
@@ -25,6 +26,10 @@ class Future:
         self._value: Any = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future], Any]] = []
+
+    def __class_getitem__(cls, value: object) -> GenericAlias:
+        """``Future[Tensor]``, of annotations that are evaluated."""
+        return GenericAlias(cls, value)
 
     def advance(self, wait: bool) -> None:
         """Let the work go on that sets the value, or wait for it."""
@@ -59,7 +64,7 @@ class Future:
         self._finish(result, None)
 
     def set_exception(self, result: BaseException) -> None:
-        """Let `wait` raise an exception."""
+        """Let `wait` raise an exception; AssertionError for anything else."""
         if not isinstance(result, BaseException):
             raise AssertionError(f"{result} is of type {type(result)}, not an Exception.")
         self._finish(None, result)

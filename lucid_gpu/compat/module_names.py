@@ -12,7 +12,6 @@ from typing import Any
 __all__ = ["imported", "lacking"]
 
 _INSTEAD = {
-    "ao": "there is no quantization; amp.autocast computes in 16 bits",
     "export": "models are saved by their state_dict()",
     "mps": "the devices are cpu and cuda",
     "nested": "batches of unequal length are padded, or packed by nn.utils.rnn",

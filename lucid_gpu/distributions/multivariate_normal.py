@@ -150,12 +150,15 @@ def _inverse(factor: Tensor) -> Tensor:
     return solve_triangular(factor, unit.expand(factor.shape), upper=False)
 
 
+def _precision_to_scale_tril(P: Tensor) -> Tensor:
+    """``L`` from the inverse of ``S``: that of the matrix turned by half a turn, inverted."""
+    return _inverse(cholesky(P.flip((-2, -1))).flip((-2, -1)).transpose(-2, -1))
+
+
 def _factor(self: Any) -> Tensor:
-    """``L`` from ``S``, or from its inverse: that of the matrix turned by half a turn, inverted."""
     if "covariance_matrix" in self.__dict__:
         return cholesky(self.covariance_matrix)
-    turned = cholesky(self.precision_matrix.flip((-2, -1)))
-    return _inverse(turned.flip((-2, -1)).transpose(-2, -1))
+    return _precision_to_scale_tril(self.precision_matrix)
 
 
 class LowRankMultivariateNormal(Distribution):

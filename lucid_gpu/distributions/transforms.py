@@ -373,13 +373,17 @@ class PowerTransform(Transform):
     inverse_shape = forward_shape
 
 
+def _clipped_sigmoid(x: Tensor) -> Tensor:
+    return x.sigmoid().clamp(min=tiny(x.dtype), max=1.0 - eps(x.dtype))
+
+
 class SigmoidTransform(_Rising):
     """``y = 1 / (1 + exp(-x))``."""
 
     codomain = constraints.unit_interval
 
     def _call(self, x: Tensor) -> Tensor:
-        return x.sigmoid().clamp(min=tiny(x.dtype), max=1.0 - eps(x.dtype))
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         y = y.clamp(min=tiny(y.dtype), max=1.0 - eps(y.dtype))

@@ -128,6 +128,14 @@ def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * window, tensor.shape[0] * window
 
 
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    """One of the two by its name, "fan_in" or "fan_out"."""
+    fans = dict(zip(("fan_in", "fan_out"), _calculate_fan_in_and_fan_out(tensor), strict=True))
+    if mode.lower() not in fans:
+        raise ValueError(f"Mode {mode} not supported, please use one of {list(fans)}")
+    return fans[mode.lower()]
+
+
 def _spread_uniform(tensor: Tensor, std: float, generator: Any) -> Tensor:
     bound = math.sqrt(3.0) * std
     return uniform_(tensor, -bound, bound, generator)
@@ -176,11 +184,9 @@ def _kaiming(
     if 0 in tensor.shape:
         warn_user("Initializing zero-element tensors is a no-op")
         return tensor
-    fans = dict(zip(("fan_in", "fan_out"), _calculate_fan_in_and_fan_out(tensor), strict=True))
-    if mode.lower() not in fans:
-        raise ValueError(f"Mode {mode} not supported, please use one of {list(fans)}")
+    fan = _calculate_correct_fan(tensor, mode)
     gain = calculate_gain(nonlinearity, a)
-    return spread(tensor, gain / math.sqrt(fans[mode.lower()] or 1), generator)
+    return spread(tensor, gain / math.sqrt(fan or 1), generator)
 
 
 def kaiming_uniform_(

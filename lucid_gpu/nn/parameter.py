@@ -8,7 +8,14 @@ from typing import Any, TypeVar
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tensor import Tensor, as_kind
 
-__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
+__all__ = [
+    "Buffer",
+    "Parameter",
+    "UninitializedBuffer",
+    "UninitializedParameter",
+    "UninitializedTensorMixin",
+    "is_lazy",
+]
 
 _T = TypeVar("_T", bound=Tensor)
 
@@ -80,7 +87,7 @@ class Buffer(Tensor):
         return made
 
 
-class _Uninitialized(Tensor):
+class UninitializedTensorMixin(Tensor):
     """A tensor whose shape a lazy module has yet to see."""
 
     _becomes: type[Tensor]
@@ -141,10 +148,10 @@ def _uninitialized(cls: Any, requires_grad: bool, where: Any, dtype: Any) -> Any
 
 def is_lazy(param: Any) -> bool:
     """Whether this is a parameter or buffer whose shape is not known yet."""
-    return isinstance(param, _Uninitialized)
+    return isinstance(param, UninitializedTensorMixin)
 
 
-class UninitializedParameter(_Uninitialized, Parameter):
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A parameter of a lazy module before its shape is known.
 
     Parameters
@@ -160,7 +167,7 @@ class UninitializedParameter(_Uninitialized, Parameter):
         return Parameter.__new__(cls, empty(0, device=device, dtype=dtype), requires_grad)
 
 
-class UninitializedBuffer(_Uninitialized):
+class UninitializedBuffer(UninitializedTensorMixin):
     """A buffer of a lazy module before its shape is known.
 
     Parameters

@@ -12,7 +12,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device as Device
 from lucid_gpu.devices import get_default_device
-from lucid_gpu.dtypes import as_dtype, dtype
+from lucid_gpu.dtypes import as_dtype, dtype, printed
 from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.elementwise import to
 from lucid_gpu.tensor import Size, Tensor, as_kind
@@ -131,7 +131,7 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """
     if dtype is None:
         where = "" if self.device.type == "cpu" else f"{self.device.type}."
-        return f"lucid_gpu.{where}{NAMES[self.dtype]}"
+        return f"{printed()}.{where}{NAMES[self.dtype]}"
     wanted = of_name(dtype) if isinstance(dtype, str) else dtype
     if wanted is Tensor:
         return to(self, dtype=dt.get_default_dtype(), device=get_default_device())

@@ -37,12 +37,13 @@ def get_dir() -> str:
     What `set_dir` set, ``$TORCH_HOME/hub``, ``$XDG_CACHE_HOME/torch/hub`` or
     ``~/.cache/torch/hub``: PyTorch's, so that what it has fetched is not fetched again.
     """
-    if _folder is not None:
-        return _folder
+    return os.path.join(_get_torch_home(), "hub") if _folder is None else _folder
+
+
+def _get_torch_home() -> str:
+    """The folder that holds it and other downloads, as torchvision's data sets."""
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return os.path.join(
-        os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))), "hub"
-    )
+    return os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch")))
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
@@ -78,13 +79,11 @@ def download_url_to_file(
         handle, part = tempfile.mkstemp(dir=os.path.dirname(path) or ".")
         try:
             with open(handle, "wb") as target:
-                done = 0
-                while chunk := source.read(READ_DATA_CHUNK):
-                    sha.update(chunk)
-                    target.write(chunk)
-                    done += len(chunk)
-                    if progress:
-                        _draw(done, total)
+                with tqdm(total=total, disable=not progress) as bar:
+                    while chunk := source.read(READ_DATA_CHUNK):
+                        sha.update(chunk)
+                        target.write(chunk)
+                        bar.update(len(chunk))
             if hash_prefix and not sha.hexdigest().startswith(hash_prefix):
                 raise RuntimeError(
                     f'invalid hash value (expected "{hash_prefix}", got "{sha.hexdigest()}")'
@@ -94,10 +93,40 @@ def download_url_to_file(
             Path(part).unlink(missing_ok=True)
 
 
-def _draw(done: int, total: int) -> None:
-    share = f"{done / total:4.0%} " if total else ""
-    end = "\n" if done == total else ""
-    print(f"\r{share}{done / 2**20:.1f} MiB", end=end, file=sys.stderr, flush=True)
+class tqdm:
+    """A progress bar of bytes on standard error, with the part of tqdm's interface that is used.
+
+    Parameters
+    ----------
+    total : int, optional
+        How many bytes there will be.
+    disable : bool
+        Whether to draw nothing.
+    """
+
+    def __init__(self, total: int | None = None, disable: bool = False, **settings: Any) -> None:
+        self.total, self.disable, self.n = total, disable, 0
+
+    def update(self, n: int = 1) -> None:
+        """Add to the count."""
+        self.n += n
+        if not self.disable:
+            share = f"{self.n / self.total:4.0%} " if self.total else ""
+            print(f"\r{share}{self.n / 2**20:.1f} MiB", end="", file=sys.stderr, flush=True)
+
+    def set_description(self, desc: str | None = None) -> None:
+        """Do nothing: the bar has no name."""
+
+    def close(self) -> None:
+        """End the line."""
+        if self.n and not self.disable:
+            print(file=sys.stderr)
+
+    def __enter__(self) -> tqdm:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 def load_state_dict_from_url(

@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import Any
 
 import lucid_gpu
+from lucid_gpu.dtypes import print_as
 from lucid_gpu.version import __version__ as _OURS
 
 __all__ = ["STANDS_FOR", "install_as_torch", "main"]
@@ -154,6 +155,11 @@ def install_as_torch() -> None:
     ------
     RuntimeError
         If another ``torch`` has been imported: its tensors would meet ours.
+
+    Notes
+    -----
+    Types, sizes and layouts print as PyTorch's from then on, since packages compare and parse
+    ``str(x.dtype)`` and ``x.type()``.
     """
     there = sys.modules.get("torch")
     if isinstance(there, _Torch):
@@ -170,6 +176,7 @@ def install_as_torch() -> None:
     torch.__dict__["torch"] = torch  # packages write ``torch.torch.Tensor``
     sys.modules["torch"] = torch
     sys.meta_path.insert(0, _Finder())
+    print_as("torch")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,8 +10,10 @@ from typing import IO, TypeAlias
 from lucid_gpu import Generator as Generator
 from lucid_gpu import Size, Tensor, UntypedStorage
 from lucid_gpu import device as _device
+from lucid_gpu import dtype as _dtype
+from lucid_gpu import layout as _layout
 
-__all__ = ["Device", "FileLike", "Number", "Storage"]
+__all__ = ["Device", "FileLike", "Number", "Storage", "_device", "_dtype", "_layout"]
 
 _bool, _int, _float, _complex = builtins.bool, builtins.int, builtins.float, builtins.complex
 _TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]

@@ -291,6 +291,19 @@ def test_custom_functions(cast_inputs):
     assert outcome(lucid_gpu) == outcome(torch_module())
 
 
+def test_custom_functions_whose_forward_has_no_ctx():
+    def outcome(m):
+        @m.amp.custom_fwd(device_type="cpu", cast_inputs=m.float32)
+        def forward(a, b):
+            return a @ b
+
+        a = m.ones(2, 2, dtype=m.bfloat16)
+        with m.autocast("cpu"):
+            return told(forward(a, a).dtype)
+
+    assert outcome(lucid_gpu) == outcome(torch_module())
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -437,3 +437,15 @@ def test_what_hooks_watch_is_not_written_in_place(case):
         return (module.input + 2).tolist()
 
     same_error(run, "BackwardHookFunction", "is a view and", "modified inplace")
+
+
+def test_post_hooks_of_loading_run_where_values_do_not_fit():
+    def run(m, where):
+        net, seen = m.nn.Sequential(layer(m)), []
+        net.register_load_state_dict_post_hook(lambda mod, keys: seen.append(str(keys)))
+        state = {"0.weight": m.ones(1), "more": m.ones(1)}
+        with pytest.raises(RuntimeError) as error:
+            net.load_state_dict(state)
+        return seen, str(error.value).replace("lucid_gpu.Size", "torch.Size")
+
+    both(run)

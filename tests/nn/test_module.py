@@ -500,3 +500,38 @@ def test_no_reference_cycle_keeps_tensors(case):
         gc.collect()
         run()
         assert gc.collect() == 0
+
+
+def test_a_getattr_that_looks_for_children_may_be_asked_before_there_are_any():
+    class Wrap(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self._module = module
+
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self._module, name)
+
+    assert Wrap(nn.Linear(2, 3)).out_features == 3
+
+
+@pytest.mark.parametrize("make", [lambda m: m.nn.Linear(1, 1), lambda m: m.nn.Parameter(m.ones(1))])
+def test_assigning_over_a_name_of_the_class(make):
+    said = []
+    for m in (lucid_gpu, torch_module()):
+
+        class Net(m.nn.Module):
+            part = None
+
+            def __init__(self, value):
+                super().__init__()
+                self.part = value
+
+        try:
+            net = Net(make(m))
+            said.append((net.part, list(net._modules), list(net._parameters)))
+        except KeyError as error:
+            said.append(str(error))
+    assert said[0] == said[1]

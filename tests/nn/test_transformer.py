@@ -105,3 +105,40 @@ def test_the_causal_mask():
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+def test_layers_call_attention_as_pytorch_does():
+    """Hooks, and modules put in its place, see three tensors and the masks by name."""
+    seen = {}
+    for m in (lucid_gpu, torch_module()):
+        seen[m] = []
+        for make, count in ((m.nn.TransformerEncoderLayer, 1), (m.nn.TransformerDecoderLayer, 2)):
+            layer = make(4, 2, 8, batch_first=True)
+            for name, module in layer.named_modules():
+                module.register_forward_hook(
+                    lambda mod, args, kwargs, out, name=name, into=seen[m]: into.append(
+                        (name, len(args), sorted(kwargs))
+                    ),
+                    with_kwargs=True,
+                )
+            layer(*[m.ones(1, 3, 4)] * count)
+    ours, theirs = seen.values()
+    assert ours == theirs
+
+
+def test_blocks_can_be_overridden():
+    class Layer(lucid_gpu.nn.TransformerEncoderLayer):
+        def _sa_block(self, x, *masks):
+            return x * 0
+
+        def _ff_block(self, x):
+            return x + 1
+
+    class Decoder(lucid_gpu.nn.TransformerDecoderLayer):
+        def _mha_block(self, x, mem, *masks):
+            return mem - x
+
+    x = lucid_gpu.randn(2, 3, 4)
+    layer = Layer(4, 2, 8, norm_first=True, dropout=0.0)
+    assert lucid_gpu.allclose(layer(x), x + layer.norm2(x) + 1)
+    assert Decoder(4, 2, 8)(x, x).shape == x.shape

@@ -695,13 +695,19 @@ def _neuraloperator(on: Any) -> None:
 
 @package("timm")
 def _timm(on: Any) -> None:
-    """a small vision transformer"""
+    """a small vision transformer, a ConvNeXt and an EfficientNet"""
     import timm
 
     sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}
     model = on.weights(timm.models.VisionTransformer(**sizes))
     x = on.randn(1, 3, 8, 8)
     on.train(model, lambda: model(x).pow(2).mean())
+    x = on.randn(2, 3, 32, 32).double()
+    for name in ("convnext_atto", "efficientnet_lite0"):
+        net = timm.create_model(name, num_classes=3, drop_path_rate=0.0).double().eval()
+        for p in net.parameters():
+            p.data.copy_(on.randn(*p.shape) / max(p[0].numel(), 1) ** 0.5)
+        on.train(net, lambda net=net: net(x).pow(2).mean(), steps=1)
 
 
 _HUB = (
@@ -923,3 +929,1186 @@ def _transformers(on: Any) -> None:
         )
     )
     on.train(gpt, lambda: gpt(input_ids=words, labels=words).loss)
+
+
+@package("captum", "tqdm")
+def _captum(on: Any) -> None:
+    """integrated gradients, saliency, DeepLift, GradCAM, occlusion, Shapley values by sampling"""
+    from captum import attr
+    from torch import nn
+
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3)
+    )
+    on.weights(net).eval()
+    x, base = on.randn(2, 2, 4, 4), on.randn(2, 2, 4, 4)
+    on.keep(attr.IntegratedGradients(net).attribute(x, base, target=1, n_steps=8))
+    on.keep(attr.Saliency(net).attribute(x.clone().requires_grad_(), target=2))
+    on.keep(attr.InputXGradient(net).attribute(x.clone().requires_grad_(), target=0))
+    on.keep(attr.DeepLift(net).attribute(x, base, target=1))
+    on.keep(attr.GuidedBackprop(net).attribute(x.clone().requires_grad_(), target=1))
+    on.keep(attr.LayerGradCam(net, net[0]).attribute(x, target=1))
+    on.keep(attr.LayerConductance(net, net[0]).attribute(x, base, target=1, n_steps=8))
+    on.keep(attr.Occlusion(net).attribute(x, (1, 2, 2), strides=(1, 2, 2), target=0))
+    on.keep(attr.NeuronGradient(net, net[0]).attribute(x.clone().requires_grad_(), (0, 1, 1)))
+
+
+@package("tensordict", "orjson", "cloudpickle", "packaging", "importlib_metadata", "pyvers", "zipp")
+def _tensordict(on: Any) -> None:
+    """TensorDict's shapes and arithmetic, modules in sequence, and an ensemble by vmap"""
+    import torch
+    from tensordict import TensorDict
+    from tensordict.nn import TensorDictModule, TensorDictSequential
+    from torch import nn
+
+    first = TensorDictModule(nn.Linear(4, 5), in_keys=["x"], out_keys=["h"])
+    last = TensorDictModule(nn.Linear(5, 2), in_keys=["h"], out_keys=["y"])
+    net = TensorDictSequential(first, last)
+    on.weights(net)
+    x = on.randn(6, 4)
+
+    def loss() -> Any:
+        data = TensorDict({"x": x, "other": {"t": x[:, :1]}}, batch_size=[6])
+        data = torch.stack([data, data * 2], 0).reshape(-1)
+        out = net(data.clone())[::2]
+        out = torch.cat([out, out.apply(lambda t: t - 1)], 0)
+        return out["y"].tanh().pow(2).mean() + out["other", "t"].mean()
+
+    on.train(net, loss)
+    nets = [on.weights(nn.Linear(4, 3)) for _ in range(2)]
+    params = TensorDict.from_modules(*nets, as_module=True)
+
+    def call(params: Any, x: Any) -> Any:
+        with params.to_module(nets[0]):
+            return nets[0](x)
+
+    on.train(params, lambda: torch.vmap(call, (0, None))(params, x).pow(2).mean())
+
+
+@package("skorch", "scikit-learn", "threadpoolctl", "joblib", "tabulate", "tqdm", "narwhals")
+def _skorch(on: Any) -> None:
+    """NeuralNetClassifier and NeuralNetRegressor fitted by scikit-learn's interface"""
+    import numpy as np
+    import torch
+    from skorch import NeuralNetClassifier, NeuralNetRegressor
+    from skorch.callbacks import GradientNormClipping, LRScheduler
+    from torch import nn
+
+    x = on.randn(12, 4).numpy()
+    net = on.weights(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3), nn.Softmax(-1)))
+    fit = NeuralNetClassifier(
+        net,
+        max_epochs=3,
+        lr=0.1,
+        train_split=None,
+        verbose=0,
+        iterator_train__shuffle=False,
+        callbacks=[
+            LRScheduler("StepLR", step_size=1, gamma=0.5),
+            GradientNormClipping(gradient_clip_value=0.5),
+        ],
+    )
+    fit.fit(x, np.arange(12) % 3)
+    on.keep(torch.from_numpy(fit.predict_proba(x)), *fit.module_.parameters())
+    net = on.weights(nn.Linear(4, 2))
+    other = NeuralNetRegressor(
+        net, max_epochs=2, train_split=None, verbose=0, optimizer=torch.optim.Adam
+    )
+    other.fit(x, x[:, :2] * 2)
+    on.keep(torch.from_numpy(other.predict(x)), *other.module_.parameters())
+
+
+@package(
+    "pytorch_tabnet",
+    "scikit-learn",
+    "threadpoolctl",
+    "joblib",
+    "tqdm",
+    "pandas",
+    "pytz",
+    "narwhals",
+)
+def _tabnet(on: Any) -> None:
+    """TabNet with ghost batch norm, sparsemax and entmax masks, and embeddings"""
+    import torch
+    from pytorch_tabnet.tab_network import TabNet
+    from torch import nn
+
+    torch.set_default_dtype(torch.float64)
+    x = on.randn(8, 5).double()
+    x[:, 2] = torch.arange(8) % 3
+    for mask in ("sparsemax", "entmax"):
+        net = TabNet(
+            5,
+            2,
+            n_d=4,
+            n_a=4,
+            n_steps=2,
+            cat_idxs=[2],
+            cat_dims=[3],
+            cat_emb_dim=[2],
+            virtual_batch_size=4,
+            mask_type=mask,
+            group_attention_matrix=torch.eye(5),
+        )
+        on.weights(net)
+
+        def loss(net: nn.Module = net) -> Any:
+            out, extra = net(x)
+            return out.pow(2).mean() - 1e-2 * extra
+
+        on.train(net, loss)
+
+
+@package("tab_transformer_pytorch", "einops", "hyper_connections", "torch_einops_utils")
+def _tab_transformer(on: Any) -> None:
+    """FTTransformer and TabTransformer over categories and numbers"""
+    import torch
+    from tab_transformer_pytorch import FTTransformer, TabTransformer
+
+    torch.set_default_dtype(torch.float64)
+    ids, x = torch.arange(12).reshape(4, 3) % 3, on.randn(4, 2).double()
+    for made, more in ((FTTransformer, {}), (TabTransformer, {"mlp_act": torch.nn.ReLU()})):
+        net = on.weights(
+            made(
+                categories=(3, 3, 3),
+                num_continuous=2,
+                dim=8,
+                depth=2,
+                heads=2,
+                dim_head=4,
+                dim_out=1,
+                **more,
+            ),
+            0.1,
+        )
+        on.train(net, lambda net=net: net(ids, x).pow(2).mean())
+
+
+@package("vit_pytorch", "torchvision", "einops")
+def _vit_pytorch(on: Any) -> None:
+    """seven vision transformers: ViT, SimpleViT, CaiT, CvT, NesT, XCiT, NaViT"""
+    import torch
+    from vit_pytorch import SimpleViT, ViT
+    from vit_pytorch.cait import CaiT
+    from vit_pytorch.cvt import CvT
+    from vit_pytorch.na_vit import NaViT
+    from vit_pytorch.nest import NesT
+    from vit_pytorch.xcit import XCiT
+
+    torch.set_default_dtype(torch.float64)  # some gradients are zero but for rounding
+    x = on.randn(2, 3, 16, 16).double()
+    same = {"image_size": 16, "patch_size": 4, "num_classes": 3, "dim": 8, "heads": 2}
+    nets = [
+        ViT(depth=2, mlp_dim=16, dim_head=4, **same),
+        SimpleViT(depth=1, mlp_dim=16, dim_head=4, **same),
+        CaiT(depth=2, cls_depth=1, mlp_dim=16, dim_head=4, **same),
+        XCiT(depth=1, cls_depth=1, mlp_dim=16, dim_head=4, **same),
+        NesT(
+            image_size=16,
+            patch_size=4,
+            num_classes=3,
+            dim=8,
+            heads=1,
+            num_hierarchies=2,
+            block_repeats=(1, 1),
+        ),
+        CvT(
+            num_classes=3,
+            s1_emb_dim=8,
+            s1_heads=1,
+            s1_depth=1,
+            s1_mlp_mult=1,
+            s2_emb_dim=8,
+            s2_heads=1,
+            s2_depth=1,
+            s2_mlp_mult=1,
+            s3_emb_dim=8,
+            s3_heads=1,
+            s3_depth=1,
+            s3_mlp_mult=1,
+        ),
+    ]
+    for net in nets:
+        on.weights(net)
+        on.train(net, lambda net=net: net(x).pow(2).mean(), steps=2)
+    navit = on.weights(NaViT(depth=1, mlp_dim=16, dim_head=4, **same))
+    images = [[x[0], x[1][:, :8]], [x[1]]]
+    on.train(navit, lambda: navit(images).pow(2).mean(), steps=2)
+
+
+@package("perceiver_pytorch", "einops")
+def _perceiver(on: Any) -> None:
+    """Perceiver with Fourier positions and PerceiverIO with queries"""
+    from perceiver_pytorch import Perceiver, PerceiverIO
+
+    x, q = on.randn(2, 4, 4, 3), on.randn(2, 5, 6)
+    net = Perceiver(
+        num_freq_bands=2,
+        depth=2,
+        max_freq=4.0,
+        input_channels=3,
+        num_latents=4,
+        latent_dim=8,
+        cross_dim_head=4,
+        latent_heads=2,
+        latent_dim_head=4,
+        num_classes=3,
+        weight_tie_layers=True,
+    )
+    on.train(on.weights(net), lambda: net(x).pow(2).mean())
+    io = PerceiverIO(
+        depth=1,
+        dim=3,
+        queries_dim=6,
+        logits_dim=4,
+        num_latents=4,
+        latent_dim=8,
+        cross_dim_head=4,
+        latent_heads=2,
+        latent_dim_head=4,
+    )
+    on.train(on.weights(io), lambda: io(x.flatten(1, 2), queries=q).pow(2).mean())
+
+
+@package("prodigyopt")
+def _prodigy(on: Any) -> None:
+    """Prodigy with and without bias correction"""
+    from prodigyopt import Prodigy
+
+    for options in ({}, {"use_bias_correction": True, "weight_decay": 0.1, "slice_p": 2}):
+        net, loss = _small(on)
+        on.train(net, loss, steps=5, optimizer=Prodigy(net.parameters(), **options))
+
+
+@package("dadaptation")
+def _dadaptation(on: Any) -> None:
+    """D-adapted Adam, SGD, AdaGrad, Lion and Adan"""
+    import dadaptation
+
+    for name in ("DAdaptAdam", "DAdaptSGD", "DAdaptAdaGrad", "DAdaptLion", "DAdaptAdan"):
+        net, loss = _small(on)
+        on.train(net, loss, steps=5, optimizer=getattr(dadaptation, name)(net.parameters()))
+
+
+@package("adan_pytorch")
+def _adan(on: Any) -> None:
+    """Adan with weight decay"""
+    from adan_pytorch import Adan
+
+    net, loss = _small(on)
+    on.train(net, loss, optimizer=Adan(net.parameters(), lr=1e-2, weight_decay=0.02))
+
+
+@package("fvcore", "iopath", "yacs", "tabulate", "termcolor", "portalocker", "tqdm")
+def _fvcore(on: Any) -> None:
+    """focal, generalized IoU and smooth L1 losses, parameter tables, precise batch norm"""
+    import torch
+    from fvcore.nn import (
+        giou_loss,
+        parameter_count,
+        parameter_count_table,
+        sigmoid_focal_loss,
+        smooth_l1_loss,
+        update_bn_stats,
+    )
+    from torch import nn
+
+    layers = nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4)
+    net = on.weights(nn.Sequential(*layers))
+    x, hot = on.randn(8, 4), (on.randn(8, 4) > 0).float()
+    boxes = torch.cat([on.randn(8, 2), 3 + on.randn(8, 2).abs()], 1)
+
+    def loss() -> Any:
+        y = net(x)
+        moved = torch.cat([y[:, :2], 4 + y[:, 2:].tanh()], 1)
+        return (
+            sigmoid_focal_loss(y, hot, 0.25, 2.0, "mean")
+            + giou_loss(moved, boxes, "mean")
+            + smooth_l1_loss(y, x, 0.5, "sum")
+        )
+
+    on.train(net, loss)
+    update_bn_stats(net, [x[:4], x[4:]], num_iters=2)
+    on.keep(*net.buffers())
+    assert parameter_count(net)[""] == 64 and "weight" in parameter_count_table(net)
+
+
+@package("ptflops")
+def _ptflops(on: Any) -> None:
+    """operations of a convolutional and an attention network, by hooks"""
+    import torch
+    from ptflops import get_model_complexity_info
+    from torch import nn
+
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
+    )
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    for model, shape in ((net, (3, 8, 8)), (layer, (5, 8))):
+        counted = get_model_complexity_info(
+            model, shape, as_strings=False, print_per_layer_stat=False, backend="pytorch"
+        )
+        on.keep(torch.tensor([float(n) for n in counted]))
+
+
+@package("torchinfo")
+def _torchinfo(on: Any) -> None:
+    """summaries of a recurrent and a convolutional network"""
+    import torch
+    from torch import nn
+    from torchinfo import summary
+
+    for net, size in (
+        (
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()),
+            (2, 3, 8, 8),
+        ),
+        (nn.LSTM(4, 5, num_layers=2), (3, 2, 4)),
+        (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 5, 8)),
+    ):
+        table = summary(net, size, verbose=0, col_names=("output_size", "num_params", "mult_adds"))
+        on.keep(torch.tensor(list(str(table).encode())))
+
+
+@package("thop")
+def _thop(on: Any) -> None:
+    """operations and parameters of a convolutional network"""
+    import torch
+    from thop import profile
+    from torch import nn
+
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.PReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16, 2),
+    )
+    on.keep(torch.tensor(profile(net, inputs=(on.randn(1, 3, 8, 8),), verbose=False)))
+
+
+@package("torch_ema")
+def _torch_ema(on: Any) -> None:
+    """averaged parameters, stored, copied and restored around an evaluation"""
+    from torch_ema import ExponentialMovingAverage
+
+    net, loss = _small(on)
+    ema, x = ExponentialMovingAverage(net.parameters(), decay=0.9), on.randn(3, 4)
+    for _ in range(3):
+        on.train(net, loss, steps=1)
+        ema.update()
+        with ema.average_parameters():
+            on.keep(net(x))
+        ema.copy_to()
+    on.keep(*net.parameters())
+
+
+@package("pytorch_warmup")
+def _pytorch_warmup(on: Any) -> None:
+    """linear, exponential and RAdam warm-up over a cosine schedule"""
+    import pytorch_warmup as warmup
+    import torch
+
+    for made in (warmup.UntunedLinearWarmup, warmup.UntunedExponentialWarmup, warmup.RAdamWarmup):
+        net, loss = _small(on)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=5)
+        damp = made(optimizer)
+        for _ in range(4):
+            on.train(net, loss, steps=1, optimizer=optimizer)
+            with damp.dampening():
+                schedule.step()
+            on.keep(torch.tensor(optimizer.param_groups[0]["lr"], dtype=torch.float64))
+
+
+@package("jaxtyping", "wadler_lindig")
+def _jaxtyping(on: Any) -> None:
+    """shapes and types of tensors asked for by isinstance"""
+    import torch
+    from jaxtyping import Bool, Complex, Float, Int, Shaped
+
+    x = on.randn(2, 3)
+    kinds = [
+        Float[torch.Tensor, "a b"],
+        Float[torch.Tensor, "a 3"],
+        Float[torch.Tensor, "a a"],
+        Float[torch.Tensor, "*rest 3"],
+        Int[torch.Tensor, "..."],
+        Bool[torch.Tensor, "2 3"],
+        Complex[torch.Tensor, "2 3"],
+        Shaped[torch.nn.Parameter, "2 3"],
+    ]
+    for value in (x, x.long(), x > 0, x[0], x.t(), torch.complex(x, x), torch.nn.Parameter(x), 1.0):
+        on.keep(torch.tensor([int(isinstance(value, kind)) for kind in kinds]))
+
+
+@package("torchvision", "pillow")
+def _torchvision_models(on: Any) -> None:
+    """nine networks, transforms of images, box and focal losses; without its compiled operators"""
+    import torch
+    import torchvision as vision
+
+    models, ops, change = vision.models, vision.ops, vision.transforms.functional
+    x = on.randn(2, 3, 64, 64)
+    for name in (
+        "resnet18",
+        "densenet121",
+        "efficientnet_b0",
+        "mobilenet_v3_small",
+        "shufflenet_v2_x0_5",
+        "swin_v2_t",
+        "convnext_tiny",
+        "squeezenet1_1",
+        "regnet_y_400mf",
+    ):
+        net = getattr(models, name)(num_classes=3).double().eval()
+        with torch.no_grad():
+            for p in net.parameters():
+                p.copy_(on.randn(*p.shape) / max(p[0].numel(), 1) ** 0.5)
+        on.train(net, lambda net=net: net(x.double()).pow(2).mean(), steps=1)
+    image = torch.rand(3, 16, 20, generator=None).new_tensor(on.randn(3, 16, 20).numpy()).sigmoid()
+    on.keep(
+        change.resize(image, [9, 13], antialias=True),
+        change.rotate(image, 30.0, change.InterpolationMode.BILINEAR),
+        change.affine(image, 10.0, [1, 2], 1.1, [5.0, 0.0]),
+        change.gaussian_blur(image, [3, 5]),
+        change.adjust_hue(image, 0.2),
+        change.adjust_contrast(image, 1.5),
+        change.equalize((image * 255).to(torch.uint8)),
+        vision.utils.make_grid(image[None].repeat(3, 1, 1, 1), nrow=2, normalize=True),
+    )
+    boxes = on.randn(6, 4)
+    corners = boxes[:, :2]
+    wide = torch.nn.Parameter(boxes[:, 2:].clone())
+    other = torch.cat([corners, corners + 1], 1)
+
+    def loss() -> Any:
+        moved = torch.cat([corners, corners + wide.exp()], 1)
+        terms = [
+            f(moved, other, "mean")
+            for f in (
+                ops.generalized_box_iou_loss,
+                ops.distance_box_iou_loss,
+                ops.complete_box_iou_loss,
+            )
+        ]
+        return sum(terms) + ops.sigmoid_focal_loss(wide, wide.detach().gt(0).float()).mean()
+
+    on.train([wide], loss)
+
+
+@package(
+    "denoising_diffusion_pytorch",
+    "torchvision",
+    "einops",
+    "ema_pytorch",
+    "accelerate",
+    "tqdm",
+    "pytorch_fid",
+    "safetensors",
+    *_HUB,
+)
+def _denoising_diffusion(on: Any) -> None:
+    """a U-Net with linear and full attention, the loss of Gaussian diffusion with given noise"""
+    import torch
+    from denoising_diffusion_pytorch import GaussianDiffusion, Unet
+
+    net = on.weights(Unet(dim=8, dim_mults=(1, 2), channels=2, attn_dim_head=4, attn_heads=2), 0.1)
+    walk = GaussianDiffusion(
+        net, image_size=8, timesteps=20, objective="pred_v", min_snr_loss_weight=True
+    )
+    x, noise, t = on.randn(2, 2, 8, 8), on.randn(2, 2, 8, 8), torch.tensor([3, 15])
+    on.train(net, lambda: walk.p_losses(x, t, noise=noise), steps=2)
+    on.keep(walk.q_sample(x, t, noise))
+
+
+@package("piq", "torchvision")
+def _piq(on: Any) -> None:
+    """gradients of nine measures of images: SSIM, VIF, FSIM, GMSD, MDSI, HaarPSI, VSI, DSS, TV"""
+    import piq
+    import torch
+
+    y, drawn = on.randn(2, 3, 64, 64).double().sigmoid(), 0.1 * on.randn(2, 3, 64, 64).double()
+    for name in ("ssim", "vif_p", "fsim", "gmsd", "mdsi", "haarpsi", "vsi", "dss"):
+        net = torch.nn.Parameter(drawn.clone())
+        measure = getattr(piq, name)
+        on.train([net], lambda f=measure, p=net: f((p + y.logit()).sigmoid(), y), steps=1)
+    on.train([net], lambda: piq.total_variation(net.sigmoid()), steps=1)
+
+
+@package("lpips", "torchvision", "tqdm")
+def _lpips(on: Any) -> None:
+    """the distance over a squeeze network's features and its gradient"""
+    import lpips
+    import torch
+
+    net = on.weights(lpips.LPIPS(net="squeeze", pretrained=False, pnet_rand=True, verbose=False))
+    net, y = net.double(), on.randn(2, 3, 64, 64).double()
+    x = torch.nn.Parameter(on.randn(2, 3, 64, 64).double())
+    on.train([x], lambda: net(x, y).mean())
+
+
+@package("pytorch-ignite", "packaging")
+def _ignite(on: Any) -> None:
+    """trainer and evaluator engines, metrics, checkpoints' score, a chained schedule"""
+    import torch
+    from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
+    from ignite.handlers import EMAHandler, PiecewiseLinear
+    from ignite.metrics import Accuracy, ConfusionMatrix, Loss, MeanSquaredError, RunningAverage
+    from torch import nn
+
+    net = on.weights(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    data = [(on.randn(5, 4), torch.arange(5) % 3) for _ in range(3)]
+    trainer = create_supervised_trainer(net, optimizer, nn.functional.cross_entropy)
+    RunningAverage(output_transform=lambda o: o).attach(trainer, "loss")
+    EMAHandler(net, momentum=0.1).attach(trainer)
+    trainer.add_event_handler(
+        Events.ITERATION_STARTED, PiecewiseLinear(optimizer, "lr", [(0, 0.01), (3, 0.1), (6, 0.0)])
+    )
+    metrics = {
+        "loss": Loss(nn.functional.cross_entropy),
+        "accuracy": Accuracy(),
+        "matrix": ConfusionMatrix(3),
+    }
+    evaluator = create_supervised_evaluator(net, metrics=metrics)
+
+    @trainer.on(Events.EPOCH_COMPLETED)
+    def _evaluate() -> None:
+        for value in evaluator.run(data).metrics.values():
+            on.keep(torch.as_tensor(value, dtype=torch.float64))
+
+    trainer.run(data, max_epochs=2)
+    on.keep(torch.as_tensor(trainer.state.metrics["loss"]), *net.parameters())
+    error = MeanSquaredError()
+    error.update((data[0][0], data[1][0]))
+    on.keep(torch.as_tensor(error.compute()))
+
+
+@package("tensorly", "scipy")
+def _tensorly(on: Any) -> None:
+    """gradients through CP and Tucker tensors, and decompositions of both kinds"""
+    import tensorly
+    import torch
+    from tensorly.decomposition import non_negative_parafac, parafac, tensor_train, tucker
+
+    tensorly.set_backend("pytorch")
+    x = on.randn(4, 5, 6)
+    parts = [torch.nn.Parameter(on.randn(n, 3)) for n in x.shape]
+    core = torch.nn.Parameter(on.randn(3, 3, 3))
+
+    def loss() -> Any:
+        cp = tensorly.cp_to_tensor((torch.ones(3), parts))
+        full = tensorly.tucker_to_tensor((core, parts))
+        return tensorly.norm(cp - x, 2) + tensorly.norm(full - x, 2) ** 2 / 100
+
+    on.train([*parts, core], loss)
+    for made in (
+        tensorly.cp_to_tensor(parafac(x, 3, init="svd", n_iter_max=5)),
+        tensorly.cp_to_tensor(non_negative_parafac(x.abs(), 2, init="svd", n_iter_max=5)),
+        tensorly.tucker_to_tensor(tucker(x, [2, 3, 3], n_iter_max=5)),
+        tensorly.tt_to_tensor(tensor_train(x, [1, 3, 3, 1])),
+    ):
+        on.keep(made)
+
+
+@package("pot")
+def _pot(on: Any) -> None:
+    """gradients of exact, entropic, sliced, unbalanced and Gromov-Wasserstein transport"""
+    import ot
+    import torch
+
+    x, y = torch.nn.Parameter(on.randn(6, 2)), on.randn(7, 2)
+    a, b = torch.full((6,), 1 / 6), torch.full((7,), 1 / 7)
+    turns = on.randn(2, 9)
+    turns = turns / turns.norm(dim=0)
+
+    def loss() -> Any:
+        costs = ot.dist(x, y)
+        inner, other = ot.dist(x, x), ot.dist(y, y)
+        return (
+            ot.emd2(a, b, costs)
+            + ot.sinkhorn2(a, b, costs, reg=1.0, numItermax=50)
+            + ot.sliced_wasserstein_distance(x, y, projections=turns)
+            + ot.unbalanced.mm_unbalanced2(a, b, costs, 1.0, numItermax=20)
+            + ot.gromov.gromov_wasserstein2(inner, other, a, b, max_iter=5)
+            + ot.bregman.empirical_sinkhorn_divergence(x, y, reg=1.0, numIterMax=30)
+        )
+
+    on.train([x], loss, steps=2)
+
+
+@package("torchquad", "loguru", "tqdm")
+def _torchquad(on: Any) -> None:
+    """gradients through trapezoid, Simpson, Boole and Gauss-Legendre quadrature"""
+    import torch
+    import torchquad
+
+    a = torch.nn.Parameter(on.randn(2))
+    for rule in ("Trapezoid", "Simpson", "Boole", "GaussLegendre"):
+        made = getattr(torchquad, rule)()
+
+        def loss(made: Any = made) -> Any:
+            f = lambda x: torch.sin(x[:, 0] * a[0]) * torch.exp(a[1] * x[:, 1])  # noqa: E731
+            return made.integrate(
+                f, dim=2, N=225, integration_domain=[[0, 1], [-1, 1]], backend="torch"
+            )
+
+        on.train([a], loss, steps=2)
+
+
+@package("backpack-for-pytorch", "einops", "unfoldNd", "einconv")
+def _backpack(on: Any) -> None:
+    """per-sample gradients, variances, diagonal of Gauss-Newton, KFLR and Hessian's products"""
+    from backpack import backpack, extend, extensions
+    from torch import nn
+
+    net = extend(
+        on.weights(
+            nn.Sequential(
+                nn.Conv2d(1, 2, 3),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(8, 4),
+                nn.Sigmoid(),
+                nn.Linear(4, 3),
+            )
+        )
+    )
+    x, at = on.randn(5, 1, 6, 6), on.randn(5, 3).argmax(1)
+    measure = extend(nn.CrossEntropyLoss())
+    names = {
+        "BatchGrad": "grad_batch",
+        "Variance": "variance",
+        "BatchL2Grad": "batch_l2",
+        "SumGradSquared": "sum_grad_squared",
+        "DiagGGNExact": "diag_ggn_exact",
+        "DiagHessian": "diag_h",
+        "KFLR": "kflr",
+    }
+    for name, attribute in names.items():
+        with backpack(getattr(extensions, name)()):
+            loss = measure(net(x), at)
+            loss.backward()
+        on.keep(loss)
+        for p in net.parameters():
+            made = getattr(p, attribute)
+            on.keep(p.grad, *(made if isinstance(made, (list, tuple)) else [made]))
+
+
+@package("opacus")
+def _opacus(on: Any) -> None:
+    """per-sample gradients of nine layers, clipping by sample, without noise"""
+    import torch
+    from opacus import GradSampleModule
+    from opacus.layers import DPLSTM, DPMultiheadAttention
+    from opacus.optimizers import DPOptimizer
+    from torch import nn
+
+    nets = [
+        (
+            nn.Sequential(nn.Conv2d(1, 2, 3), nn.GroupNorm(1, 2), nn.Flatten(), nn.Linear(32, 2)),
+            on.randn(4, 1, 6, 6),
+        ),
+        (
+            nn.Sequential(nn.Embedding(7, 4), nn.LayerNorm(4), nn.Linear(4, 2)),
+            torch.arange(12).reshape(4, 3) % 7,
+        ),
+        (DPLSTM(3, 4, batch_first=True), on.randn(4, 5, 3)),
+        (
+            nn.Sequential(
+                nn.Conv1d(2, 4, 3, bias=False), nn.InstanceNorm1d(4, affine=True), nn.Linear(4, 2)
+            ),
+            on.randn(4, 2, 6),
+        ),
+    ]
+    for net, x in nets:
+        model = GradSampleModule(on.weights(net))
+        optimizer = DPOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            noise_multiplier=0.0,
+            max_grad_norm=0.5,
+            expected_batch_size=4,
+        )
+        for _ in range(2):
+            optimizer.zero_grad()
+            out = model(x)
+            out = out[0] if isinstance(out, tuple) else out
+            loss = out.pow(2).mean()
+            loss.backward()
+            on.keep(loss, *[p.grad_sample for p in model.parameters()])
+            optimizer.step()
+        on.keep(*model.parameters())
+    attend = GradSampleModule(on.weights(DPMultiheadAttention(4, 2)))
+    x = on.randn(5, 3, 4)
+    attend(x, x, x)[0].pow(2).sum().backward()
+    on.keep(*[p.grad_sample for p in attend.parameters()])
+
+
+@package("torchattacks", "torchvision")
+def _torchattacks(on: Any) -> None:
+    """FGSM, PGD, BIM, CW, DeepFool, MI-FGSM and JSMA's perturbed images"""
+    import torch
+    import torchattacks
+    from torch import nn
+
+    net = on.weights(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)))
+    net.eval()
+    x, at = on.randn(2, 3, 8, 8).sigmoid(), torch.tensor([0, 2])
+    for made in (
+        torchattacks.FGSM(net, eps=0.05),
+        torchattacks.PGD(net, eps=0.05, steps=3, random_start=False),
+        torchattacks.PGDL2(net, eps=0.5, steps=3, random_start=False),
+        torchattacks.BIM(net, steps=3),
+        torchattacks.MIFGSM(net, steps=3),
+        torchattacks.NIFGSM(net, steps=3),
+        torchattacks.CW(net, steps=3),
+        torchattacks.DeepFool(net, steps=3),
+    ):
+        on.keep(made(x, at))
+
+
+@package("ncps", "packaging", "future")
+def _ncps(on: Any) -> None:
+    """closed-form and liquid time-constant cells over a wiring"""
+    from ncps.torch import LTC, CfC
+    from ncps.wirings import AutoNCP
+
+    x = on.randn(2, 5, 3)
+    for net in (
+        CfC(3, 6, backbone_units=8, backbone_layers=1, backbone_dropout=0.0),
+        CfC(3, AutoNCP(8, 2), mixed_memory=True),
+        LTC(3, AutoNCP(8, 2)),
+    ):
+        if isinstance(net, CfC):
+            on.weights(net)
+        else:
+            for p in net.parameters():
+                p.data.copy_(0.5 + 0.2 * on.randn(*p.shape).abs())
+        on.train(net, lambda net=net: net(x)[0].pow(2).mean(), steps=2)
+
+
+@package("egnn_pytorch", "einops")
+def _egnn(on: Any) -> None:
+    """equivariant graph layers with neighbors and edges"""
+    import torch
+    from egnn_pytorch import EGNN, EGNN_Network
+
+    features, places, edges = on.randn(2, 6, 4), on.randn(2, 6, 3), on.randn(2, 6, 6, 2)
+    layer = on.weights(EGNN(dim=4, edge_dim=2, num_nearest_neighbors=3, norm_coors=True))
+
+    def loss() -> Any:
+        f, x = layer(features, places, edges=edges)
+        return f.pow(2).mean() + x.pow(2).mean()
+
+    on.train(layer, loss)
+    net = EGNN_Network(num_tokens=5, dim=4, depth=2, num_nearest_neighbors=3, norm_coors=True)
+    on.weights(net, 0.1)
+    ids = torch.arange(12).reshape(2, 6) % 5
+    on.train(net, lambda: net(ids, places)[0].pow(2).mean())
+
+
+@package("geotorch")
+def _geotorch(on: Any) -> None:
+    """orthogonal, low-rank, positive definite and spherical weights trained"""
+    import geotorch
+    import torch
+    from torch import nn
+
+    x = on.randn(6, 4)
+    for make in (geotorch.orthogonal, geotorch.positive_definite, geotorch.skew, geotorch.sphere):
+        net = nn.Linear(4, 4)
+        with torch.no_grad():
+            net.bias.copy_(on.randn(4))
+        make(net, "weight")
+        with torch.no_grad():
+            start = torch.eye(4)
+            net.weight = torch.zeros(4, 4) if make is geotorch.skew else start
+        on.train(net, lambda net=net: (net(x) - x.flip(1)).pow(2).mean())
+        on.keep(net.weight)
+
+
+@package("geoopt")
+def _geoopt(on: Any) -> None:
+    """Riemannian Adam and SGD on the sphere, the Stiefel manifold and the Poincare ball"""
+    import geoopt
+    import torch
+
+    x = on.randn(5, 3)
+    for manifold in (geoopt.Sphere(), geoopt.Stiefel(), geoopt.PoincareBall(), geoopt.Lorentz()):
+        start = manifold.projx(0.3 * on.randn(5, 3))
+        p = geoopt.ManifoldParameter(start, manifold=manifold)
+        for made in (geoopt.optim.RiemannianAdam, geoopt.optim.RiemannianSGD):
+            optimizer = made([p], lr=1e-2)
+            on.train([p], lambda p=p: (p - x).pow(2).sum(), optimizer=optimizer)
+        on.keep(torch.as_tensor(manifold.check_point_on_manifold(p)))
+    ball = geoopt.PoincareBall(learnable=True)
+    a, b = geoopt.ManifoldTensor(0.1 * x, manifold=ball), 0.2 * x.flip(0)
+    on.train(
+        [*ball.parameters()], lambda: ball.dist(a, b).pow(2).sum() + ball.mobius_add(a, b).sum()
+    )
+
+
+@package("FrEIA", "scipy")
+def _freia(on: Any) -> None:
+    """invertible networks: coupling blocks by sequence and by graph, Jacobians, inverses"""
+    import torch
+    from FrEIA import framework, modules
+    from torch import nn
+
+    make = lambda i, o: nn.Sequential(nn.Linear(i, 8), nn.ReLU(), nn.Linear(8, o))  # noqa: E731
+    x = on.randn(5, 4)
+    net = framework.SequenceINN(4)
+    for block in (modules.AllInOneBlock, modules.RNVPCouplingBlock, modules.GLOWCouplingBlock):
+        net.append(block, subnet_constructor=make)
+    for p in net.parameters():
+        if p.requires_grad:
+            p.data.copy_(0.1 * on.randn(*p.shape))
+    for m in net.module_list[:1]:
+        m.w_perm.data.copy_(torch.eye(4))
+        m.w_perm_inv.data.copy_(torch.eye(4))
+    parameters = [p for p in net.parameters() if p.requires_grad]
+
+    def loss() -> Any:
+        z, jacobian = net(x)
+        return z.pow(2).mean() - jacobian.mean() + net(z.tanh(), rev=True)[0].pow(2).mean()
+
+    on.train(parameters, loss)
+    start = framework.InputNode(2, 4, 4, name="in")
+    down = framework.Node(start, modules.IRevNetDownsampling, {}, name="down")
+    out = framework.OutputNode(down, name="out")
+    graph = framework.GraphINN([start, down, out])
+    on.keep(graph(on.randn(2, 2, 4, 4))[0])
+
+
+@package("siren_pytorch", "einops")
+def _siren(on: Any) -> None:
+    """a sinusoidal field, its gradient and Laplacian in the loss"""
+    import torch
+    from siren_pytorch import SirenNet
+
+    net = on.weights(SirenNet(dim_in=2, dim_hidden=8, dim_out=1, num_layers=2, w0_initial=3.0))
+    x = on.randn(6, 2).requires_grad_()
+
+    def loss() -> Any:
+        y = net(x)
+        (d,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        second = sum(
+            torch.autograd.grad(d[:, i].sum(), x, create_graph=True)[0][:, i] for i in range(2)
+        )
+        return y.pow(2).mean() + d.pow(2).mean() + 0.01 * second.pow(2).mean()
+
+    on.train(net, loss)
+
+
+@package("nystrom_attention", "einops")
+def _nystrom(on: Any) -> None:
+    """Nystrom attention with its residual convolution and a mask"""
+    import torch
+    from nystrom_attention import Nystromformer
+
+    net = on.weights(
+        Nystromformer(dim=8, depth=1, heads=2, dim_head=4, num_landmarks=4, attn_dropout=0.0)
+    )
+    net.eval()
+    x, mask = on.randn(2, 10, 8), torch.arange(10) < torch.tensor([[10], [7]])
+    on.train(net, lambda: net(x, mask=mask).pow(2).mean())
+
+
+@package("pytorch-crf")
+def _crf(on: Any) -> None:
+    """conditional random field: likelihood with a mask, and decoded tags"""
+    import torch
+    from torchcrf import CRF
+
+    crf, scores = on.weights(CRF(4)), torch.nn.Parameter(on.randn(6, 3, 4))
+    tags = torch.arange(18).reshape(6, 3) % 4
+    mask = torch.arange(6)[:, None] < torch.tensor([6, 4, 2])
+    for how in ("sum", "token_mean"):
+        on.train(
+            [*crf.parameters(), scores],
+            lambda how=how: -crf(scores, tags, mask=mask, reduction=how),
+        )
+    on.keep(*[torch.tensor(path) for path in crf.decode(scores, mask)])
+
+
+@package(
+    "pykan",
+    "scikit-learn",
+    "threadpoolctl",
+    "joblib",
+    "tqdm",
+    "pandas",
+    "pytz",
+    "narwhals",
+    "sympy",
+    "mpmath",
+    "pyyaml",
+)
+def _pykan(on: Any) -> None:
+    """a Kolmogorov-Arnold network with its regularization"""
+    from kan import KAN
+
+    net = KAN(width=[2, 3, 1], grid=3, k=3, seed=0, auto_save=False, save_act=True)
+    on.weights(net)
+    x = 0.3 * on.randn(10, 2)
+    free = [p for p in net.parameters() if p.requires_grad]
+
+    def loss() -> Any:
+        y = net(x)
+        return (y - x.prod(1, keepdim=True)).pow(2).mean() + 0.01 * net.get_reg(
+            "edge_forward_spline_n", 1.0, 2.0, 0.0, 0.0
+        )
+
+    on.train([p for p in free if p.numel()][:8], loss)
+
+
+@package("roma")
+def _roma(on: Any) -> None:
+    """rotations by matrices, quaternions, vectors and Procrustes, with gradients"""
+    import roma
+    import torch
+
+    x = torch.nn.Parameter(on.randn(5, 3, 3))
+    v, q = torch.nn.Parameter(on.randn(5, 3)), torch.nn.Parameter(on.randn(5, 4))
+
+    def loss() -> Any:
+        r = roma.special_gramschmidt(x)
+        s = roma.special_procrustes(x)
+        t = roma.rotvec_to_rotmat(v)
+        u = roma.unitquat_to_rotmat(q / q.norm(dim=-1, keepdim=True))
+        mixed = roma.rotmat_slerp(r.detach(), t, torch.linspace(0, 1, 5))
+        return (
+            (r @ t).diagonal(0, -1, -2).sum()
+            + (s * u).sum()
+            + mixed.sum(1).sum()
+            + roma.rotmat_geodesic_distance(t, u).sum()
+            + roma.rotmat_to_unitquat(t).sum()
+        )
+
+    on.train([x, v, q], loss)
+
+
+@package("peft", "transformers", "accelerate", "tokenizers", "regex", "safetensors", *_HUB)
+def _peft(on: Any) -> None:
+    """LoRA, DoRA and IA3 adapters of a small network, merged at the end"""
+    import torch
+    from peft import IA3Config, LoraConfig, get_peft_model
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.down(torch.tanh(self.up(x)))
+
+    x = on.randn(5, 4)
+    for settings in (
+        LoraConfig(r=2, target_modules=["up", "down"], lora_dropout=0.0),
+        LoraConfig(r=2, target_modules=["up"], use_dora=True),
+        IA3Config(target_modules=["up", "down"], feedforward_modules=["down"]),
+    ):
+        model = get_peft_model(on.weights(Net()), settings)
+        free = [p for p in model.parameters() if p.requires_grad]
+        for p in free:
+            p.data.copy_(on.randn(*p.shape))
+        on.train(free, lambda model=model: model(x).pow(2).mean())
+        on.keep(model.merge_and_unload()(x))
+
+
+@package("segmentation_models_pytorch", "torchvision", "timm", "safetensors", *_HUB)
+def _segmentation(on: Any) -> None:
+    """U-Net and FPN over a ResNet, with Dice, focal and Jaccard losses"""
+    import segmentation_models_pytorch as smp
+    import torch
+
+    x, target = on.randn(2, 3, 32, 32).double(), (on.randn(2, 1, 32, 32) > 0).long()
+    losses = [
+        smp.losses.DiceLoss("binary"),
+        smp.losses.FocalLoss("binary"),
+        smp.losses.JaccardLoss("binary"),
+    ]
+    for made in (smp.Unet, smp.FPN):
+        net = made("resnet18", encoder_weights=None, classes=1).double().eval()
+        for p in net.parameters():
+            p.data.copy_(on.randn(*p.shape) / max(p[0].numel(), 1) ** 0.5)
+
+        def loss(net: Any = net) -> Any:
+            y = net(x)
+            return sum(f(y, target) for f in losses)
+
+        on.train(net, loss, steps=1)
+    stats = smp.metrics.get_stats(target, target.flip(0), mode="binary")
+    on.keep(torch.as_tensor(smp.metrics.iou_score(*stats, reduction="micro")))
+
+
+@package("torch-pruning", "torchvision")
+def _torch_pruning(on: Any) -> None:
+    """groups of coupled channels pruned by magnitude from a residual network, then trained"""
+    import torch
+    import torch_pruning as tp
+    import torchvision as vision
+    from torch import nn
+
+    net = on.weights(vision.models.resnet18(num_classes=3)).double().eval()
+    x = on.randn(2, 3, 32, 32).double()
+    pruner = tp.pruner.MagnitudePruner(
+        net, x, importance=tp.importance.MagnitudeImportance(p=2), pruning_ratio=0.5,
+        ignored_layers=[net.fc],
+    )  # fmt: skip
+    pruner.step()
+    on.keep(*[torch.tensor(p.shape) for p in net.parameters()])
+    for m in net.modules():
+        if isinstance(m, nn.Conv2d):
+            m.weight.data.div_(10)
+    on.train(net, lambda: net(x).pow(2).mean(), steps=1)
+
+
+@package("torchjd", "quadprog", "qpsolvers")
+def _torchjd(on: Any) -> None:
+    """Jacobians of several losses joined by mean, IMTL-G and AlignedMTL"""
+    import torch
+    from torch import nn
+    from torchjd import autojac
+    from torchjd.aggregation import IMTLG, AlignedMTL, Mean
+
+    x, y = on.randn(6, 4), on.randn(6, 2)
+    for made in (Mean(), IMTLG(), AlignedMTL()):
+        net = on.weights(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(2):
+            losses = (net(x) - y).pow(2).mean(0)
+            optimizer.zero_grad()
+            autojac.backward(losses)
+            autojac.jac_to_grad(net.parameters(), made)
+            on.keep(losses, *[p.grad for p in net.parameters()])
+            optimizer.step()
+
+
+@package(
+    "curvlinops-for-pytorch",
+    "einops",
+    "einconv",
+    "linear_operator",
+    "backpack-for-pytorch",
+    "unfoldNd",
+    "jaxtyping",
+    "wadler_lindig",
+)
+def _curvlinops(on: Any) -> None:
+    """products with the Hessian, the Gauss-Newton and the empirical Fisher matrix"""
+    import torch
+    from curvlinops import EFLinearOperator, GGNLinearOperator, HessianLinearOperator
+    from torch import nn
+
+    net = on.weights(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)))
+    data = [(on.randn(6, 4), torch.arange(6) % 3), (on.randn(4, 4), torch.arange(4) % 3)]
+    parameters = list(net.parameters())
+    vector = on.randn(sum(p.numel() for p in net.parameters()))
+    for made in (HessianLinearOperator, GGNLinearOperator, EFLinearOperator):
+        on.keep(made(net, nn.CrossEntropyLoss(), parameters, data) @ vector)
+
+
+@package("blitz-bayesian-pytorch")
+def _blitz(on: Any) -> None:
+    """variational layers: linear, convolutional and recurrent, frozen, with their divergence"""
+    from blitz.modules import BayesianConv2d, BayesianLinear, BayesianLSTM
+
+    for net, x in (
+        (BayesianLinear(4, 3), on.randn(5, 4)),
+        (BayesianConv2d(2, 3, (3, 3)), on.randn(2, 2, 6, 6)),
+        (BayesianLSTM(3, 4), on.randn(2, 5, 3)),
+    ):
+        on.weights(net)
+        net.freeze_() if hasattr(net, "freeze_") else setattr(net, "freeze", True)
+
+        def loss(net: Any = net, x: Any = x) -> Any:
+            out = net(x)
+            return (out[0] if isinstance(out, tuple) else out).pow(2).mean()
+
+        on.train(net, loss)
+
+
+@package("auraloss")
+def _auraloss(on: Any) -> None:
+    """spectral losses of several resolutions, SI-SDR, ESR and log-cosh of signals"""
+    import auraloss
+    import torch
+
+    x, y = torch.nn.Parameter(on.randn(2, 1, 4096)), on.randn(2, 1, 4096)
+    for made in (
+        auraloss.freq.STFTLoss(fft_size=256, hop_size=64, win_length=256),
+        auraloss.freq.MultiResolutionSTFTLoss([128, 256], [32, 64], [128, 256]),
+        auraloss.time.SISDRLoss(),
+        auraloss.time.ESRLoss(),
+        auraloss.time.LogCoshLoss(),
+        auraloss.time.SNRLoss(),
+    ):
+        on.train([x], lambda f=made: f(x, y), steps=1)
+
+
+@package("asteroid_filterbanks")
+def _asteroid(on: Any) -> None:
+    """encoder and decoder by free, STFT and parametrized sinc filters"""
+    import torch
+    from asteroid_filterbanks import STFTFB, Decoder, Encoder, FreeFB, ParamSincFB
+
+    wave = on.randn(2, 1, 400)
+    for made in (FreeFB(8, 16, 8), STFTFB(16, 16, 8), ParamSincFB(8, 17, 8)):
+        encoder = Encoder(made)
+        decoder = Decoder(made)
+        scale = torch.nn.Parameter(torch.ones(1))
+        for p in encoder.parameters():
+            if p.ndim == 3:
+                p.data.copy_(on.randn(*p.shape))
+        free = [scale, *[p for p in encoder.parameters() if p.requires_grad]]
+        on.train(free, lambda e=encoder, d=decoder, s=scale: d(e(wave * s).tanh()).pow(2).mean())
+
+
+@package("deepxde", "scikit-learn", "scikit-optimize", "joblib", "threadpoolctl", "pyaml", "pyyaml")
+def _deepxde(on: Any) -> None:
+    """residuals of the Burgers equation through a network, trained"""
+    import os
+
+    import torch
+
+    os.environ["DDE_BACKEND"] = "pytorch"
+    import deepxde as dde
+
+    net = dde.nn.FNN([2, 8, 8, 1], "tanh", "Glorot normal")
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(0.5 * on.randn(*p.shape))
+    x = on.randn(7, 2).requires_grad_()
+
+    def loss() -> Any:
+        y = net(x)
+        dx = dde.grad.jacobian(y, x, i=0, j=0)
+        dt = dde.grad.jacobian(y, x, i=0, j=1)
+        dxx = dde.grad.hessian(y, x, i=0, j=0)
+        dde.gradients.clear() if hasattr(dde.gradients, "clear") else dde.grad.clear()
+        return (dt + y * dx - 0.01 * dxx).pow(2).mean()
+
+    on.train(net, loss)
+
+
+@package("pyknos", "nflows")
+def _pyknos(on: Any) -> None:
+    """a mixture density network's likelihood"""
+    import torch
+    from pyknos.mdn.mdn import MultivariateGaussianMDN
+    from torch import nn
+
+    net = MultivariateGaussianMDN(
+        features=2, context_features=3, hidden_features=6, num_components=3,
+        hidden_net=nn.Sequential(nn.Linear(3, 6), nn.Tanh()), custom_initialization=False,
+    )  # fmt: skip
+    on.weights(net)
+    x, context = on.randn(5, 2), on.randn(5, 3)
+    on.train(net, lambda: -net.log_prob(x, context).mean())
+    assert torch.is_tensor(net.sample(3, context))

@@ -30,6 +30,7 @@ def add_one(x: Any) -> Any:
         lambda f: jit.trace(f, (lucid_gpu.ones(1),)), lucid_gpu._dynamo.disable,
         lucid_gpu.compiler.allow_in_graph, lucid_gpu.compiler.assume_constant_result,
         lucid_gpu._dynamo.allow_in_graph, lucid_gpu._dynamo.optimize("eager"), lucid_gpu.fx.wrap,
+        importlib.import_module("lucid_gpu.onnx.symbolic_helper").parse_args("v", "f"),
     ],
 )  # fmt: skip
 def test_decorators_give_back_what_they_got(decorate: Callable[..., Any]) -> None:
@@ -59,6 +60,9 @@ def test_what_a_compiler_would_be_asked() -> None:
         lambda: lucid_gpu.fx.symbolic_trace(nn.Linear(1, 1)), lambda: lucid_gpu.fx.Tracer(),
         lambda: utils.cpp_extension.load("x", []), lambda: utils.cpp_extension.CUDAExtension("x"),
         lambda: lucid_gpu.hub.load("a/b", "c"), lambda: lucid_gpu.library.get_ctx(),
+        lambda: lucid_gpu.ao.quantization.prepare(nn.Linear(1, 1)),
+        lambda: lucid_gpu.ao.quantization.ObserverBase(),
+        lambda: jit._get_trace_graph(nn.Linear(1, 1), ()),
     ],
 )  # fmt: skip
 def test_what_cannot_work_says_what_to_write(call: Callable[[], Any]) -> None:
@@ -469,3 +473,53 @@ def test_names_that_transformers_imports() -> None:
     tree: Any = utils._pytree
     pairs, keys = tree._dict_flatten_with_keys({"a": 1})
     assert pairs == [(tree.MappingKey("a"), 1)] and keys == ["a"]
+
+
+def test_models_made_for_quantization_run() -> None:
+    quantization = lucid_gpu.ao.quantization
+    x = lucid_gpu.tensor([[1.0, -2.0]])
+    layer = nn.Linear(2, 2).eval()
+    wrapped = quantization.QuantWrapper(layer)
+    assert lucid_gpu.equal(wrapped(x), layer(x)) and not wrapped.training
+    assert [name for name, _ in wrapped.named_parameters()] == ["module.weight", "module.bias"]
+    assert quantization.QuantStub("by").qconfig == "by"
+
+
+def test_sets_of_dispatch_keys() -> None:
+    key, group = lucid_gpu._C.DispatchKey, lucid_gpu._C.DispatchKeySet
+    both = group(key.AutocastCPU) | group(key.AutocastCUDA)
+    assert both.has(key.AutocastCPU) and not both.has(key.CPU)
+    assert (
+        both - group(key.AutocastCPU) == group(key.AutocastCUDA) == both & group(key.AutocastCUDA)
+    )
+
+
+def test_futures_in_annotations() -> None:
+    assert lucid_gpu.futures.Future[int].__args__ == (int,)
+
+
+def test_what_vmap_gives_a_function_is_batched() -> None:
+    is_batched = importlib.import_module("lucid_gpu._C._functorch").is_batchedtensor
+    seen = []
+    lucid_gpu.vmap(lambda x: seen.append(is_batched(x)) or x)(lucid_gpu.ones(2))
+    assert seen == [True] and not is_batched(lucid_gpu.ones(2)) and not is_batched(1)
+
+
+def test_batches_cut_and_joined() -> None:
+    parts = importlib.import_module("lucid_gpu.nn.parallel.scatter_gather")
+    x = lucid_gpu.arange(6.0).view(3, 2).requires_grad_()
+    cut = parts.scatter(({"x": x, "n": 3}, [x, None]), ["cpu", "cpu"])
+    assert [c[0]["x"].shape[0] for c in cut] == [2, 1] and [c[0]["n"] for c in cut] == [3, 3]
+    joined = parts.gather([(c[0]["x"], c[1][0].sum(), Point(c[0]["x"], None)) for c in cut], "cpu")
+    assert lucid_gpu.equal(joined[0], x) and joined[1].tolist() == [6.0, 9.0]
+    assert isinstance(joined[2], Point) and lucid_gpu.equal(joined[2].x, x)
+    joined[0].sum().backward()
+    assert x.grad.tolist() == [[1.0, 1.0]] * 3
+    rows, named = parts.scatter_kwargs((), {"x": x}, ["cpu", "cpu"])
+    assert rows == ((), ()) and [n["x"].shape[0] for n in named] == [2, 1]
+
+
+def test_a_mode_that_would_see_the_dispatcher_is_not_entered() -> None:
+    mode = importlib.import_module("lucid_gpu.utils._python_dispatch").TorchDispatchMode
+    with pytest.raises(RuntimeError, match="__torch_dispatch__"), mode():
+        pass

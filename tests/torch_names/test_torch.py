@@ -57,6 +57,10 @@ assert tuple(int(v) for v in torch.__version__.split(".")[:2]) == (2, 13)
 from torch.autograd.gradcheck import GradcheckError
 import torch.autograd.gradcheck
 assert torch.autograd.gradcheck(torch.sin, torch.ones(2, dtype=torch.double, requires_grad=True))
+x = torch.ones(2, 3, dtype=torch.float64)
+assert str(x.dtype) == "torch.float64" and x.type() == "torch.DoubleTensor"
+assert repr(x.shape) == "torch.Size([2, 3])" and repr(x.layout) == "torch.strided"
+assert x.type("torch.FloatTensor").dtype is getattr(torch, repr(torch.float32).split(".")[1])
 try:
     import torch.no_such_module
 except ModuleNotFoundError as error:

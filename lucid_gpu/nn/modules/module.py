@@ -351,8 +351,10 @@ class Module:
                 )
             parameters[name] = None
         elif isinstance(value, Module):
+            if "_modules" not in self.__dict__:
+                raise AttributeError("cannot assign module before Module.__init__() call")
             self._forget(name, modules)
-            self.add_module(name, value)
+            modules[name] = registered(self, "module", name, value) if EVERYWHERE else value
         elif name in modules:
             if value is not None:
                 raise TypeError(

@@ -58,17 +58,20 @@ def load(module: Any, state_dict: Mapping[str, Any], strict: bool, assign: bool)
         one._load_from_state_dict(own, prefix, local, True, missing, unexpected, problems)
         visited.append(one)
     forgiving = any(one._load_state_dict_post_hooks for one in visited)
-    if strict and not forgiving:
+    if not problems and (forgiving or not strict or not (missing or unexpected)):
+        with no_grad():
+            for write in problems.writes:
+                write()
+    incompatible = IncompatibleKeys(missing, unexpected)
+    _call_hooks(visited, incompatible)
+    if strict:
         problems[:0] = key_problems(missing, unexpected)
     if problems:
         raise RuntimeError(
             f"Error(s) in loading state_dict for {type(module).__name__}:\n\t"
             + "\n\t".join(problems)
         )
-    with no_grad():
-        for write in problems.writes:
-            write()
-    return _finished(visited, IncompatibleKeys(missing, unexpected), strict, module)
+    return incompatible
 
 
 def _with_entries(
@@ -83,9 +86,7 @@ def _with_entries(
             yield from _with_entries(child, part, below)
 
 
-def _finished(
-    visited: list[Any], incompatible: IncompatibleKeys, strict: bool, root: Any
-) -> IncompatibleKeys:
+def _call_hooks(visited: list[Any], incompatible: IncompatibleKeys) -> None:
     """Hooks run children first; what they leave of the keys counts."""
     for one in reversed(visited):
         for hook in one._load_state_dict_post_hooks.values():
@@ -95,14 +96,6 @@ def _finished(
                     "to return new values, if incompatible_keys need to be modified, it should be "
                     "done inplace."
                 )
-    if strict:
-        problems = key_problems(incompatible.missing_keys, incompatible.unexpected_keys)
-        if problems:
-            raise RuntimeError(
-                f"Error(s) in loading state_dict for {type(root).__name__}:\n\t"
-                + "\n\t".join(problems)
-            )
-    return incompatible
 
 
 def load_own(

@@ -91,16 +91,25 @@ class _Layer(Module):
             setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation = _activation(activation)
 
-    def _around(self, number: int, block: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    # The blocks have PyTorch's names, arguments and dropouts: subclasses override them.
+
+    def _around(self, norm: Module, block: Callable[..., Tensor], x: Tensor, *args: Any) -> Tensor:
         """``norm(x + block(x))``, or with the norm first ``x + block(norm(x))``."""
-        norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
         if self.norm_first:
-            return x + dropout(block(norm(x)))
-        result: Tensor = norm(x + dropout(block(x)))
+            return x + block(norm(x), *args)
+        result: Tensor = norm(x + block(x, *args))
         return result
 
-    def _linear_block(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+    def _sa_block(
+        self,
+        x: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}
+        attended = self.self_attn(x, x, x, **masks, is_causal=is_causal, need_weights=False)
+        return self.dropout1(attended[0])
 
 
 class TransformerEncoderLayer(_Layer):
@@ -157,9 +166,12 @@ class TransformerEncoderLayer(_Layer):
         is_causal : bool
             A hint that ``src_mask`` is the causal one.
         """
-        masks = (src_key_padding_mask, False, src_mask, True, is_causal)
-        x = self._around(1, lambda x: self.self_attn(x, x, x, *masks)[0], src)
-        return self._around(2, self._linear_block, x)
+        masks = (src_mask, src_key_padding_mask, is_causal)
+        x = self._around(self.norm1, self._sa_block, src, *masks)
+        return self._around(self.norm2, self._ff_block, x)
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
 class TransformerDecoderLayer(_Layer):
@@ -214,11 +226,28 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal, memory_is_causal : bool
             Hints that the masks are causal ones.
         """
-        own = (tgt_key_padding_mask, False, tgt_mask, True, tgt_is_causal)
-        other = (memory_key_padding_mask, False, memory_mask, True, memory_is_causal)
-        x = self._around(1, lambda x: self.self_attn(x, x, x, *own)[0], tgt)
-        x = self._around(2, lambda x: self.multihead_attn(x, memory, memory, *other)[0], x)
-        return self._around(3, self._linear_block, x)
+        own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        other = (memory_mask, memory_key_padding_mask, memory_is_causal)
+        x = self._around(self.norm1, self._sa_block, tgt, *own)
+        x = self._around(self.norm2, self._mha_block, x, memory, *other)
+        return self._around(self.norm3, self._ff_block, x)
+
+    def _mha_block(
+        self,
+        x: Tensor,
+        mem: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}
+        attended = self.multihead_attn(
+            x, mem, mem, **masks, is_causal=is_causal, need_weights=False
+        )
+        return self.dropout2(attended[0])
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
 def _copies(layer: Module, count: int) -> ModuleList:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from lucid_gpu import hub
 
-__all__ = ["load_url"]
+__all__ = ["load_url", "tqdm"]
 
-load_url = hub.load_state_dict_from_url
+load_url, tqdm = hub.load_state_dict_from_url, hub.tqdm

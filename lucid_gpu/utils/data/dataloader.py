@@ -17,6 +17,8 @@ from lucid_gpu.utils.data.sampler import BatchSampler, RandomSampler, Sequential
 __all__ = ["DataLoader"]
 
 T = TypeVar("T", covariant=True)
+_worker_init_fn_t = Callable[[int], None]  # PyTorch's names, which annotations use
+_collate_fn_t = Callable[[list[Any]], Any]
 _FIXED = {
     "batch_size",
     "batch_sampler",

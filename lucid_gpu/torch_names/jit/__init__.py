@@ -125,6 +125,9 @@ def script_if_tracing(fn: T) -> T:
     return fn
 
 
+_script_if_tracing = script_if_tracing
+
+
 def export(fn: T) -> T:
     """The method itself."""
     return fn
@@ -260,6 +263,11 @@ def load(
 
 def _refuse(name: str, instead: str) -> NoReturn:
     raise RuntimeError(f"lucid_gpu.jit.{name}: there is no TorchScript; {instead}")
+
+
+def _get_trace_graph(f: Any, *args: Any, **settings: Any) -> NoReturn:
+    """Refuse: RuntimeError, which names what to write instead."""
+    _refuse("_get_trace_graph", "lucid_gpu.explain(y) and viz.graph(y) show what ran")
 
 
 def _overload(func: T) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +29,7 @@ from lucid_gpu.tape.engine import will_run as _will_engine_execute_node
 from lucid_gpu.tape.modes import is_grad_enabled, state
 from lucid_gpu.torch_names import _autograd, _functions
 
-from .library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
+from ..library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
 
 __all__ = [
     "Generator",
@@ -84,8 +85,78 @@ TensorBase = _TensorBase = Tensor
 _TensorMeta = type(Tensor)
 
 
+class TensorType:
+    """The type of tensors in TorchScript: for annotations and `isinstance`; nothing is one."""
+
+
+class Graph:
+    """A program of TorchScript: for annotations and `isinstance`; nothing is one."""
+
+
+class Value:
+    """A value in one: for annotations and `isinstance`; nothing is one."""
+
+
+class DispatchKey(enum.Flag):
+    """PyTorch's keys that packages build sets of; ops here are not chosen by keys."""
+
+    Undefined = 0
+    CPU = enum.auto()
+    CUDA = enum.auto()
+    Meta = enum.auto()
+    Autograd = enum.auto()
+    AutogradCPU = enum.auto()
+    AutogradCUDA = enum.auto()
+    AutocastCPU = enum.auto()
+    AutocastCUDA = enum.auto()
+    AutocastXPU = enum.auto()
+    AutocastMPS = enum.auto()
+    ADInplaceOrView = enum.auto()
+    Python = enum.auto()
+    PythonTLSSnapshot = enum.auto()
+    CompositeExplicitAutograd = enum.auto()
+    CompositeImplicitAutograd = enum.auto()
+
+
+class DispatchKeySet:
+    """A set of them.
+
+    Parameters
+    ----------
+    keys : DispatchKey
+        One, or several joined by ``|``.
+    """
+
+    def __init__(self, keys: DispatchKey) -> None:
+        self._keys = keys
+
+    def __or__(self, other: DispatchKeySet) -> DispatchKeySet:
+        return DispatchKeySet(self._keys | other._keys)
+
+    def __and__(self, other: DispatchKeySet) -> DispatchKeySet:
+        return DispatchKeySet(self._keys & other._keys)
+
+    def __sub__(self, other: DispatchKeySet) -> DispatchKeySet:
+        return DispatchKeySet(self._keys & ~other._keys)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DispatchKeySet) and self._keys == other._keys
+
+    def __hash__(self) -> int:
+        return hash(self._keys)
+
+    def has(self, key: DispatchKey) -> bool:
+        """Whether a key is in it."""
+        return key in self._keys
+
+
 def _get_tracing_state() -> None:
     """What a tracer is doing: there is none."""
+
+
+def _is_tracing() -> bool:
+    """Whether a tracer is running: never."""
+    return False
 
 
 def _log_api_usage_once(event: str) -> None:
