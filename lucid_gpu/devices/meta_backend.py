@@ -517,6 +517,7 @@ class MetaBackend:
     """Arrays without elements."""
 
     type = "meta"
+    multiplies_16_bits = False
     xp: Any = _Namespace()
     new = staticmethod(meta_array)
 
@@ -567,6 +568,9 @@ class MetaBackend:
         return meta_array(_product_shape(a, b), d.numpy) if out is None else out
 
     matmul_beside = matmul
+
+    def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> None:
+        return None
 
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> None:
         return None

@@ -300,7 +300,7 @@ def _normalized_shape(
 
 @gradients.on_meta
 def _gradients_shape(
-    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
+    x: Any, g: Any, weight: Any, known: tuple[Any, Any], wanted: Wanted, earlier: Any = None
 ) -> tuple[Any, Any, Any]:
     dx, dweight, dbias = (
         empty(x, shape) if wish else None
