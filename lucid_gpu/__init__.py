@@ -142,6 +142,12 @@ _STORAGE_TYPES = (
     *("ComplexFloatStorage", "DoubleStorage", "FloatStorage", "HalfStorage", "IntStorage"),
     *("LongStorage", "ShortStorage"),
 )
+_UNLISTED = (  # in ``dir()``
+    *_STORAGE_TYPES,
+    *("Any", "annotations", "importlib", "__dir__"),
+    *("compat", "devices", "kernels", "launch", "tape"),  # not for users
+    *("complex_numbers", "creation", "elementwise", "indexing", "reductions", "shape"),
+)
 _FROM = {
     "Generator": "lucid_gpu.ops.generator",
     "GradScaler": "lucid_gpu.amp",
@@ -257,7 +263,7 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     public = [name for name in globals() if name[0] != "_" or name[:2] == "__"]
     names = {*public, *_MODULES, *_FROM, *_registry.FUNCTIONS}
-    return sorted(names.difference(_STORAGE_TYPES))  # Python suggests names of up to 750
+    return sorted(names.difference(_UNLISTED))  # Python suggests names of up to 750
 
 
 def is_tensor(value: Any) -> Any:

@@ -47,12 +47,12 @@ FAMILIES: dict[str, str] = {
         "nn ops.activations ops.softmax ops.layer_norm ops.group_norm ops.dropout "
         "ops.feature_dropout ops.convolution "
         "ops.transposed_convolution ops.pooling ops.adaptive_pooling ops.recurrent "
-        "ops.native_functions"
+        "ops.native_functions ops.padding"
     ),
     "Gradients": "tape autograd func",
     "Files and other libraries": "serialization ops.dlpack",
     "Devices, precision, settings": (
-        "device devices cuda amp compiler torch_names _C jit ops.user_warnings"
+        "device devices cuda amp compiler torch_names _C jit ops.user_warnings compat.future"
     ),
     "Looking inside": "fusion viz",
 }

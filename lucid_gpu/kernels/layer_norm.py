@@ -29,6 +29,7 @@ from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dty
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,
+    LONGEST,
     WARP,
     Group,
     address,
@@ -123,6 +124,8 @@ def normalized(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
     """Rows, shape (rows, columns), normalized; weight and bias may be None."""
     backend = backend_of_array(x)
     assert backend is not None
+    if x.shape[1] > LONGEST:  # before there is memory for it
+        counted(x.shape[1])
     x, weight, bias = _contiguous(backend.xp, x, weight, bias)
     new, address, kind = backend.new, backend.address, x.dtype
     rows, columns = x.shape

@@ -22,9 +22,11 @@ from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dty
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,
+    LONGEST,
     WARP,
     Grouped,
     Lines,
+    counted,
     grouped,
     held,
     lines_along,
@@ -85,8 +87,10 @@ def backward(y: Any, g: Any, axis: int, log: bool) -> Any:
 
 
 def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
-    backend = backend_of_array(arrays[0])
+    backend, length = backend_of_array(arrays[0]), arrays[0].shape[axis]
     assert backend is not None
+    if length > LONGEST:  # before there is memory for it
+        counted(length)
     copy, address = backend.xp.ascontiguousarray, backend.address
     arrays = [a if a.flags.c_contiguous else copy(a) for a in arrays]
     shape, kind = arrays[0].shape, arrays[0].dtype

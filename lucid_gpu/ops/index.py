@@ -111,8 +111,8 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
         "hinge_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss batch_norm "
         "instance_norm embedding embedding_renorm_ dropout_ alpha_dropout_ "
         "feature_alpha_dropout_ feature_dropout feature_dropout_ grid_sampler grid_sampler_2d "
-        "grid_sampler_3d affine_grid_generator constant_pad_nd native_channel_shuffle "
-        "max_pool1d_with_indices norm_except_dim convolution conv_tbc segment_reduce",
+        "grid_sampler_3d affine_grid_generator native_channel_shuffle max_pool1d_with_indices "
+        "norm_except_dim convolution conv_tbc segment_reduce",
     "order": "msort kthvalue mode aminmax unique unique_consecutive isin searchsorted bucketize",
     "padding": "constant_pad_nd",
     "pooling": "avg_pool1d max_pool1d max_pool2d max_pool3d",

@@ -37,9 +37,6 @@ from lucid_gpu.ops import (
     margin_losses as _margin_losses,
 )
 from lucid_gpu.ops import (
-    padding as _padding,
-)
-from lucid_gpu.ops import (
     pooling as _pooling,
 )
 from lucid_gpu.ops import (
@@ -273,11 +270,6 @@ def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: boo
     return _grid_sample.affine_grid(theta, size, align_corners)
 
 
-def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
-    """`nn.functional.pad` by a number."""
-    return _padding.pad(input, pad, "constant", value)
-
-
 def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """`channel_shuffle`."""
     return _shuffles.channel_shuffle(input, groups)
@@ -443,6 +435,6 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     hinge_embedding_loss, margin_ranking_loss, triplet_margin_loss, ctc_loss, batch_norm,
     instance_norm, embedding, embedding_renorm_, dropout_, alpha_dropout_,
     feature_alpha_dropout_, feature_dropout, feature_dropout_, grid_sampler, grid_sampler_2d,
-    grid_sampler_3d, affine_grid_generator, constant_pad_nd, native_channel_shuffle,
+    grid_sampler_3d, affine_grid_generator, native_channel_shuffle,
     max_pool1d_with_indices, norm_except_dim, convolution, conv_tbc, segment_reduce,
 )  # fmt: skip

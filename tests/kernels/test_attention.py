@@ -232,7 +232,7 @@ def test_second_derivatives_are_those_of_the_composition() -> None:
 
 
 def test_writing_what_backward_needs_is_noticed() -> None:
-    q, k, v = _leaves(lucid_gpu.float32, 2, 10, 8)
+    q, k, v = _leaves(lucid_gpu.float32, 1, 2, 10, 8)
     out = attend(q, k, v)
     view = out.detach().transpose(0, 1)
     view.zero_()
