@@ -71,10 +71,10 @@ def _function(name: str, family: _Family, text: str) -> Callable[..., Tensor]:
         d = float_type(name, _common_type(x, n))
         like = x if isinstance(x, Tensor) else n
         both = [t if isinstance(t, Tensor) else like.new_full((), t, dtype=d) for t in (x, n)]
-        both = broadcast_tensors(*both)
+        operands = broadcast_tensors(*both)
         if like.is_meta:
-            return like.new_empty(both[0].shape, dtype=d)
-        at, degree = [t.detach().to(dt.float64).array for t in both]
+            return like.new_empty(operands[0].shape, dtype=d)
+        at, degree = [t.detach().to(dt.float64).array for t in operands]
         xp = xp_of(like)
         at = 2 * at - 1 if name.startswith("shifted") else at
         values = run_quietly(_values, xp, family, at, degree)
