@@ -543,18 +543,20 @@ def written_in_rows(x: Any, steps: Any) -> Any:
     return x * x
 
 
-def tangents_of(m: Any) -> Any:
-    return m.arange(24.0).reshape(4, 2, 3)
+def tangents_of(m: Any, x: Any) -> Any:
+    return m.arange(24.0, device=x.device).reshape(4, 2, 3)
 
 
 DERIVATIVES: dict[str, Any] = {
-    "jvp": lambda m, f, x: m.func.jvp(f, (x,), (tangents_of(m)[1],))[1],
-    "jvp by columns": lambda m, f, x: m.func.jvp(f, (x,), (tangents_of(m).mT.clone().mT[1],))[1],
+    "jvp": lambda m, f, x: m.func.jvp(f, (x,), (tangents_of(m, x)[1],))[1],
+    "jvp by columns": lambda m, f, x: m.func.jvp(f, (x,), (tangents_of(m, x).mT.clone().mT[1],))[1],
     "jacfwd": lambda m, f, x: m.func.jacfwd(f)(x),
     "jacrev": lambda m, f, x: m.func.jacrev(f)(x),
     "jacfwd of jacfwd": lambda m, f, x: m.func.jacfwd(m.func.jacfwd(lambda x: f(x * x)))(x),
     "hessian": lambda m, f, x: m.func.hessian(lambda x: (f(x) ** 2).sum())(x),
-    "vmap of jvp": lambda m, f, x: m.vmap(lambda t: m.func.jvp(f, (x,), (t,))[1])(tangents_of(m)),
+    "vmap of jvp": lambda m, f, x: m.vmap(lambda t: m.func.jvp(f, (x,), (t,))[1])(
+        tangents_of(m, x)
+    ),
     "vmap": lambda m, f, x: m.vmap(f)(m.stack([x, x + 1])),
 }
 
