@@ -520,10 +520,10 @@ def test_storage_types_refuse_other_arguments() -> None:
 
 
 LAYOUTS: dict[str, Any] = {
-    "rows": lambda m: m.arange(6.0).reshape(2, 3),
-    "columns": lambda m: m.arange(6.0).reshape(3, 2).t(),
-    "gaps": lambda m: m.arange(12.0).reshape(2, 6)[:, ::2],
-    "columns with gaps": lambda m: m.arange(12.0).reshape(3, 4)[:, ::2].t(),
+    "rows": lambda m, d: m.arange(6.0, device=d).reshape(2, 3),
+    "columns": lambda m, d: m.arange(6.0, device=d).reshape(3, 2).t(),
+    "gaps": lambda m, d: m.arange(12.0, device=d).reshape(2, 6)[:, ::2],
+    "columns with gaps": lambda m, d: m.arange(12.0, device=d).reshape(3, 4)[:, ::2].t(),
 }
 
 
@@ -568,7 +568,7 @@ def test_derivatives_do_not_depend_on_how_tangents_lie(
     function: Any, transform: str, layout: str, device: str
 ) -> None:
     def scenario(m: Any, device: str) -> Any:
-        x = LAYOUTS[layout](m).to(device)
+        x = LAYOUTS[layout](m, device)
         steps = x.stride()[::-1]
         return DERIVATIVES[transform](m, lambda x: function(x, steps), x)
 
@@ -578,7 +578,7 @@ def test_derivatives_do_not_depend_on_how_tangents_lie(
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_write_by_strides_stops_the_gradient_of_what_was_there(layout: str, device: str) -> None:
     def scenario(m: Any, device: str) -> Any:
-        x = LAYOUTS[layout](m).to(device).requires_grad_()
+        x = LAYOUTS[layout](m, device).requires_grad_()
         y = x * 2
         y.as_strided((2, 1), y.stride()[::-1]).mul_(3)
         z = x.detach().expand(2, *x.shape)[0].clone().to(device)
