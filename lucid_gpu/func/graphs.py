@@ -19,6 +19,8 @@ from lucid_gpu.tensor import Tensor
 class Apart(Node):
     """Where the inputs of a transformation begin, if they have a history of their own."""
 
+    stands_for_leaf = True
+
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         return cotangents
 
@@ -38,12 +40,10 @@ def fresh(tensor: Tensor) -> Tensor:
     if tensor._wrapper is not None:
         wrapped: Tensor = tensor._wrapper.level.over(tensor, fresh)
         return wrapped
-    apart = tensor.clone() if tensor.is_inference() else tensor.alias()
+    apart = tensor.clone() if tensor.is_inference() else tensor.detach()
     if not tensor.requires_grad:
         return apart._mark()
-    edge = tensor._edge()
-    apart.detach_()
-    apart._attach(Apart((edge,)))
+    apart._attach(Apart((tensor._edge(),)))
     return apart
 
 

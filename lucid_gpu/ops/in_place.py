@@ -239,7 +239,8 @@ def refuse_recorded(target: Tensor, value_needs_grad: bool, name: str, part: boo
     program = target._expr.program
     if target._base is not None:
         target._refuse_written_view(value_needs_grad, name)
-    if program.needs_grad and (program.is_load or program.is_boundary) and target.is_leaf:
+    begins = program.needs_grad and (program.is_load or program.is_boundary)
+    if begins and (target.is_leaf or target._edge()[0].stands_for_leaf):
         what = f"a view of {LEAF_IN_PLACE}" if part else LEAF_IN_PLACE
         raise RuntimeError(
             f"{what} {name} changes a leaf of shape {list(program.shape)}; do it under "

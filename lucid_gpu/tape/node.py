@@ -72,6 +72,7 @@ class Node:
     # Called before its vjp as ``look_around(node, cotangents, this)``: what it does with what waits
     # beside it, `lucid_gpu.tape.engine.gathering` or `adding`.
     look_around: Callable[[Any, list[Any], Any], None] | None = None
+    stands_for_leaf = False  # do inputs of a transformation begin here: no recorded write to them
     output_stale: Any = None  # the last write in place of the tensor that has its value
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:

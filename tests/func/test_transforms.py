@@ -421,3 +421,72 @@ def test_stopped_gradients_stay_stopped_in_batches(name: str, batch: str, mode: 
 
     with eager(mode):
         agree(call)
+
+
+def beyond(x: Any) -> Any:
+    return (x.as_strided((2, 2), (1, 2), 0) ** 2).sum()
+
+
+def read_beyond_by_grad(m: Any, x: Any) -> Any:
+    return m.func.grad(beyond)(x)
+
+
+def read_beyond_by_vjp(m: Any, x: Any) -> Any:
+    value, pull = m.func.vjp(beyond, x)
+    return value, pull(m.ones(()))[0]
+
+
+def read_beyond_by_jacrev(m: Any, x: Any) -> Any:
+    return m.func.jacrev(beyond)(x)
+
+
+def value_linearized(m: Any, x: Any) -> Any:
+    return m.func.linearize(beyond, x)[0]
+
+
+@pytest.mark.parametrize(
+    "differentiate",
+    [read_beyond_by_grad, read_beyond_by_vjp, read_beyond_by_jacrev, value_linearized],
+)
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_views_of_an_argument_see_the_memory_of_the_callers_tensor(
+    differentiate: Callable[..., Any], needs_grad: bool
+) -> None:
+    def run(m: Any) -> Any:
+        x = m.arange(6.0).requires_grad_(needs_grad).reshape(2, 3).t()[1:]
+        return differentiate(m, x)
+
+    agree(run)
+
+
+def write_recording_nothing(m: Any, x: Any) -> Any:
+    y = x[0]
+    with m.no_grad():
+        y.add_(1)
+    return (x * x).sum()
+
+
+def write_detached(m: Any, x: Any) -> Any:
+    x.detach().add_(1)
+    return (x * x).sum()
+
+
+@pytest.mark.parametrize("write", [write_recording_nothing, write_detached])
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_writes_to_an_argument_reach_the_callers_tensor(
+    write: Callable[..., Any], needs_grad: bool
+) -> None:
+    def run(m: Any) -> Any:
+        x = m.arange(6.0).requires_grad_(needs_grad)
+        gradient = m.func.grad(lambda y: write(m, y))(x)
+        return gradient.detach(), x.detach()
+
+    agree(run)
+
+
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_recorded_writes_to_an_argument_are_refused(needs_grad: bool) -> None:
+    x = lucid_gpu.arange(3.0).requires_grad_(needs_grad) * 1
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        grad(lambda y: (y.mul_(2) * y).sum())(x)
+    assert x.tolist() == [0, 1, 2]
