@@ -146,6 +146,7 @@ _UNLISTED = (  # in ``dir()``
     *_STORAGE_TYPES,
     *("Any", "annotations", "importlib", "__dir__"),
     *("compat", "devices", "kernels", "launch", "tape"),  # not for users
+    *("doctor", "functorch", "precompile", "torch", "torch_names"),  # commands, and what lies apart
     *("complex_numbers", "creation", "elementwise", "indexing", "reductions", "shape"),
 )
 _FROM = {
