@@ -17,6 +17,7 @@ from lucid_gpu.autograd.dual_function import call, call_on_duals
 from lucid_gpu.autograd.grad import grad
 from lucid_gpu.fusion.expression import of_constant
 from lucid_gpu.fusion.gradient import Symbol
+from lucid_gpu.fusion.layout import may_overlap
 from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
 from lucid_gpu.ops.elementwise import spread_copy
 from lucid_gpu.ops.in_place import UNNOTICED, _reading_afresh
@@ -26,7 +27,6 @@ from lucid_gpu.ops.shape import replay, view_as, view_of
 from lucid_gpu.ops.strides import (
     _memory,
     in_rows_of_memory,
-    may_overlap,
     restrided,
     span,
     storage_offset,

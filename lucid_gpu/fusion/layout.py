@@ -55,6 +55,19 @@ def lies_in(shape: Shape, strides: Shape, order: Sequence[int], item: int = 1) -
     return True
 
 
+def may_overlap(shape: Sequence[int], strides: Sequence[int], width: int = 1) -> bool:
+    """Whether elements may share a place in memory: some step is within the narrower dimensions.
+
+    ``width`` is that of an element in the unit of the strides; none of these is negative.
+    """
+    reach = width - 1
+    for step, n in sorted(zip(strides, shape, strict=True)):
+        if n > 1 and step <= reach:
+            return 0 not in shape
+        reach += step * (n - 1)
+    return False
+
+
 def in_order(shape: Shape, order: Sequence[int]) -> Shape:
     """The strides, in elements, of a dense array whose dimensions lie in this order."""
     strides, step = [0] * len(shape), 1

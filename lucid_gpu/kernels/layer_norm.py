@@ -157,7 +157,7 @@ def _forward(
     ``places`` are the bits that are set in any of the arrays' addresses.
     """
     d, wide = from_numpy_dtype(kind), from_numpy_dtype(kind).compute
-    group = held(counted(columns), width_of(columns, (places,), d.itemsize), d.itemsize)
+    group = held(columns, width_of(columns, (places,), d.itemsize), d.itemsize)
     if group is None or not rows * columns:
         return (0, 0, 0), (0, 0, 0), None, wide.numpy
     kernel = held_kernel.instance(group, T=d, R=wide, RMS=rms)

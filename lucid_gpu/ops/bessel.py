@@ -30,16 +30,22 @@ def float_type(name: str, dtype: Any) -> Any:
     return dtype
 
 
+def computed(compute: Callable[..., Any], d: Any, *operands: Tensor) -> Tensor:
+    """A function of NumPy's or CuPy's module and of float64 arrays of one shape, in a type."""
+    first = operands[0]
+    if first.is_meta:
+        return first.new_empty(first.shape, dtype=d)
+    xp = xp_of(first)
+    values = run_quietly(compute, xp, *[t.detach().to(dt.float64).array for t in operands])
+    return from_array(xp.asarray(values, d.numpy), d, first.device)
+
+
 def _function(name: str, compute: Callable[..., Any], text: str) -> Callable[..., Tensor]:
     @op
     @lying("input", rule=joint_order)
     def function(input: Tensor) -> Tensor:
         require_tensor(f"special_{name}", "input", 1, input)
-        d, xp = float_type(name, input.dtype), xp_of(input)
-        if input.is_meta:
-            return input.new_empty(input.shape, dtype=d)
-        values = run_quietly(compute, xp, input.detach().to(dt.float64).array)
-        return from_array(xp.asarray(values, d.numpy), d, input.device)
+        return computed(compute, float_type(name, input.dtype), input)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{text}, of each element.{NO_GRADIENT}"

@@ -17,6 +17,7 @@ from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.inside import OF_A_NAME
+from lucid_gpu.fusion.layout import may_overlap
 from lucid_gpu.fusion.program import INFERENCE, Program, load_program, marked
 from lucid_gpu.fusion.saving import saves_result
 from lucid_gpu.ops import mirrors
@@ -498,13 +499,8 @@ def refers_to_itself(array: Any) -> bool:
 
 def overlaps(array: Any) -> bool:
     """Whether elements are one that `expand` did not repeat, as of overlapping windows."""
-    reach = array.itemsize
-    for stride, extent in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
-        if stride and extent > 1:
-            if stride < reach:
-                return True
-            reach += stride * (extent - 1)
-    return False
+    walked = [(n, abs(s)) for n, s in zip(array.shape, array.strides, strict=True) if s]
+    return may_overlap([n for n, _ in walked], [s for _, s in walked], array.itemsize)
 
 
 def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = None) -> None:

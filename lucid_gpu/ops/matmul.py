@@ -120,15 +120,17 @@ def _rows(x: Any) -> Any:
     return x.reshape(shape) if capturing.recorder is None else reshaped(x, shape)
 
 
-def _multiply(where: device, x: Any, y: Any, d: dtype, name: str | None = "") -> Any:
+def _multiply(
+    where: device, x: Any, y: Any, d: dtype, name: str | None = "", out: Any = None
+) -> Any:
     """The library's product of two arrays, for PyTorch's op ``name``; None where that is known."""
     if costly.active and name is not None:
         name = name or ("mm" if y.ndim == 2 else "bmm")
-        return costly.run(name, where, partial(_multiply, where, x, y, d, None), (x, y))
+        return costly.run(name, where, partial(_multiply, where, x, y, d, None, out), (x, y))
     multiply = backend(where).matmul
     if observers:
-        return library_call("matmul", where, lambda x, y: multiply(x, y, d), x, y)
-    return multiply(x, y, d)
+        return library_call("matmul", where, lambda x, y: multiply(x, y, d, out), x, y)
+    return multiply(x, y, d, out)
 
 
 def _multiply_matrices(where: device, x: Any, y: Any, d: dtype) -> Any:
@@ -245,10 +247,7 @@ def _multiply_as(where: device, x: Any, y: Any, low: dtype, d: dtype) -> Any:
     """The product of arrays, both rounded to ``low`` or not, in memory of type ``d``."""
     lead = broadcast_shapes([x.shape[:-2], y.shape[:-2]], "matmul")
     out = backend(where).empty((*lead, x.shape[-2], y.shape[-1]), d, where)
-    if observers:
-        multiply = backend(where).matmul
-        return library_call("matmul", where, lambda x, y: multiply(x, y, low, out), x, y)
-    return backend(where).matmul(x, y, low, out)
+    return _multiply(where, x, y, low, out=out)
 
 
 def _product_as_vjp(node: Any, g: Tensor) -> Any:

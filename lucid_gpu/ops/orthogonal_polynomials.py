@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import xp_of
-from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.arguments import public
-from lucid_gpu.ops.bessel import NO_GRADIENT, float_type
+from lucid_gpu.ops.bessel import NO_GRADIENT, computed, float_type
 from lucid_gpu.ops.elementwise import _common_type
 from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.stacking import broadcast_tensors
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor
 
 _SHORT = 6  # up to this degree the recurrence takes no longer than the closed form
 
@@ -65,20 +62,18 @@ def _values(xp: Any, family: _Family, x: Any, n: Any) -> Any:
 
 
 def _function(name: str, family: _Family, text: str) -> Callable[..., Tensor]:
+    shifted = name.startswith("shifted")
+
+    def values(xp: Any, x: Any, n: Any) -> Any:
+        return _values(xp, family, 2 * x - 1 if shifted else x, n)
+
     @op
     @lying("x", "n", rule=joint_order)
     def polynomial(x: Tensor, n: Tensor) -> Tensor:
         d = float_type(name, _common_type(x, n))
         like = x if isinstance(x, Tensor) else n
         both = [t if isinstance(t, Tensor) else like.new_full((), t, dtype=d) for t in (x, n)]
-        operands = broadcast_tensors(*both)
-        if like.is_meta:
-            return like.new_empty(operands[0].shape, dtype=d)
-        at, degree = [t.detach().to(dt.float64).array for t in operands]
-        xp = xp_of(like)
-        at = 2 * at - 1 if name.startswith("shifted") else at
-        values = run_quietly(_values, xp, family, at, degree)
-        return from_array(xp.asarray(values, d.numpy), d, like.device)
+        return computed(values, d, *broadcast_tensors(*both))
 
     polynomial.__name__ = polynomial.__qualname__ = name
     polynomial.__doc__ = (

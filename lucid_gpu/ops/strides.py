@@ -9,6 +9,7 @@ from typing import Any
 
 from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.copies import inverse, part_of
+from lucid_gpu.fusion.layout import may_overlap
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.in_place import refers_to_itself
 from lucid_gpu.ops.index_primitives import getitem_parsed, zeros_with_values
@@ -364,16 +365,6 @@ def _sharing(like: Tensor, shape: Any, own: Any, inner: Any, end: int) -> Tensor
     if not may_overlap(shape, own):
         return None
     return zeros_with_values(like.new_ones(shape), (inner,), (end,))
-
-
-def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements may share a place in memory: some step is within the narrower dimensions."""
-    reach = 0
-    for step, n in sorted(zip(strides, shape, strict=True)):
-        if n > 1 and step <= reach:
-            return 0 not in shape
-        reach += step * (n - 1)
-    return False
 
 
 def _positions(xp: Any, sizes: Sequence[int], strides: Sequence[int]) -> Any:

@@ -117,3 +117,15 @@ def test_the_table_is_printed(capsys):
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[2] == ["Global", "2.000K", "100.00%"] and ["Sequential", *lines[2][1:]] in lines
     assert not any("Sequential.0" in line for line in lines)
+
+
+def test_composed_attention_of_16_bits_counts_as_that_of_32():
+    counter = importlib.import_module("lucid_gpu.utils.flop_counter").FlopCounterMode
+    totals = []
+    for d in (lucid_gpu.float32, lucid_gpu.bfloat16):
+        q = lucid_gpu.ones(2, 3, 5, 4, dtype=d, requires_grad=True)
+        with counter(display=False) as counts:
+            mask = lucid_gpu.zeros(5, 5, dtype=d)
+            lucid_gpu.nn.functional.scaled_dot_product_attention(q, q, q, mask).sum().backward()
+        totals.append(counts.get_total_flops())
+    assert totals[0] == totals[1] > 0
