@@ -70,8 +70,8 @@ VIEWS = table("""
     torch.cat([{a}, {b}], 0).chunk(2)[1]; {a}.index_select(1, I(_, {c}, {c}));
     {a}[I(_, len({a}), len({a}))]; {a}.gather(1, I(_, {c}, *{a}.shape));
     torch.take_along_dim({a}, {b}.argsort(dim=-1, stable=True), -1);
-    {a}.unsqueeze(0).squeeze(0); {a}.sort(-1)[0];
-    {a}.unbind(0)[-1] + {a}; {a}.sort(1, descending=True).values;
+    {a}.unsqueeze(0).squeeze(0); {a}.sort(dim=-1, stable=True)[0];
+    {a}.unbind(0)[-1] + {a}; {a}.sort(dim=1, descending=True, stable=True).values;
     {a}.movedim(1, -1).movedim(-1, 1) * {b}; F.pad({a}, (1, 1))[..., 1:-1];
     F.pad({a}, (0, 2), value=0.5)[..., 2:]; torch.split({a}, [1, {c} - 1], 1)[0] * {b};
     {a}.repeat_interleave(2, 1)[:, ::2]; {a}.scatter_add(1, I(_, {c}, *{a}.shape), {b});
