@@ -253,7 +253,9 @@ def _group(
             "LUCID_TEST_LIMIT": str(min(window.options.test_seconds, max(5.0, 0.6 * left))),
             "LUCID_TEST_END": str(time.time() + left - min(20.0, 0.15 * left)),
         }
+        # A process has one watch over what hangs, and it is that of bench.gpu_suite.
         flags = ["-q", "-p", "no:cacheprovider", "-p", "bench.gpu_suite"]
+        flags += ["-o", "faulthandler_timeout=0"]
         flags += ["--continue-on-collection-errors", "--device", window.options.device]
         flags += ["-n", str(window.options.workers)] if parallel else []
         flags += ["--max-worker-restart=10000"] if parallel else []

@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,34 @@ def softmax() -> Step:
     return step
 
 
+def rms_norm() -> Step:
+    w = torch.randn(64, device="cuda", requires_grad=True)
+    return _there_and_back(lambda x: F.rms_norm(x, (64,), w), [w], 32, 64)
+
+
+def group_norm() -> Step:
+    norm = nn.GroupNorm(8, 64).to("cuda")
+    return _there_and_back(norm, norm.parameters(), 4, 64, 16)
+
+
+def cross_entropy() -> Step:
+    target = torch.arange(32, device="cuda")
+    return _there_and_back(lambda x: F.cross_entropy(x, target), [], 32, 64)
+
+
+def _there_and_back(op: Callable[[Any], Any], parameters: Iterable[Any], *shape: int) -> Step:
+    x = torch.randn(*shape, device="cuda", requires_grad=True)
+    g = torch.randn(op(x).shape, device="cuda")
+    leaves = [x, *parameters]
+
+    def step() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        op(x).backward(g)
+
+    return step
+
+
 def one_op() -> Step:
     x = torch.randn(32, 64, device="cuda")
     return lambda: (x + 1.0)._realize()
@@ -101,6 +129,9 @@ CASES: dict[str, Callable[[], Step]] = {
     "layer norm forward": lambda: layer_norm(False),
     "layer norm forward and back": lambda: layer_norm(True),
     "softmax forward and back": softmax,
+    "RMS norm forward and back": rms_norm,
+    "group norm forward and back": group_norm,
+    "cross entropy forward and back": cross_entropy,
     "x + 1": one_op,
     "x @ y": product,
 }
@@ -168,15 +199,25 @@ def microseconds(step: Step) -> tuple[float, float]:
     return statistics.median(taken), min(taken)
 
 
+def warmed(name: str) -> Step:
+    """The step of a case, which has run a few times."""
+    step = CASES[name]()
+    for _ in range(WARM):
+        step()
+    return step
+
+
+def counted(step: Step) -> dict[str, int]:
+    """What a step asks for, as far as it can be counted."""
+    return {**asked(step), "Python calls": python_calls(step)}
+
+
 def measured(wanted: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     """Of each case the figures of `HEADS`."""
     rows: dict[str, dict[str, float]] = {}
     for name in wanted or CASES:
-        step = CASES[name]()
-        for _ in range(WARM):
-            step()
-        row: dict[str, float] = dict(asked(step))
-        row["Python calls"] = python_calls(step)
+        step = warmed(name)
+        row: dict[str, float] = dict(counted(step))
         torch.cuda.synchronize()
         row["us"], row["us least"] = microseconds(step)
         rows[name] = row

@@ -68,7 +68,7 @@ class Run:
 
     def __init__(self, args: argparse.Namespace, total: int, curves: tuple[str, ...]) -> None:
         self.args, self.device = args, args.device
-        self.file = args.out / "checkpoint.safetensors"
+        self.file = args.out / "checkpoint.pt"
         self.done, self.total = 0, total
         self.history: dict[str, list[float]] = {name: [] for name in ("done", *curves)}
         self.parts: dict[str, Any] = {}

@@ -193,7 +193,7 @@ struct cross_entropy_descending {
 template <typename T, typename R, int W, int LANES>
 LUCID_FN void cross_entropy_backward_rows(
     const T* x, const R* lses, const long long* target, const T* weight, const R* weights, const T* g,
-    R factor, const R* count, T* dx, long long rows, int columns, long long ignore, R smoothing, bool each,
+    const R* count, T* dx, R factor, long long rows, int columns, long long ignore, R smoothing, bool each,
     int span)
 {
     const long long row = lucid_group<LANES>();
@@ -209,7 +209,7 @@ LUCID_FN void cross_entropy_backward_rows(
 template <typename T, typename R>
 LUCID_FN void cross_entropy_backward_columns(
     const T* x, const R* lses, const long long* target, const T* weight, const R* weights, const T* g,
-    R factor, const R* count, T* dx, long long lines, int columns, long long inner, long long ignore,
+    const R* count, T* dx, R factor, long long lines, int columns, long long inner, long long ignore,
     R smoothing, bool each)
 {
     const lucid_column line(lines, columns, inner);

@@ -1,7 +1,26 @@
 // Layer normalization, y = (x - mean) rstd w + b over rows of contiguous elements, and root mean square
 // normalization (RMS: mean is 0, rstd = 1 / sqrt(mean of x^2 + eps), no b): Ba, Kiros and Hinton (2016),
-// Zhang and Sennrich (2019). T is stored, R computed in; statistics are kept in R.
+// Zhang and Sennrich (2019). T is stored, R computed in; statistics are kept in R: the means of all rows,
+// which RMS has not, and then all rstds.
 #include "line.cuh"
+
+template <typename R, bool RMS>
+struct layer_norm_known {
+    const R *means, *rstds;
+    LUCID_FN layer_norm_known(const R* statistics, long long rows)
+        : means(statistics), rstds(RMS ? statistics : statistics + rows)
+    {
+    }
+    LUCID_FN R mean(long long row) const { return RMS ? (R)0 : means[row]; }
+    LUCID_FN R rstd(long long row) const { return rstds[row]; }
+};
+
+template <typename R, bool RMS>
+LUCID_FN void layer_norm_know(R* statistics, long long row, long long rows, R mean, R rstd)
+{
+    if (!RMS) statistics[row] = mean;
+    statistics[RMS ? row : rows + row] = rstd;
+}
 
 // What a row is divided by. Two passes over registers, the mean first: nothing cancels, as it would in
 // mean(x^2) - mean^2, and no division a number is needed, as it is in Welford's update.
@@ -22,11 +41,10 @@ LUCID_FN void layer_norm_statistics(const Held& held, int columns, R eps, R& mea
 }
 
 // Rows of at most LANES * ITEMS * W columns, a group of threads a row: x is read once, y written once.
-// `weight` and `bias` may be null; mean is not written for RMS.
+// `weight` and `bias` may be null.
 template <typename T, typename R, int W, int LANES, int ITEMS, bool RMS>
 LUCID_FN void layer_norm_held(
-    const T* x, const T* weight, const T* bias, T* y, R* means, R* rstds, long long rows, int columns,
-    R eps)
+    const T* x, const T* weight, const T* bias, T* y, R* statistics, long long rows, int columns, R eps)
 {
     typedef lucid_held<T, W, ITEMS, LANES> Held;
     const long long group = lucid_group<LANES>(), row = min(group, rows - 1);
@@ -51,10 +69,7 @@ LUCID_FN void layer_norm_held(
         }
         lucid_store(y + row * columns + at, held.pack[i]);
     }
-    if (lucid_lane<LANES>() == 0) {
-        if (!RMS) means[row] = mean;
-        rstds[row] = rstd;
-    }
+    if (lucid_lane<LANES>() == 0) layer_norm_know<R, RMS>(statistics, row, rows, mean, rstd);
 }
 
 // --- rows of any length, a block a row -------------------------------------------------------------
@@ -104,7 +119,7 @@ struct layer_norm_giving {
 // x is read twice, the second time perhaps from cache; x and y are aligned alike.
 template <typename T, typename R, int W, bool RMS>
 LUCID_FN void layer_norm_walked(
-    const T* x, const T* weight, const T* bias, T* y, R* means, R* rstds, int columns, R eps)
+    const T* x, const T* weight, const T* bias, T* y, R* statistics, int columns, R eps)
 {
     const long long row = blockIdx.x, start = row * columns;
     layer_norm_taking<T, R, RMS> taking = {x + start, {0, 0, 0}};
@@ -113,10 +128,7 @@ LUCID_FN void layer_norm_walked(
     const R rstd = rsqrt(all.spread / columns + eps);
     layer_norm_giving<T, R> giving = {x + start, weight, bias, y + start, all.mean, rstd};
     lucid_walk<W, 0>(x + start, 0, columns, giving);
-    if (threadIdx.x == 0) {
-        if (!RMS) means[row] = all.mean;
-        rstds[row] = rstd;
-    }
+    if (threadIdx.x == 0) layer_norm_know<R, RMS>(statistics, row, gridDim.x, all.mean, rstd);
 }
 
 // --- gradients -------------------------------------------------------------------------------------
@@ -131,15 +143,17 @@ LUCID_FN R layer_norm_gradient(R n, R h, const lucid_pair<R>& means, R rstd)
 }
 
 // Groups of threads take rows in turn, and keep the columns' sums of g n and of g in registers from row
-// to row: x and g are read once, dx is written once. Each group leaves its sums in a row of the parts
-// (null where the gradients of weight and bias are not wanted), which layer_norm_parts adds up.
+// to row: x and g are read once, dx is written once. Each group leaves its sums in a row of the parts,
+// which layer_norm_parts adds up: all of the weight first, if `of_weights`, and then all of the bias, if
+// `of_biases`.
 template <typename T, typename R, int W, int LANES, int ITEMS, bool RMS>
 LUCID_FN void layer_norm_backward_held(
-    const T* x, const T* g, const T* weight, const R* means, const R* rstds, T* dx, R* weight_parts,
-    R* bias_parts, long long rows, int columns)
+    const T* x, const T* g, const T* weight, const R* statistics, T* dx, R* parts, bool of_weights,
+    bool of_biases, long long rows, int columns)
 {
     typedef lucid_held<T, W, ITEMS, LANES> Held;
     const long long groups = lucid_groups<LANES>(), group = lucid_group<LANES>();
+    const layer_norm_known<R, RMS> known(statistics, rows);
     R of_weight[ITEMS][W] = {}, of_bias[ITEMS][W] = {};
     Held w;
     if (weight) w.load(weight, columns);
@@ -150,7 +164,7 @@ LUCID_FN void layer_norm_backward_held(
         Held input, cotangent;
         input.load(x + row * columns, columns);
         cotangent.load(g + row * columns, columns);
-        const R mean = RMS ? (R)0 : means[row], rstd = rstds[row];
+        const R mean = known.mean(row), rstd = known.rstd(row);
         lucid_pair<R> sums = {0, 0};
         Held::each(columns, [&](int i, int k, int) {
             const R n = (lucid_cast<R>(input.pack[i][k]) - mean) * rstd;
@@ -173,24 +187,26 @@ LUCID_FN void layer_norm_backward_held(
         });
         if (mine) input.store(dx + row * columns, columns);
     }
+    R* bias_parts = of_weights ? parts + groups * columns : parts;
     Held::each(columns, [&](int i, int k, int column) {
-        if (weight_parts) weight_parts[group * columns + column] = of_weight[i][k];
-        if (bias_parts) bias_parts[group * columns + column] = of_bias[i][k];
+        if (of_weights) parts[group * columns + column] = of_weight[i][k];
+        if (of_biases) bias_parts[group * columns + column] = of_bias[i][k];
     });
 }
 
-// The sums of the parts' columns, 32 of them a block, in a fixed order.
+// The sums of the parts' columns, 32 of them a block, in a fixed order; `dweight` or `dbias` is null where
+// there are no parts of it.
 template <typename T, typename R>
-LUCID_FN void layer_norm_parts(
-    const R* weight_parts, const R* bias_parts, T* dweight, T* dbias, int parts, int columns)
+LUCID_FN void layer_norm_parts(const R* parts, T* dweight, T* dbias, int count, int columns)
 {
+    const R* bias_parts = dweight ? parts + (long long)count * columns : parts;
     const int column = blockIdx.x * 32 + threadIdx.x % 32, warps = blockDim.x / 32;
     lucid_pair<R> sum = {0, 0};
     if (column < columns) {
         #pragma unroll 4
-        for (long long part = threadIdx.x / 32; part < parts; part += warps) {
-            if (weight_parts) sum.first += weight_parts[part * columns + column];
-            if (bias_parts) sum.second += bias_parts[part * columns + column];
+        for (long long part = threadIdx.x / 32; part < count; part += warps) {
+            if (dweight) sum.first += parts[part * columns + column];
+            if (dbias) sum.second += bias_parts[part * columns + column];
         }
     }
     sum = lucid_sum_over_warps(sum);
@@ -242,10 +258,11 @@ struct layer_norm_descending {
 // dx, a block a row: x and g are read twice. All arrays are aligned alike.
 template <typename T, typename R, int W, bool RMS>
 LUCID_FN void layer_norm_backward_walked(
-    const T* x, const T* g, const T* weight, const R* means, const R* rstds, T* dx, int columns)
+    const T* x, const T* g, const T* weight, const R* statistics, T* dx, int columns)
 {
     const long long row = blockIdx.x, start = row * columns;
-    const R mean = RMS ? (R)0 : means[row], rstd = rstds[row];
+    const layer_norm_known<R, RMS> known(statistics, gridDim.x);
+    const R mean = known.mean(row), rstd = known.rstd(row);
     layer_norm_summing<T, R> summing = {x + start, g + start, weight, mean, rstd, {0, 0}};
     lucid_walk<W, 0>(x + start, 0, columns, summing);
     const lucid_pair<R> sums = lucid_block_sum(summing.sums);
@@ -258,20 +275,21 @@ LUCID_FN void layer_norm_backward_walked(
 // The sums of g n and of g over the rows blockIdx.y, blockIdx.y + gridDim.y, ...: a thread a column.
 template <typename T, typename R, bool RMS>
 LUCID_FN void layer_norm_column_parts(
-    const T* x, const T* g, const R* means, const R* rstds, R* weight_parts, R* bias_parts,
-    long long rows, int columns)
+    const T* x, const T* g, const R* statistics, R* parts, bool of_weights, bool of_biases, long long rows,
+    int columns)
 {
+    const layer_norm_known<R, RMS> known(statistics, rows);
     const int column = blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= columns) return;
     R of_weight = 0, of_bias = 0;
     #pragma unroll 4
     for (long long row = blockIdx.y; row < rows; row += gridDim.y) {
         const R given = lucid_read<R>(g + row * columns + column);
-        const R mean = RMS ? (R)0 : means[row];
-        of_weight += given * (lucid_read<R>(x + row * columns + column) - mean) * rstds[row];
+        const R apart = lucid_read<R>(x + row * columns + column) - known.mean(row);
+        of_weight += given * apart * known.rstd(row);
         of_bias += given;
     }
     const long long at = blockIdx.y * (long long)columns + column;
-    if (weight_parts) weight_parts[at] = of_weight;
-    if (bias_parts) bias_parts[at] = of_bias;
+    if (of_weights) parts[at] = of_weight;
+    if (of_biases) parts[of_weights ? gridDim.y * (long long)columns + at : at] = of_bias;
 }

@@ -105,33 +105,43 @@ _TORCH_NAMES = (
         "__config__",
         "__future__",
         "_custom_ops",
+        "_decomp",
         "_dynamo",
         "_functorch",
         "_jit_internal",
         "_six",
+        "_subclasses",
         "_tensor",
         "_utils",
+        "_vmap_internals",
         "ao",
+        "classes",
         "cpu",
         "functional",
     ),
     *(
         "futures",
-        "fx",
         "hub",
         "jit",
         "library",
         "masked",
+        "mps",
         "onnx",
         "overrides",
         "quasirandom",
         "return_types",
         "signal",
         "types",
+        "xpu",
     ),
 )
+_SYMBOLS = (
+    *("SymBool", "SymFloat", "SymInt", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min"),
+    *("sym_not", "sym_sum"),
+)
+_FIRST_NAMES = ("get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled")
 _MODULES = (
-    *("accelerator", "amp", "array_api", "backends", "compiler", "cuda", "fft"),
+    *("accelerator", "amp", "array_api", "backends", "compiler", "cuda", "fft", "fx"),
     *("distributed", "distributions", "func", "fusion", "linalg", "multiprocessing"),
     *("nn", "numpy", "optim", "profiler", "random", "serialization", "sparse", "special"),
     *("testing", "utils", "viz"),
@@ -140,14 +150,18 @@ _MODULES = (
 _STORAGE_TYPES = (
     *("BFloat16Storage", "BoolStorage", "ByteStorage", "CharStorage", "ComplexDoubleStorage"),
     *("ComplexFloatStorage", "DoubleStorage", "FloatStorage", "HalfStorage", "IntStorage"),
-    *("LongStorage", "ShortStorage"),
+    *("LongStorage", "ShortStorage", "Storage"),
 )
 _UNLISTED = (  # in ``dir()``
     *_STORAGE_TYPES,
+    *_SYMBOLS,
+    *_FIRST_NAMES,
+    *("DeviceObjType", "classes", "get_device_module", "mps", "typename", "xpu"),
     *("Any", "annotations", "importlib", "__dir__"),
     *("compat", "devices", "kernels", "launch", "tape"),  # not for users
     *("doctor", "functorch", "precompile", "torch", "torch_names"),  # commands, and what lies apart
     *("complex_numbers", "creation", "elementwise", "indexing", "reductions", "shape"),
+    *(*_dtypes.NAMED_ONLY, "chalf"),  # no tensor has these types
 )
 _FROM = {
     "Generator": "lucid_gpu.ops.generator",
@@ -155,6 +169,7 @@ _FROM = {
     "autocast": "lucid_gpu.amp",
     **dict.fromkeys(
         (
+            *_FIRST_NAMES,
             "clear_autocast_cache",
             "get_autocast_dtype",
             "is_autocast_cache_enabled",
@@ -167,6 +182,8 @@ _FROM = {
     "set_autocast_enabled": "lucid_gpu.amp.autocast_mode",
     **dict.fromkeys(("is_warn_always_enabled", "set_warn_always"), "lucid_gpu.ops.user_warnings"),
     "compile": "lucid_gpu.compiler",
+    **dict.fromkeys(_SYMBOLS, "lucid_gpu._sym"),
+    **dict.fromkeys(("get_device_module", "typename"), "lucid_gpu._utils"),
     "install_as_torch": "lucid_gpu.torch",
     "get_default_device": "lucid_gpu.devices",
     "set_default_device": "lucid_gpu.device",
@@ -199,6 +216,7 @@ _FROM = {
     ),
     "PyTorchFileReader": "lucid_gpu._C",
     "TensorType": "lucid_gpu._C",
+    "DeviceObjType": "lucid_gpu._C",
     "ScriptModule": "lucid_gpu.jit",
     "Future": "lucid_gpu.compat.future",
     **dict.fromkeys(("Event", "Stream"), "lucid_gpu.cuda"),
@@ -217,8 +235,10 @@ _FROM = {
         "lucid_gpu._C",
     ),
     "_int_mm": "lucid_gpu._C",
+    "_shape_as_tensor": "lucid_gpu._C",
+    "_has_compatible_shallow_copy_type": "lucid_gpu._C",
     "_convert_indices_from_coo_to_csr": "lucid_gpu._C",
-    **dict.fromkeys(_dtypes.NAMED_ONLY, "lucid_gpu.dtypes"),
+    **dict.fromkeys((*_dtypes.NAMED_ONLY, "chalf"), "lucid_gpu.dtypes"),
     "explain": "lucid_gpu.fusion.explain",
     "is_anomaly_check_nan_enabled": "lucid_gpu.autograd.anomaly",
     "is_anomaly_enabled": "lucid_gpu.autograd.anomaly",

@@ -14,6 +14,7 @@ __all__ = [
     "allow_in_graph",
     "assume_constant_result",
     "compile",
+    "cudagraph_mark_step_begin",
     "disable",
     "is_compiling",
     "is_dynamo_compiling",
@@ -81,6 +82,10 @@ def allow_in_graph(fn: Any) -> Any:
 def assume_constant_result(fn: Any) -> Any:
     """The function itself, which is called each time."""
     return fn
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Do nothing: steps are captured by `cuda.graph` alone."""
 
 
 def reset() -> None:

@@ -61,8 +61,15 @@ class dtype:
 
     @property
     def is_signed(self) -> _Bool:
-        """Whether it holds negative numbers."""
+        """Whether it holds negative numbers; RuntimeError for quantized types."""
+        if self.name.startswith(("qint", "quint")):
+            raise RuntimeError("isSignedType not supported for quantized types")
         return self.category >= 2 or self.name.startswith("int")
+
+    @property
+    def type_name(self) -> str:
+        """What PyTorch's messages call it, such as ``Float``."""
+        return _TYPE_NAMES.get(self.name, self.name)
 
     def to_complex(self) -> dtype:
         """The complex type whose parts have this type."""
@@ -81,6 +88,11 @@ class dtype:
         return _by_name, (self.name,)
 
 
+_TYPE_NAMES = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+    "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
+    "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
 bool = dtype("bool", np.bool_, 0)
 uint8 = dtype("uint8", np.uint8, 1)
 int8 = dtype("int8", np.int8, 1)
@@ -121,6 +133,17 @@ ALIASES = {
 }
 
 
+def unimplemented(op: str, d: dtype, advice: str = "") -> NotImplementedError:
+    """The error of an op that does not compute with a type, in PyTorch's words."""
+    return NotImplementedError(f"\"{op}\" not implemented for '{d.type_name}'{advice}")
+
+
+def overflow(d: dtype, more: str = "") -> RuntimeError:
+    """The error of a number that a type does not hold, in PyTorch's words: integers have C's."""
+    name = "int" if d is int32 else f"{d.name}_t" if d.category == 1 else d.name
+    return RuntimeError(f"value cannot be converted to type {name} without overflow{more}")
+
+
 class NamedOnly(dtype):
     """A type that programs compare with, and that no tensor has."""
 
@@ -142,10 +165,17 @@ float8_e4m3fn = NamedOnly("float8_e4m3fn", ml_dtypes.float8_e4m3fn, 2)
 float8_e4m3fnuz = NamedOnly("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 2)
 float8_e5m2 = NamedOnly("float8_e5m2", ml_dtypes.float8_e5m2, 2)
 float8_e5m2fnuz = NamedOnly("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 2)
+chalf = complex32
+qint8 = NamedOnly("qint8", np.dtype([("quantized", np.int8)]), 1)
+qint32 = NamedOnly("qint32", np.dtype([("quantized", np.int32)]), 1)
+quint8 = NamedOnly("quint8", np.dtype([("quantized", np.uint8)]), 1)
+quint2x4 = NamedOnly("quint2x4", np.dtype([("quantized by four", np.uint8)]), 1)
+quint4x2 = NamedOnly("quint4x2", np.dtype([("quantized by two", np.uint8)]), 1)
 NAMED_ONLY = {
     d.name: d
     for d in (
         *(uint16, uint32, uint64, complex32),
+        *(qint8, qint32, quint8, quint2x4, quint4x2),
         *(float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz),
     )
 }

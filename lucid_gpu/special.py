@@ -29,7 +29,8 @@ from lucid_gpu.ops.bessel import (
     scaled_modified_bessel_k1,
     spherical_bessel_j0,
 )
-from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.bessel import float_type as _float_type
+from lucid_gpu.ops.elementwise import _common_type, where
 from lucid_gpu.ops.orthogonal_polynomials import (
     chebyshev_polynomial_t,
     chebyshev_polynomial_u,
@@ -45,16 +46,25 @@ from lucid_gpu.ops.orthogonal_polynomials import (
     shifted_chebyshev_polynomial_w,
 )
 from lucid_gpu.ops.record import keeping as _keeping
+from lucid_gpu.tape.overrides import NOBODY, asked, asks, instead
 from lucid_gpu.tensor import Tensor, apply
 
 
 def _of_row(row: str, name: str) -> Callable[..., Tensor]:
     op = TABLE[row]
 
-    def function(*operands: Any, out: Tensor | None = None) -> Tensor:
+    def function(*operands: Any, out: Tensor | None = None) -> Any:
+        given = {} if out is None else {"out": out}
+        if asks and (answer := asked(function, operands, given)) is not NOBODY:
+            return answer
         if len(operands) != op.arity:
             raise TypeError(f"{name}() takes {op.arity} operands, got {len(operands)}")
-        return into(apply(op, *operands), out, name)
+        try:
+            return into(apply(op, *operands), out, name)
+        except TypeError:
+            if (answer := instead(function, operands, given)) is NOBODY:
+                raise
+            return answer
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
@@ -107,9 +117,12 @@ def entr(input: Tensor) -> Tensor:
 @public
 def xlog1py(input: Any, other: Any) -> Tensor:
     """``x * log(1 + y)``, and 0 where x is, element by element; the two broadcast."""
-    x = input if isinstance(input, Tensor) else other.new_full((), input)
-    y = other if isinstance(other, Tensor) else x.new_full((), other)
-    x, y = _functions._floats(x, y)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        x, y = _functions._floats(input, other)
+    else:
+        like = input if isinstance(input, Tensor) else other
+        like = like.to(_float_type("xlog1py", _common_type(input, other)))
+        x, y = [like if isinstance(t, Tensor) else like.new_full((), t) for t in (input, other)]
     # Where there is no logarithm, nothing of it may reach the product or the gradient of a 0.
     none = (x == 0).logical_and((y <= -1).logical_or(y == math.inf))
     return x * where(none, 0.0, y).log1p()

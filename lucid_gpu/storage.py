@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lucid_gpu.dtypes import printed
@@ -72,11 +73,13 @@ class Storage:
         This record, where it is one of those.
     lent_part : function
         Gives the array that somebody else lent, which may be a part of one of theirs, or None.
+    uncounted : bool
+        Whether there was somebody whose writes the version does not count (`.data`).
     """
 
     __slots__ = (
         *("__weakref__", "cells", "idle_references", "lent_part", "mirrors", "owner"),
-        *("read_only", "tensors", "version"),
+        *("read_only", "tensors", "uncounted", "version"),
     )
     mirror: Any = None
 
@@ -87,7 +90,7 @@ class Storage:
         self.cells: list[Any] = [weakref.ref(cell) for cell in cells]
         self.owner: Any = None
         self.idle_references = 0
-        self.read_only = False
+        self.read_only = self.uncounted = False
         self.lent_part: Any = _nothing
 
     def add(self, tensor: Any, cell: Any = None) -> None:
@@ -96,13 +99,10 @@ class Storage:
         count = len(tensors)
         if count > 8 and count & (count - 1) == 0:
             tensors = self.tensors = [r for r in tensors if r() is not None]
+            self.cells = [r for r in self.cells if r() is not None]
         tensors.append(weakref.ref(tensor))
-        if cell is not None:  # as `add_cell` does
-            cells = self.cells
-            count = len(cells)
-            if count > 8 and count & (count - 1) == 0:
-                cells = self.cells = [r for r in cells if r() is not None]
-            cells.append(weakref.ref(cell))
+        if cell is not None:
+            self.cells.append(weakref.ref(cell))
 
     def forget(self, tensor: Any) -> None:
         """A tensor takes other memory: what is written or computed here is not its value."""
@@ -160,11 +160,12 @@ class SameMemory(Storage):
     def __init__(self, memory: Storage, version: int = 0) -> None:
         self.memory: Storage = memory.memory if isinstance(memory, SameMemory) else memory
         self.version = version
+        self.uncounted = self.memory.uncounted = True
 
 
 def _of_memory(name: str) -> Any:
     return property(
-        lambda self: getattr(self.memory, name),
+        attrgetter(f"memory.{name}"),
         lambda self, value: setattr(self.memory, name, value),
     )
 
@@ -196,6 +197,7 @@ class Mirror(Storage):
         self.raw, self.bits = raw, bits
         self.tensors, self.cells, self.mirrors = [], [], None
         self.owner, self.idle_references, self.lent_part = None, 0, _nothing
+        self.uncounted = False
         memory = raw._storage
         known = memory.mirrors or []
         if len(known) > 8 and len(known) & (len(known) - 1) == 0:

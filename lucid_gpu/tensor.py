@@ -21,7 +21,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import backend, backend_of_array, capturing
+from lucid_gpu.devices import backend, backend_of_array, capturing, on_gpu_of
 from lucid_gpu.devices.copies import as_laid, duplicate, laid_in, row_major, write
 from lucid_gpu.dtypes import dtype, printed
 from lucid_gpu.fusion import Eager as _Eager
@@ -47,10 +47,12 @@ from lucid_gpu.fusion.saving import noted
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, owner_of, strided
 from lucid_gpu.storage import layout as Layout
-from lucid_gpu.tape import door
+from lucid_gpu.tape import door, modes, overrides
+from lucid_gpu.tape.door import require_kind, type_name
 from lucid_gpu.tape.levels import MARKED_INSIDE, innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
-from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
+from lucid_gpu.tape.node import FOLLOWS, UNMARKED, AccumulateGrad, Node, RemovableHandle, add_hook
+from lucid_gpu.tape.overrides import fields, users
 
 _size: Any = tuple.__new__  # a Size of a shape that is known to be one
 _new = object.__new__
@@ -79,7 +81,7 @@ class _UfuncAnswer:
         return functools.partial(answer, tensor)
 
 
-class Tensor:
+class Tensor(overrides.Fields):
     """An array that records the operations applied to it.
 
     Make one with `lucid_gpu.tensor`, `lucid_gpu.zeros` or another creation function.
@@ -100,6 +102,7 @@ class Tensor:
     _base: Tensor | None = None  # what this is a view of; never itself a view
     _steps: tuple[Any, ...] = ()  # how it is made from that: (earlier steps, (function, arguments))
     _creation: str | None = None  # why a view must not be written: see `ops.views`
+    _behind = False  # whether a view that does not require grad, or its base, was written
     _stream = 0  # the address of the stream a pending value belongs to; 0 for the default stream
     is_sparse = False
     # What no tensor is here; packages written for other devices ask.
@@ -114,13 +117,26 @@ class Tensor:
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
-        asked = cls.__dict__.get("__torch_function__")
-        if asked is not None and getattr(asked, "__name__", "") != "_disabled_torch_function_impl":
+        if "__torch_dispatch__" in cls.__dict__:
             warnings.warn(
-                f"{cls.__name__}.__torch_function__ is not called: ops of lucid_gpu ask no "
-                "__torch_function__, and give tensors of the class Tensor",
+                f"{cls.__name__}.__torch_dispatch__ is not called: lucid_gpu has no ops below "
+                "autograd; __torch_function__ is asked",
                 stacklevel=2,
             )
+        overrides.subclass(cls)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """What a subclass answers that overrides nothing: the op, with results of the subclass.
+
+        NotImplemented for operands of classes that this one does not descend from.
+        """
+        if not all(issubclass(cls, kind) for kind in types) or overrides.is_pytorchs(func):
+            return NotImplemented
+        result = overrides.disabled(func, types, args, kwargs)
+        return result if cls is Tensor or func in _UNWRAPPED else _converted(result, cls)
 
     @staticmethod
     def _make_subclass(cls: type[T], data: Tensor, require_grad: bool = False) -> T:
@@ -130,15 +146,21 @@ class Tensor:
         return leaf
 
     def as_subclass(self, cls: type[T]) -> T:
-        """A view of a subclass, through which gradients go; ops on it give plain tensors.
+        """A view of a subclass, through which gradients go.
 
         TypeError for a class that is no subclass of Tensor.
         """
         if not (isinstance(cls, type) and issubclass(cls, Tensor)):
-            raise TypeError(f"as_subclass() takes a subclass of torch.Tensor, got {cls!r}")
-        view: Any = self.view(self.shape)
+            raise TypeError(
+                "Creating a Tensor subclass from a class that does not inherit from Tensor is not "
+                f"possible. Make sure your class inherits from Tensor; got {cls!r}"
+            )
+        view: Any = overrides.unasked(self.view, self.shape)  # without attributes of a subclass
         view.__class__ = cls
         return view
+
+    if not TYPE_CHECKING:
+        __dict__ = overrides.held
 
     __array_priority__ = 1000  # CuPy heeds it only where there is no __array_ufunc__
 
@@ -330,7 +352,7 @@ class Tensor:
     def requires_grad(self, value: bool) -> None:
         if type(value) is not bool:
             raise RuntimeError("requires_grad must be a bool")
-        self._mark(value)
+        self._mark(value, "only Tensors of floating point and complex dtype")
 
     @requires_grad.deleter
     def requires_grad(self) -> None:
@@ -345,19 +367,30 @@ class Tensor:
             For types that have no gradients, for unmarking a tensor that is not a leaf, and inside
             of a function that is being transformed.
         """
+        require_kind(Tensor.requires_grad_, "requires_grad", bool, requires_grad)
         if state.transforms and requires_grad:
             raise RuntimeError(MARKED_INSIDE)
-        return self._mark(requires_grad)
+        return self._mark(requires_grad, "only Tensors of floating point dtype")
 
-    def _mark(self, requires_grad: bool = True) -> Tensor:
+    def _mark(
+        self,
+        requires_grad: bool = True,
+        which: str = "Only Tensors of floating point and complex dtype",
+    ) -> Tensor:
         if requires_grad and self.is_inference() and not is_inference_mode_enabled():
             raise RuntimeError(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not "
                 "allowed. Make a clone to get a normal tensor: x.clone().requires_grad_()."
             )
         if requires_grad == self.requires_grad:
+            if requires_grad and self._follows() and self._expr.leaves[-1].leads:
+                leaf = self._leaf()
+                leaf._hooks = self._expr.leaves[-1].node._hooks
+                self._attach(leaf)
             return self
         if not requires_grad:
+            if self._follows():
+                return self
             if not self.is_leaf:
                 raise RuntimeError(
                     "you can only change requires_grad flags of leaf variables. If you want to use "
@@ -366,27 +399,65 @@ class Tensor:
                 )
             return self._set_aside()
         if self.dtype.category < 2:
-            raise RuntimeError(
-                "only Tensors of floating point and complex dtype can require gradients, got "
-                f"{self.dtype}"
-            )
+            raise RuntimeError(f"{which} can require gradients, got {self.dtype}")
         if scheduler.leaf_first(self._expr):
             self._realize()
-        node = self.__dict__.pop("_leaf_node", None)
+        self._attach(self._leaf())
+        if self._storage is not None and self._base is None:
+            for view in self._views():
+                if not view.requires_grad and view.dtype.category >= 2:
+                    view._follow_base()
+                    if view._behind:
+                        view._renew_view()
+        return self
+
+    def _leaf(self) -> AccumulateGrad:
+        """The end of the graph where this leaf is marked, the earlier one if there was one."""
+        node: AccumulateGrad | None = fields(self).pop("_leaf_node", None)
         if node is None:
             node = AccumulateGrad()
             node.refer_to(self)
+        node.aside = None
         node.order = dense_order(self._expr.program)
-        node.grad = self.__dict__.pop("_kept_grad", None)
+        node.grad = fields(self).pop("_kept_grad", None)
+        return node
+
+    def _follow_base(self) -> None:
+        """A view that is a leaf requires grad because its base does; it gets none of its own."""
+        node = AccumulateGrad()
+        node.refer_to(self)
+        node.aside = FOLLOWS
         self._attach(node)
-        return self
+
+    def _follows(self) -> bool:
+        """Whether this requires grad only because its base does."""
+        if self._base is None or not self.requires_grad:
+            return False
+        cell = self._expr.leaves[-1]
+        if not cell.leads:
+            return self._creation is not None
+        return cell.node is not None and cell.node.aside == FOLLOWS
+
+    def _views(self) -> list[Tensor]:
+        """The living views of which this is the base."""
+        storage = self._storage
+        return [] if storage is None else [t for t in storage.others(self) if t._base is self]
 
     def _set_aside(self) -> Tensor:
         """Cut the tensor off; a leaf keeps its gradient and hooks for when it is marked again."""
         node = self._edge()[0]
-        if type(node) is AccumulateGrad:
+        if type(node) is AccumulateGrad and node.aside is None:
+            node.aside = UNMARKED
             self._leaf_node, self._kept_grad = node, node.grad
-        return self._cut()
+        self._cut()
+        if self._base is not None:
+            if self._base.requires_grad:
+                self._follow_base()
+            return self
+        for view in self._views():
+            if view._follows():
+                view._cut()
+        return self
 
     def _attach(self, node: Node, output: int = 0) -> None:
         """Send the gradient of this value to ``node``."""
@@ -441,15 +512,15 @@ class Tensor:
         """The gradient that backward passes added up, of this tensor's shape; None before."""
         expr = self._expr
         program = expr.program
-        if program.is_load and program.needs_grad:  # as `_edge` says
-            node = expr.leaves[0].node
+        if program.is_load and not program.wrapped:  # as `_edge` says
+            node = expr.leaves[0].node if program.needs_grad else None
         else:
             node = self._edge()[0]
         if type(node) is AccumulateGrad:
             gradient: Tensor | None = node.grad
             return gradient
-        kept: Tensor | None = self.__dict__.get("_kept_grad")
-        if kept is None and node is not None and "_retains_grad" not in self.__dict__:
+        kept: Tensor | None = fields(self).get("_kept_grad")
+        if kept is None and node is not None and "_retains_grad" not in fields(self):
             import warnings
 
             warnings.warn(
@@ -467,8 +538,8 @@ class Tensor:
             _check_grad(self, value)
         expr = self._expr
         program = expr.program
-        if program.is_load and program.needs_grad:
-            node = expr.leaves[0].node
+        if program.is_load and not program.wrapped:
+            node = expr.leaves[0].node if program.needs_grad else None
         else:
             node = self._edge()[0]
         if type(node) is AccumulateGrad:
@@ -486,7 +557,7 @@ class Tensor:
         node = self._edge()[0]
         if type(node) is AccumulateGrad:
             return node.grad
-        return self.__dict__.get("_kept_grad")
+        return fields(self).get("_kept_grad")
 
     @_grad.setter
     def _grad(self, value: Tensor | None) -> None:
@@ -599,16 +670,30 @@ class Tensor:
             other._siblings = siblings
         return other
 
-    def as_gradient(self, order: tuple[int, ...] | None) -> Tensor:
+    def as_gradient(
+        self, order: tuple[int, ...] | None, shape: tuple[int, ...] | None, new: bool = False
+    ) -> Tensor:
         """An alias, of the leaf's shape, to be its first gradient, laid out as the leaf is.
 
         Parameters
         ----------
         order : tuple of int or None
             The leaf's `dense_order`.
+        shape : tuple of int or None
+            The leaf's, where it has taken another: gradients of before are expanded, as in PyTorch.
+        new : bool
+            Whether nobody else holds this tensor or its memory: it may be the gradient itself.
         """
         expr = self._expr
         program = expr.program
+        if shape is not None and program.shape != shape:
+            return self.expand(shape).clone().as_gradient(order, None)
+        if program.plain and order is None and not state.grad and expr.leaves[0].node is None:
+            if new:
+                return self
+            leaf = expr.leaves[0].twin()  # what `unrecorded` comes to
+            leaf.borrowed = True
+            return _stored(program, leaf)
         if program.marks & (SPARSE | WRAPPED):
             return self.unrecorded()
         if not program.is_load:
@@ -617,11 +702,7 @@ class Tensor:
             if program.order == order:
                 return self.unrecorded()
         elif order is None and not program.root.value[1] and not program.free:
-            if program.marks or program.needs_grad or expr.leaves[0].node or state.grad:
-                return self.unrecorded()
-            leaf = expr.leaves[0].twin()  # what `unrecorded` comes to for nearly all gradients
-            leaf.borrowed = True
-            return _stored(program, leaf)
+            return self.unrecorded()
         elif dense_order(program) == order is not None:
             other = self.unrecorded()
             return other if type(program.free) is tuple else other._keep_order()
@@ -691,7 +772,7 @@ class Tensor:
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
-            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+            raise TypeError(f"Variable data has to be a tensor, but got {type_name(value)}")
         if value.is_sparse:
             raise RuntimeError(
                 "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have "
@@ -705,8 +786,7 @@ class Tensor:
             )
         version = 0 if self._storage is None else self._storage.version
         other = value.detach()
-        if self._expr.program.is_load:
-            self._replace_saved(version)
+        self._replace_saved(version)
         if self._storage is not None:
             self._storage.forget(self)
         self._siblings = other._siblings
@@ -733,10 +813,15 @@ class Tensor:
 
     def _replace_saved(self, version: int) -> None:
         """Ops that saved this tensor read, going backward, what it has then."""
-        cell, storage = self._expr.leaves[0], self._storage
-        others = () if storage is None else storage.others(self)
-        if cell.stale is None and all(cell not in other._expr.leaves for other in others):
-            cell.stale = expression.Replaced(self, version)
+        value, storage = self._expr, self._storage
+        others = [] if storage is None else storage.others(self)
+        if value.program.is_load:
+            (cell,) = value.leaves
+            if any(cell in other._expr.leaves for other in others):
+                return
+        elif any(other._expr is value for other in others):
+            return
+        expression.make_replaced(value, expression.Replaced(self, version))
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Call ``hook(grad)`` when the gradient, of this shape, is known; it may return another.
@@ -749,6 +834,29 @@ class Tensor:
         region.observe(node)
         hooks = node.all_hooks().tensor.setdefault(output, _ordered())
         return add_hook(hooks, hook)
+
+    @property
+    def _backward_hooks(self) -> Any:
+        """The hooks of `register_hook` by their handles' numbers, None before the first."""
+        if not self.requires_grad:
+            return fields(self).get("_idle_hooks")
+        node, output = self._edge()
+        return None if node._hooks is None else node._hooks.tensor.get(output)
+
+    @_backward_hooks.setter
+    def _backward_hooks(self, hooks: Any) -> None:
+        if self.requires_grad:
+            node, output = self._edge()
+            region.observe(node)
+            node.all_hooks().tensor[output] = _ordered() if hooks is None else hooks
+        elif hooks:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        else:
+            fields(self)["_idle_hooks"] = hooks
+
+    @_backward_hooks.deleter
+    def _backward_hooks(self) -> None:
+        raise RuntimeError("Deletion of _backwards_hooks not allowed!")
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after a gradient was added to this leaf's ``.grad``, of its shape.
@@ -778,7 +886,7 @@ class Tensor:
         if not self.requires_grad:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         node, output = self._edge()
-        if type(node) is AccumulateGrad or "_retains_grad" in self.__dict__:
+        if type(node) is AccumulateGrad or "_retains_grad" in fields(self):
             return
         region.observe(node)
         reference = weakref.ref(self)
@@ -786,8 +894,8 @@ class Tensor:
         def keep(gradient: Tensor) -> None:
             tensor = reference()
             if tensor is not None:
-                earlier = tensor.__dict__.get("_kept_grad")
-                fresh = gradient.as_gradient(None) if earlier is None else earlier + gradient
+                earlier = fields(tensor).get("_kept_grad")
+                fresh = gradient.as_gradient(None, None) if earlier is None else earlier + gradient
                 tensor._kept_grad = fresh
 
         self._retains_grad = True
@@ -796,7 +904,7 @@ class Tensor:
     @property
     def retains_grad(self) -> bool:
         """Whether `retain_grad` was called, and the tensor is no leaf."""
-        return "_retains_grad" in self.__dict__
+        return "_retains_grad" in fields(self)
 
     # --- Python's own protocols ---------------------------------------------------------------
 
@@ -1034,7 +1142,7 @@ class Tensor:
         if self._wrapper is not None:
             return same
         other = as_kind(type(self), same)
-        other.__dict__.update({k: v for k, v in self.__dict__.items() if k[0] != "_"})
+        fields(other).update(users(fields(self)))
         return other._mark() if self.requires_grad else other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -1057,7 +1165,7 @@ class Tensor:
     @classmethod
     def _like(cls, original: Tensor, value: Tensor) -> Tensor:
         other = as_kind(cls, value)
-        other.__dict__.update({k: v for k, v in original.__dict__.items() if k[0] != "_"})
+        fields(other).update(users(fields(original)))
         if original.requires_grad:
             other._mark()
         return other
@@ -1082,7 +1190,7 @@ class Tensor:
                 self.requires_grad,
                 order,
             ),
-            {k: v for k, v in self.__dict__.items() if k[0] != "_"} or None,
+            users(fields(self)) or None,
         )
 
 
@@ -1171,8 +1279,7 @@ def _ordered() -> Any:
 def _check_grad(tensor: Tensor, value: Any) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(
-            "assigned grad expected to be a Tensor or None but got grad of type "
-            f"{type(value).__name__}"
+            f"assigned grad expected to be a Tensor or None but got grad of type {type_name(value)}"
         )
     if value is tensor:
         raise RuntimeError("can't assign Variable as its own grad")
@@ -1208,7 +1315,8 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     shape = tensor._expr.program.shape
     where = tensor.device
     memory = backend(where).empty([shape[i] for i in order], tensor.dtype, where)
-    write(memory, tensor.array.transpose(order))
+    with on_gpu_of(where):  # a leaf's gradient is no op's
+        write(memory, tensor.array.transpose(order))
     array = memory.transpose(np.argsort(order).tolist())
     copy = from_array(array, tensor.dtype, tensor.device)._keep_order()
     if tensor.requires_grad:
@@ -1365,6 +1473,13 @@ def _stored(program: Program, leaf: Cell) -> Tensor:
     return tensor
 
 
+def of_kept(program: Program, array: Any) -> Tensor:
+    """A tensor of a row-major array that is new, by its program, which somebody kept."""
+    if modes.watchers:
+        return _tensor(expression.of_array(array, program.dtype, program.device))
+    return _stored(program, Cell(array))
+
+
 Tensor._of = staticmethod(_tensor)  # for files below this one
 
 
@@ -1475,7 +1590,7 @@ def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
         tensor = from_array(copied, None, theirs.device_of(value))
         like = next((t for t in beside if isinstance(t, Tensor)), tensor)
         return tensor if theirs.type == "cuda" else tensor.to(like.device)
-    raise TypeError(f"{op.name}(): argument must be Tensor or a number, not {type(value).__name__}")
+    raise TypeError(f"{op.name}(): argument must be Tensor or a number, not {type_name(value)}")
 
 
 def _on_one_device(operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -1491,6 +1606,16 @@ def _on_one_device(operands: tuple[Any, ...]) -> tuple[Any, ...]:
             for o in operands
         ]
     )
+
+
+def _converted(result: Any, kind: type[Tensor]) -> Any:
+    """The tensors that an op returned, of a subclass."""
+    if isinstance(result, Tensor):
+        return result if isinstance(result, kind) else result.as_subclass(kind)
+    if isinstance(result, (tuple, list)):
+        parts = [_converted(part, kind) for part in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return result
 
 
 _ids = itertools.count()  # of a row with a number of one kind: short keys for `Program.next`
@@ -1560,11 +1685,13 @@ def is_foreign(name: str, other: Any) -> bool:
     return True
 
 
-def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Tensor, Any], Any]:
+def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
     """The method of a two-operand row; ``reflected`` is for ``2 - x``.
 
-    An operator leaves operands of other kinds to these; ``x.mul(y)``, ``named``, refuses them.
+    An operator leaves operands of other kinds to these; ``x.mul(y)`` refuses them, and so does what
+    has no name, which functions call.
     """
+    named = name[:1] != "_"
     id_float, id_int = next(_ids), next(_ids)
 
     def method(self: Tensor, other: Any) -> Any:
@@ -1609,8 +1736,11 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
                     a.program.next[slot] = expr.program
             return result
         if not isinstance(other, Tensor):
-            if not named and is_foreign(op.name, other):
-                return NotImplemented
+            if named:
+                if name and not overrides.asks and overrides.overrides(other):
+                    return overrides.declined(name, self, other)
+            elif is_foreign(op.name, other):
+                return overrides.declined(name, self, other)
             return apply(op, other, self) if reflected else apply(op, self, other)
         if reflected:
             return apply(op, other, self)
@@ -1682,10 +1812,10 @@ def _attach_operators() -> None:
         ("lshift", "bitwise_left_shift"),
         ("rshift", "bitwise_right_shift"),
     ):
-        _set(f"__{dunder}__", binary(TABLE[name]))
-        _set(f"__r{dunder}__", binary(TABLE[name], reflected=True))
+        _set(f"__{dunder}__", binary(TABLE[name], f"__{dunder}__"))
+        _set(f"__r{dunder}__", binary(TABLE[name], f"__r{dunder}__", reflected=True))
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        _set(f"__{name}__", binary(TABLE[name]))
+        _set(f"__{name}__", binary(TABLE[name], f"__{name}__"))
     for dunder, name in (("neg", "neg"), ("abs", "abs")):
         _set(f"__{dunder}__", unary(TABLE[name]))
     _set("__invert__", _invert)
@@ -1698,5 +1828,9 @@ def _set(name: str, function: Any) -> None:
 
 
 _attach_operators()
+_UNWRAPPED = frozenset(
+    [vars(Tensor)[name].__get__ for name in ("grad", "_grad")]  # PyTorch's list
+)
+overrides.watch(Tensor)
 
 __all__ = ["Size", "Tensor", "apply", "binary", "from_array", "unary"]

@@ -46,6 +46,8 @@ LEFT = {
     ("launch/planning.py", "walk_stack("),  # summed up by `traceback`: the user's line in reports
     ("devices/cuda_errors.py", "f_globals"),  # of the traceback of an error of the driver's
     ("devices/cuda_errors.py", "f_locals"),
+    # what only the caller's instruction and module tell: `a, b = proxy`, `fx.wrap("name")`
+    *(("fx/callers.py", word) for word in ("currentframe(", ".f_back", "f_globals")),
 }
 
 

@@ -23,7 +23,9 @@ def names(body: list[ast.stmt]) -> Iterator[str]:
             yield from map(ast.unparse, node.targets)
 
 
-(BLOCK,) = [n.body for n in BODY if isinstance(n, ast.If)]
+(BLOCK,) = [
+    n.body for n in BODY if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
+]
 DECLARED = set(names(BLOCK)) - {"__getattr__"}
 
 

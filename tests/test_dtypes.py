@@ -173,3 +173,8 @@ def test_python_and_numpy_types_are_understood() -> None:
         lucid_gpu.zeros(1, dtype="nonsense")
     with pytest.raises(TypeError, match="supported types are: bool, uint8"):
         lucid_gpu.from_numpy(np.zeros(2, np.uint16))
+
+
+def test_first_names_of_types() -> None:
+    assert lucid_gpu.chalf is lucid_gpu.complex32
+    assert lucid_gpu.Storage is lucid_gpu.FloatStorage

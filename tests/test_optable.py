@@ -17,7 +17,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import gradcheck, gradgradcheck
-from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
+from lucid_gpu.fusion.optable import NONE, PLANNED_AS, TABLE, ZERO, Op
 from lucid_gpu.tensor import apply
 
 
@@ -114,6 +114,7 @@ MEANING: dict[str, Callable[..., Any]] = {
     "floor_divide": lambda a, b: a // b,
     "remainder": lambda a, b: a % b,
     "fmod": math.fmod,
+    "truncated_quotient": lambda a, b: math.trunc(a / b),
     "pow": lambda a, b: a**b,
     "root": lambda a, b: a**b,
     "maximum": max,
@@ -139,6 +140,10 @@ MEANING: dict[str, Callable[..., Any]] = {
     "bitwise_left_shift": lambda a, b: a << b,
     "bitwise_right_shift": lambda a, b: a >> b,
     "where": lambda c, a, b: a if c else b,
+    "operand": lambda x: x,
+    "piecewise": lambda x: x,
+    "tied": lambda a, b: a,
+    "retied": lambda a, b: a,
     "cast": lambda x: x,
     "identity": lambda x: x,
 }
@@ -147,7 +152,10 @@ TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e
 NAMES = sorted(n for n, op in TABLE.items() if op.rule != "draw")  # see fusion/test_index.py
 POLES = ("trigamma", "zeta")  # where PyTorch gives other numbers, or has no gradient
 ENDS = ("i0", "i1", "i1e")  # NaN at infinity there, or flat at NaN
-OURS = ("bent", "capped", "gelu_tanh_slope", "raised", "root")  # no functions of PyTorch's
+OURS = (  # no functions of PyTorch's
+    *("bent", "capped", "gelu_tanh_slope", "raised", "truncated_quotient"),
+    *PLANNED_AS,
+)
 SMOOTH = [n for n in NAMES if any(f not in (NONE, ZERO) for f in TABLE[n].vjp) and n != "zeta"]
 TAKES_FLOATS = [n for n in NAMES if TABLE[n].rule != "bitwise"]
 

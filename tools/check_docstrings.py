@@ -197,26 +197,32 @@ def _raised(value: Any) -> set[str]:
     called = {c.func.id for c in ast.walk(function) if _calls_a_name(c)}  # type: ignore[attr-defined]
     nodes = (function, *(private[n] for n in called if n in private))
     guards = [value.__globals__.get(n) for n in called if _GUARD.match(n) and n not in private]
-    own = {error for node in nodes for error in _raised_in(node)}
+    own = {error for node in nodes for error in _raised_in(node, value.__globals__)}
     return own | {error for guard in guards for error in _raised_by(guard) if error != "TypeError"}
 
 
 def _raised_by(guard: Any) -> Iterator[str]:
-    code = getattr(inspect.unwrap(guard), "__code__", None) if callable(guard) else None
+    function: Any = inspect.unwrap(guard) if callable(guard) else None
+    code = getattr(function, "__code__", None)
     if code is not None:
-        yield from _raised_in(_functions(code.co_filename)[0][code.co_firstlineno])
+        scope = function.__globals__
+        yield from _raised_in(_functions(code.co_filename)[0][code.co_firstlineno], scope)
 
 
 def _calls_a_name(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
 
 
-def _raised_in(function: ast.AST) -> Iterator[str]:
+def _raised_in(function: ast.AST, scope: dict[str, Any]) -> Iterator[str]:
     for node in ast.walk(function):
         if isinstance(node, ast.Raise) and node.exc is not None:
             error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-            if isinstance(error, ast.Name) and _is_error(error.id):
-                yield error.id
+            if isinstance(error, ast.Name):
+                made = getattr(scope.get(error.id), "__annotations__", {}).get("return")
+                if _is_error(error.id):
+                    yield error.id
+                elif isinstance(made, str) and made.endswith("Error") and made != "TypeError":
+                    yield made
 
 
 def _is_error(name: str) -> bool:

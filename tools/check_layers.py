@@ -61,6 +61,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "viz": ("optim", "profiler"),
     "backends": ("ops",),
     "accelerator": ("cuda",),
+    "fx": ("*",),  # the source it writes names what users do
     "torch_names": ("*",),  # as a user's program would
     "__init__": ("*",),
 }

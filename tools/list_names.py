@@ -94,7 +94,7 @@ LEFT_OUT: tuple[tuple[str, str], ...] = (
     (
         "names PyTorch itself has removed: calling them raises",
         r"symeig|eig|solve|lstsq|reinforce|volatile|legacy_contiguous_format|Container|"
-        r"get_autocast_(cpu|gpu)_dtype|set_autocast_(cpu|gpu)_dtype|is_autocast_cpu_enabled|"
+        r"set_autocast_(cpu|gpu)_dtype|"
         r"set_autocast_cpu_enabled|NLLLoss2d|upsample_(bilinear|nearest)",
     ),
     (

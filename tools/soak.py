@@ -63,7 +63,7 @@ class Training:
 
     @property
     def file(self) -> Path:
-        return self.out / "checkpoint.safetensors"
+        return self.out / "checkpoint.pt"
 
     def halves(self) -> list[Path]:
         """Checkpoints that were not finished."""
@@ -116,7 +116,7 @@ def draw(unbroken: dict[str, list[float]], killed: list[int], path: Path) -> Non
     for epoch in killed:
         axes.axvline(epoch + 0.5, color="#c8553d", alpha=0.35, linewidth=0.8)
     axes.plot(unbroken["done"], unbroken["loss"], color="#8aa4c8", linewidth=3, label="unbroken")
-    broken = lucid_gpu.load(path.parent / "broken" / "checkpoint.safetensors")["history"]
+    broken = lucid_gpu.load(path.parent / "broken" / "checkpoint.pt")["history"]
     axes.plot(broken["done"], broken["loss"], "--", color="#3d4451", label="killed, resumed")
     axes.set(xlabel="epoch", ylabel="loss", title=f"{len(killed)} kills in the last round")
     axes.legend(frameon=False)

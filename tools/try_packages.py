@@ -3,7 +3,8 @@
 Installs the packages of ``tests/packages/uses.py`` without what they depend on into a folder
 (``--site``, ``build/packages``), runs each use in one process after ``install_as_torch()`` and in
 another on PyTorch, compares every loss and gradient, and writes ``docs/packages.md``.
-``--no-install`` takes what the folder holds; names of packages run only those, and write nothing.
+``--no-install`` takes what the folder holds; names of packages run only those, and change their
+rows alone with ``--write``.
 """
 
 from __future__ import annotations
@@ -184,12 +185,27 @@ def version(name: str, site: Path) -> str:
     return "?"
 
 
+def write(rows: dict[str, str], table: Any) -> None:
+    """Put rows into the page, which keeps those of other packages."""
+    page = ROOT / "docs" / "packages.md"
+    lines = page.read_text("utf-8").splitlines()
+    kept = {line.split(" | ")[0].removeprefix("| "): line for line in lines if line[:2] == "| "}
+    rows = {name: line for name, line in (kept | rows).items() if name in table}
+    head = HEAD.format(
+        date=datetime.date.today(),
+        version=metadata.version("lucid-gpu"),
+        torch=metadata.version("torch"),
+    )
+    page.write_text(head + "\n".join(rows[name] for name in sorted(rows)) + "\n", "utf-8")
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="packages (default: all)")
     parser.add_argument("--site", type=Path, default=ROOT / "build" / "packages")
     parser.add_argument("--no-install", action="store_true")
+    parser.add_argument("--write", action="store_true", help="the rows of named packages")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -211,19 +227,14 @@ def main() -> None:
             command += ["--side", side, "--out", str(out)]
             subprocess.run(command, check=True)
             found[side] = pickle.loads(out.read_bytes())
-    rows = ""
+    rows = {}
     for name in names:
         said = (table[name][0].__doc__ or "").strip().partition("\n")[0]
         outcome = result(found["lucid_gpu"][name], found["torch"][name]).replace("|", "\\|")
-        rows += f"| {name} | {version(name, args.site)} | {said} | {outcome} |\n"
-    print(rows)
-    if not args.names:
-        head = HEAD.format(
-            date=datetime.date.today(),
-            version=metadata.version("lucid-gpu"),
-            torch=metadata.version("torch"),
-        )
-        (ROOT / "docs" / "packages.md").write_text(head + rows, "utf-8")
+        rows[name] = f"| {name} | {version(name, args.site)} | {said} | {outcome} |"
+    print(*rows.values(), sep="\n")
+    if not args.names or args.write:
+        write(rows, table)
 
 
 if __name__ == "__main__":

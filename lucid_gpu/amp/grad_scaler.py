@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -149,10 +150,13 @@ class GradScaler:
         if one.stage is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
         with no_grad():
-            inverse = scale.double().reciprocal().float()
-            gradients = [*_gradients(optimizer)]
-            one.found_inf = _on_all_ranks([*_unscaled(gradients, inverse)], gradients)
+            self._divide(one, optimizer, scale.double().reciprocal().float())
         one.stage = OptState.UNSCALED
+
+    def _divide(self, one: _Optimizer, optimizer: Any, inverse: Tensor) -> None:
+        """Multiply the gradients by a number, and note whether some are infinite."""
+        gradients = [*_gradients(optimizer)]
+        one.found_inf = _on_all_ranks([*_unscaled(gradients, inverse)], gradients)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Let the optimizer step, unless a gradient is infinite or NaN.
@@ -176,6 +180,8 @@ class GradScaler:
         one = self._optimizers[id(optimizer)]
         if one.stage is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            return self._step_by_itself(one, optimizer, args, kwargs)
         if one.stage is OptState.READY:
             self.unscale_(optimizer)
         if not one.found_inf:
@@ -183,6 +189,32 @@ class GradScaler:
         result = None
         if not sum([flag.item() for flag in one.found_inf]):
             result = optimizer.step(*args, **kwargs)
+        one.stage = OptState.STEPPED
+        return result
+
+    def _step_by_itself(self, one: _Optimizer, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        """The step of an optimizer that divides by the scale, and skips steps, itself."""
+        if "grad_scaler" in inspect.signature(optimizer.step).parameters:
+            warnings.warn(
+                "GradScaler is going to stop passing itself as a keyword argument to the passed "
+                "optimizer. In the near future GradScaler registers `grad_scale: Tensor` and "
+                "`found_inf: Tensor` to the passed optimizer and let the optimizer use them "
+                "directly.",
+                FutureWarning,
+                stacklevel=3,
+            )
+            result = optimizer.step(*args, **kwargs, grad_scaler=self)
+        else:
+            scale, _ = self._ready("step")
+            own = getattr(optimizer, "grad_scale", None)
+            if one.stage is OptState.READY:
+                with no_grad():
+                    self._divide(one, optimizer, full((), 1.0, device=scale.device))
+                own = scale * (1 if own is None else own)
+            optimizer.grad_scale = own
+            optimizer.found_inf = sum([flag.to(scale.device) for flag in one.found_inf])
+            result = optimizer.step(*args, **kwargs)
+            del optimizer.grad_scale, optimizer.found_inf
         one.stage = OptState.STEPPED
         return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import Any
 
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
@@ -11,8 +12,11 @@ from lucid_gpu.tensor import Tensor
 
 __all__ = [
     "clear_autocast_cache",
+    "get_autocast_cpu_dtype",
     "get_autocast_dtype",
+    "get_autocast_gpu_dtype",
     "is_autocast_cache_enabled",
+    "is_autocast_cpu_enabled",
     "is_autocast_enabled",
     "set_autocast_cache_enabled",
     "set_autocast_dtype",
@@ -72,6 +76,32 @@ def get_autocast_dtype(device_type: str) -> dtype:
 def set_autocast_dtype(device_type: str, dtype: dtype) -> None:
     """Say which type ops on such a device compute in."""
     state.dtype[checked(device_type)] = dtype
+
+
+def get_autocast_gpu_dtype() -> dtype:
+    """`get_autocast_dtype("cuda")` under its first name, with a warning."""
+    _warn_of_first_name("get_autocast_gpu_dtype()", "get_autocast_dtype('cuda')")
+    return get_autocast_dtype("cuda")
+
+
+def get_autocast_cpu_dtype() -> dtype:
+    """`get_autocast_dtype("cpu")` under its first name, with a warning."""
+    _warn_of_first_name("get_autocast_cpu_dtype()", "get_autocast_dtype('cpu')")
+    return get_autocast_dtype("cpu")
+
+
+def is_autocast_cpu_enabled() -> bool:
+    """`is_autocast_enabled("cpu")` under its first name, with a warning."""
+    _warn_of_first_name("is_autocast_cpu_enabled()", "is_autocast_enabled('cpu')")
+    return is_autocast_enabled("cpu")
+
+
+def _warn_of_first_name(name: str, now: str) -> None:
+    warnings.warn(
+        f"torch.{name} is deprecated. Please use torch.{now} instead.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
 
 
 def is_autocast_cache_enabled() -> bool:

@@ -15,8 +15,11 @@ from lucid_gpu.fusion.scheduler import begin_pass, end_pass
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user_once
 from lucid_gpu.tape import engine
+from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.levels import BACKWARD_INSIDE, innermost, open_levels
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import FOLLOWS
+from lucid_gpu.tape.overrides import NOBODY, asked, asks, changed
 from lucid_gpu.tensor import Tensor, _tensor, store_written
 
 __all__ = [
@@ -65,6 +68,15 @@ def backward(
     TypeError
         For ``inputs`` that are a mapping and no dict, and for anything but a sequence of tensors.
     """
+    if asks:
+        given = changed(
+            grad_tensors=(grad_tensors, None),
+            retain_graph=(retain_graph, None),
+            create_graph=(create_graph, False),
+            inputs=(inputs, None),
+        )
+        if asked(backward, (tensors,), given) is not NOBODY:
+            return
     if state.transforms:
         raise RuntimeError(BACKWARD_INSIDE)
     if grad_variables is not None:
@@ -161,7 +173,7 @@ def run_pass(
             gradient._expr = expression.apart(gradient._expr)
         if gradient._expr.program.shared:
             gradient._realize()  # before others write what it reads
-    return [reached.get(edge) for edge in edges]
+    return [None if edge[0].aside == FOLLOWS else reached.get(edge) for edge in edges]
 
 
 def _run_observed(
@@ -248,7 +260,7 @@ def sequence_of(value: Any) -> Sequence[Any]:
     except TypeError:
         raise TypeError(
             f"expected a Tensor, a GradientEdge or a sequence of them, but a "
-            f"{type(value).__name__} object is not iterable"
+            f"{type_name(value)} object is not iterable"
         ) from None
 
 

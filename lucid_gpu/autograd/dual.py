@@ -18,7 +18,7 @@ from lucid_gpu.autograd.grad import grad
 from lucid_gpu.fusion.expression import of_constant
 from lucid_gpu.fusion.gradient import Symbol
 from lucid_gpu.fusion.layout import may_overlap
-from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
+from lucid_gpu.fusion.optable import NONE, RESULT, TABLE, ZERO, Op
 from lucid_gpu.ops.elementwise import spread_copy
 from lucid_gpu.ops.in_place import UNNOTICED, _reading_afresh
 from lucid_gpu.ops.mirrors import bits_of, in_memory, is_batched
@@ -68,7 +68,8 @@ class DualLevel(Level):
         if batch is None or not batch.batches:
             return self.make(view_as(primal, primal) if shares else primal.alias(), tangent)
         shares = shares and batch.holds(primal)  # else each example writes its own
-        dual: Tensor = batch.wrap(self.enter(batch.full(primal), batch.full(tangent), shares))
+        own, moved = batch.own(primal, lies=True), batch.own(tangent)
+        dual: Tensor = batch.wrap(self.enter(own, moved, shares))
         return dual
 
     def leave(self, value: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -360,6 +361,8 @@ class Value(Symbol):
         tensors = [o.tensor if isinstance(o, Value) else o for o in operands]
         return Value(apply(TABLE[name], *tensors, to=to))
 
+    pass_on = fill = Symbol.pick  # whatever the order in memory
+
     def number(self) -> Any:
         return self.constant
 
@@ -370,10 +373,14 @@ def tangent_of_row(
     """The tangent of an elementwise op's result, from those of its operands."""
     operands = [_value(p, result) for p in primals]
     total = None
-    for formula, operand, tangent in zip(op.vjp, operands, tangents, strict=True):
+    ties = op.ties or (None,) * len(operands)
+    for formula, tie, operand, tangent in zip(op.vjp, ties, operands, tangents, strict=True):
         if tangent is None or formula is ZERO or formula is NONE:
             continue
         part = _along(op, formula, Value(tangent), Value(result), operand, operands)
+        if tie is not None:
+            to = Value(result) if tie.to == RESULT else operands[tie.to]
+            part = part.apply(tie.row, part, to) if to.tensor.requires_grad else part
         if part is not None:
             total = part if total is None else total + part
     if total is None:

@@ -200,7 +200,7 @@ def hessian(
         'Expected strategy to be either "forward-mode" or "reverse-mode". Got '
         f"{outer_jacobian_strategy!r}."
     )
-    point, many = _as_tuple(inputs, "inputs", "hessian")
+    many, point = _as_tuple(inputs, "inputs", "hessian")
 
     def gradient(*point: Any) -> Tensors:
         if outer_jacobian_strategy == "forward-mode":
@@ -274,7 +274,12 @@ def hvp(
 # --- what goes in ---------------------------------------------------------------------------------
 
 
-def _as_tuple(value: Any, what: str, function: str) -> tuple[Tensors, bool]:
+# The names of PyTorch's file that packages import: _as_tuple, _tuple_postprocess,
+# _grad_postprocess and _construct_standard_basis_for.
+
+
+def _as_tuple(value: Any, what: str, function: str) -> tuple[bool, Tensors]:
+    """Whether a value is a tuple, and it as one."""
     many = isinstance(value, tuple)
     tensors = value if many else (value,)
     for i, tensor in enumerate(tensors):
@@ -284,14 +289,14 @@ def _as_tuple(value: Any, what: str, function: str) -> tuple[Tensors, bool]:
                 f"The {what} given to {function} must be either a Tensor or a tuple of Tensors but "
                 f"{which} has type {type(tensor)}."
             )
-    return tensors, many
+    return many, tensors
 
 
 def _isolated(
     tensors: Any, what: str, function: str, create_graph: bool, needs: bool = True
 ) -> tuple[Tensors, bool]:
     """The inputs apart from the user's own tensors, so that those are never changed."""
-    originals, many = _as_tuple(tensors, what, function)
+    many, originals = _as_tuple(tensors, what, function)
     if create_graph:  # results must lead back to the user's own
         return tuple([_aside(t, needs) for t in originals]), many
     return tuple([t.detach().requires_grad_(needs) for t in originals]), many
@@ -336,7 +341,7 @@ def _vector(v: Any, like: Tensors, many: bool, function: str, create_graph: bool
 def _outputs_of(
     func: Callable[..., Any], point: Tensors, function: str, strict: bool
 ) -> tuple[Tensors, bool]:
-    results, many = _as_tuple(func(*point), _OUTPUTS, function)
+    many, results = _as_tuple(func(*point), _OUTPUTS, function)
     _check_depends(results, "outputs", strict)
     return results, many
 
@@ -442,7 +447,8 @@ def _rows_at_once(results: Tensors, point: Tensors, create_graph: bool) -> list[
     sizes = [o.numel() for o in results]
     grads: Tensors = (None,) * len(point)
     if sum(sizes):
-        grads = _grads(results, point, _basis(results), create_graph, None, batched=True)
+        units = _units(results)
+        grads = _grads(results, point, units, create_graph, None, batched=True)
     whole = [
         x.new_zeros(()).expand(sum(sizes), *x.shape) if g is None else g
         for g, x in zip(grads, point, strict=True)
@@ -454,15 +460,20 @@ def _rows_at_once(results: Tensors, point: Tensors, create_graph: bool) -> list[
     ]
 
 
-def _basis(tensors: Tensors) -> Tensors:
-    """For each tensor, a batch of the unit vectors of all of them together."""
-    total = sum(t.numel() for t in tensors)
+def _units(tensors: Tensors) -> Tensors:
+    """For each tensor, a batch of the unit vectors of all of them together, in its shape."""
+    rows = _construct_standard_basis_for(tensors, tuple([t.numel() for t in tensors]))
+    return tuple([r.reshape((len(r), *t.shape)) for r, t in zip(rows, tensors, strict=True)])
+
+
+def _construct_standard_basis_for(tensors: Tensors, tensor_numels: tuple[int, ...]) -> Tensors:
+    """The columns of the identity that belong to each of several tensors."""
+    total = sum(tensor_numels)
     made, start = [], 0
-    for t in tensors:
-        n = t.numel()
+    for t, n in zip(tensors, tensor_numels, strict=True):
         unit = t.new_zeros((total, n))
         unit[range(start, start + n), range(n)] = 1
-        made.append(unit.reshape((total, *t.shape)))
+        made.append(unit)
         start += n
     return tuple(made)
 
@@ -494,8 +505,8 @@ def _columns(func: Callable[..., Any], inputs: Any) -> Any:
     """The Jacobian by forward mode, an input element at a time."""
     from lucid_gpu.autograd import forward_ad
 
-    point, many_inputs = _as_tuple(inputs, "inputs", "jacobian")
-    units = _basis(point)
+    many_inputs, point = _as_tuple(inputs, "inputs", "jacobian")
+    units = _units(point)
     columns: list[Tensors] = []
     many = False
     for k in range(sum(x.numel() for x in point)):
@@ -503,7 +514,7 @@ def _columns(func: Callable[..., Any], inputs: Any) -> Any:
             duals = [
                 forward_ad.make_dual(x.detach(), u[k]) for x, u in zip(point, units, strict=True)
             ]
-            results, many = _as_tuple(func(*duals), _OUTPUTS, "jacobian")
+            many, results = _as_tuple(func(*duals), _OUTPUTS, "jacobian")
             columns.append(tuple([_tangent_of(forward_ad.unpack_dual(o)) for o in results]))
     outputs = len(results) if columns else 0
     rows = [_joined(point, [c[i] for c in columns]) for i in range(outputs)]
@@ -559,8 +570,24 @@ def _with_zeros(
 
 
 def _returned(tensors: Sequence[Any], many: bool, create_graph: bool) -> Any:
-    kept = tuple(tensors) if create_graph else tuple([t.detach() for t in tensors])
-    return kept if many else kept[0]
+    return _tuple_postprocess(_grad_postprocess(tensors, create_graph), many)
+
+
+def _grad_postprocess(inputs: Sequence[Any], create_graph: bool) -> tuple[Any, ...]:
+    """The tensors of a tree of tuples, without history unless it is asked for."""
+    if create_graph:
+        return tuple(inputs)
+    return tuple(
+        [t.detach() if isinstance(t, Tensor) else _grad_postprocess(t, False) for t in inputs]
+    )
+
+
+def _tuple_postprocess(res: Any, to_unpack: bool | tuple[bool, bool]) -> Any:
+    """Results as the values were that `_as_tuple` made tuples: for one bool, or a tree for two."""
+    many, nested = to_unpack if isinstance(to_unpack, tuple) else (to_unpack, True)
+    if not nested:
+        res = tuple([row[0] for row in res])
+    return res if many else res[0]
 
 
 _SENTENCES = {

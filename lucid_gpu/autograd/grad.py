@@ -16,6 +16,7 @@ from lucid_gpu.autograd.backward import (
     targets_of,
 )
 from lucid_gpu.ops.record import constant
+from lucid_gpu.tape.overrides import NOBODY, asked, asks, changed
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["grad"]
@@ -69,6 +70,18 @@ def grad(
     ValueError
         If ``materialize_grads`` is True and ``allow_unused`` is False.
     """
+    if asks:
+        given = changed(
+            grad_outputs=(grad_outputs, None),
+            retain_graph=(retain_graph, None),
+            create_graph=(create_graph, False),
+            only_inputs=(only_inputs, True),
+            allow_unused=(allow_unused, None),
+            is_grads_batched=(is_grads_batched, False),
+            materialize_grads=(materialize_grads, False),
+        )
+        if (answer := asked(grad, (outputs, inputs), given)) is not NOBODY:
+            return answer
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.autograd.grad import grad
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import backend
+from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import Tensor, from_array
 
 xp = backend(CPU).xp
@@ -101,15 +102,15 @@ class Case:
 @contextlib.contextmanager
 def moved(t: Tensor, array: Any) -> Iterator[None]:
     """The same tensor, with the same place in the graph, holds other numbers for a while."""
-    kept = dict(t.__dict__)
+    kept = dict(fields(t))
     node, output = t._edge()
     try:
         t.data = like(array, t)
         t._attach(node, output)
         yield
     finally:
-        t.__dict__.clear()
-        t.__dict__.update(kept)
+        fields(t).clear()
+        fields(t).update(kept)
 
 
 # --- by finite differences ------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from lucid_gpu.tape.node import AccumulateGrad
+from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["swap_tensors"]
@@ -53,7 +54,10 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
             memory.forget(old)
             memory.add(new)
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__
-    t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
+    first, second = fields(t1), fields(t2)
+    for own, held in ((first, dict(second)), (second, dict(first))):
+        own.clear()
+        own.update(held)
     for slot in slots[0]:
         values = [getattr(t, slot, _NOTHING) for t in (t1, t2)]
         for t, value in zip((t2, t1), values, strict=True):

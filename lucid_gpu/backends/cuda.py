@@ -12,6 +12,8 @@ Examples
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import NamedTuple
 
@@ -34,6 +36,7 @@ __all__ = [
     "matmul",
     "mem_efficient_sdp_enabled",
     "preferred_blas_library",
+    "sdp_kernel",
 ]
 
 
@@ -158,3 +161,20 @@ def _enable(kernel: int, enabled: bool) -> None:
     if enabled:
         rest.insert(0 if kernel == attention.CUDNN else len(rest), kernel)
     attention.allow(tuple(rest))
+
+
+@contextmanager
+def sdp_kernel(
+    enable_flash: bool = True,
+    enable_math: bool = True,
+    enable_mem_efficient: bool = True,
+    enable_cudnn: bool = True,
+) -> Iterator[dict[str, object]]:
+    """`nn.attention.sdpa_kernel` under its first name; cuDNN's kernel is taken last."""
+    flags = (enable_math, enable_flash, enable_mem_efficient, enable_cudnn)
+    order = (*attention.OURS, attention.CUDNN)
+    before = attention.allow(tuple(kernel for kernel in order if flags[kernel]))
+    try:
+        yield {}
+    finally:
+        attention.allow(before)

@@ -6,17 +6,15 @@ Names of PyTorch that are absent on purpose say what to write instead.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-__all__ = ["imported", "lacking"]
+__all__ = ["beside", "imported", "lacking"]
 
 _INSTEAD = {
     "export": "models are saved by their state_dict()",
-    "mps": "the devices are cpu and cuda",
     "nested": "batches of unequal length are padded, or packed by nn.utils.rnn",
     "quantization": "there is no quantization; amp.autocast computes in 16 bits",
-    "xpu": "the devices are cpu and cuda",
 }
 
 
@@ -58,3 +56,17 @@ def imported(
         raise lacking(package.removeprefix("lucid_gpu").lstrip("."), name)
     value = namespace[name] = getattr(importlib.import_module(names[name]), name)
     return value
+
+
+def beside(namespace: dict[str, Any], names: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module some of whose names lie in files that import it.
+
+    Parameters
+    ----------
+    namespace : dict
+        The module's `globals()`.
+    names : mapping
+        By file, such as ``{"lucid_gpu.nn.modules.lazy": "LazyConv1d LazyConv2d"}``.
+    """
+    table = {name: file for file, listed in names.items() for name in listed.split()}
+    return lambda name: imported(namespace, name, table)

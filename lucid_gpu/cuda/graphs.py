@@ -98,6 +98,7 @@ class _Capture:
         self.recorder = capturing.Recorder(steps.count, _user_line)
         capturing.begin(self.recorder)
         steps.least = scheduler.ALWAYS + 1  # every op is to be seen, with its operands
+        steps.refresh()  # at once, not from the next step on
         self.noting = _Noting(self.recorder)
         self.watch = captured.watching()
         self.watch.__enter__()

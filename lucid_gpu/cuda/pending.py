@@ -24,6 +24,7 @@ from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, capturing, cuda_memory
+from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.fusion import pending_reductions
 from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.fusion.expression import Expr
@@ -80,8 +81,8 @@ class _Noted(threading.local):
         cuda = backend(where).xp.cuda
         assert where.index is not None
         streams: dict[tuple[int, int], Any] = {(where.index, 0): cuda.Stream.null}
-        streams.update(made)
-        streams.update(_streams)
+        known = [*made.items(), *_streams.items()]
+        streams.update({at: stream for at, stream in known if at[0] == where.index})
         with cuda.Device(where.index), _in_order(streams):
             arrays = realizing.realize(values)
         for tensor, array in zip(tensors, arrays, strict=True):
@@ -140,10 +141,11 @@ def _in_order(streams: dict[tuple[int, int], Any]) -> Iterator[None]:
 def _meet(streams: dict[tuple[int, int], Any], before: bool) -> None:
     if not streams or capturing.on_gpu() is not None:  # what is captured has one stream
         return
-    here = backend(device("cuda"))
-    # What is pending now was written on this stream since the last switch, and may go on fusing.
-    index, current = here.current_index(), here.xp.cuda.get_current_stream()
+    cuda = backend(device("cuda")).xp.cuda
+    # What is pending now was written on these streams since the last switch, and may go on fusing.
     for (where, _), other in tuple(streams.items()):
-        if where == index and other.ptr != current.ptr:
+        current = cuda.get_current_stream(where)
+        if other.ptr != current.ptr:
             first, second = (other, current) if before else (current, other)
-            second.wait_event(first.record())
+            with on_gpu(cuda, where):  # a default stream is that of the current GPU
+                second.wait_event(first.record())

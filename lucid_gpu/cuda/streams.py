@@ -106,7 +106,8 @@ class Stream:
     def query(self) -> bool:
         """Whether everything given to the stream is done."""
         self._flush()
-        done: bool = self._cupy.done
+        with _on(self.device):  # each GPU has a default stream, of one address
+            done: bool = self._cupy.done
         return done
 
     def synchronize(self) -> None:
@@ -118,7 +119,8 @@ class Stream:
             If a kernel failed.
         """
         self._flush()
-        _wait_for(self._cupy)
+        with _on(self.device):
+            _wait_for(self._cupy)
         release_passed()
 
     def record_event(self, event: Event | None = None) -> Event:
@@ -270,14 +272,21 @@ class Event:
         stream = current_stream() if stream is None else stream
         stream._flush()
         if self._event is not None:
-            stream._cupy.wait_event(self._event)
+            with _on(stream.device):
+                stream._cupy.wait_event(self._event)
 
     def query(self) -> bool:
         """Whether all before the mark is done."""
         return self._event is None or bool(self._event.done)
 
     def synchronize(self) -> None:
-        """Wait until all before the mark is done."""
+        """Wait until all before the mark is done.
+
+        Raises
+        ------
+        AcceleratorError
+            If a kernel failed.
+        """
         if self._event is not None:
             _wait_for(self._event)
 

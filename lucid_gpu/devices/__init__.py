@@ -7,6 +7,7 @@ differently. Everything above this folder asks a backend and never imports cupy.
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from lucid_gpu.device import CPU, default_devices, device
@@ -46,6 +47,15 @@ def backend(where: device) -> Backend:
 
         follow_tensors(instance.xp.cuda)
     return instance
+
+
+def on_gpu_of(where: device) -> AbstractContextManager[Any]:
+    """A block in which the GPU of a device is the current one; other devices change nothing."""
+    if where.type != "cuda":
+        return nullcontext()
+    from lucid_gpu.devices.current_gpu import on_gpu
+
+    return on_gpu(backend(where).xp.cuda, where.index)
 
 
 def _lose() -> None:

@@ -144,6 +144,7 @@ class CupyBackend:
 
     type = "cuda"
     multiplies_16_bits = True
+    joins_rows = True
 
     def __init__(self) -> None:
         missing = problem()
@@ -259,10 +260,18 @@ class CupyBackend:
             return self.xp.matmul(a, b, out=out)  # by name: it is not one of CuPy's ufuncs
         if out is None:
             left, right = a.shape, b.shape
-            flat = len(left) == len(right) == 2
-            shape = (left[0], right[1]) if flat else gemm.shape_of(left, right)
+            shape = (*left[:-1], right[1]) if len(right) == 2 else gemm.shape_of(left, right)
             out = self.xp.ndarray(shape, d.numpy)
         gemm.multiply(self.xp, a, b, out, d.name)
+        return out
+
+    def matmul_of_rows(self, a: Any, b: Any, d: dtype) -> Any:
+        index = a.data.device_id
+        if index != self.only and index != self.get_device():
+            with on_gpu(self.xp.cuda, index):
+                return self.matmul_of_rows(a, b, d)
+        out = self.xp.ndarray((a.shape[-1], b.shape[-1]), d.numpy)
+        gemm.multiply_rows(self.xp, a, b, out, d.name)
         return out
 
     def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> Any:

@@ -78,13 +78,27 @@ class Plan(NamedTuple):
     batch: int
 
 
+class Call(NamedTuple):
+    """A call of cuBLAS: its arguments but for the handle and the addresses, which stand between
+    these, and the math mode.
+    """
+
+    name: str
+    start: tuple[int, ...]
+    of_b: tuple[int, ...]
+    of_a: tuple[int, ...]
+    zero: int
+    end: tuple[int, ...]
+    mode: int
+
+
 Numbers = tuple[int, ...]
 
 
 def shape_of(a: Numbers, b: Numbers) -> Numbers:
     """The shape of a product of arrays of these shapes."""
     lead, other = a[:-2], b[:-2]
-    if lead != other:  # NumPy's function costs as much as the whole call
+    if other and lead != other:  # NumPy's function costs as much as the whole call
         lead = np.broadcast_shapes(lead, other)
     return (*lead, a[-2], b[-1])
 
@@ -112,27 +126,79 @@ def multiply(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
     if a.shape[-1] == 0:  # sums of nothing
         out[...] = 0
         return
-    lead, size = out.shape[:-2], a.itemsize
-    product = plan(a.shape, a.strides, b.shape, b.strides, lead, size)
-    if product is None:
+    lead = out.shape[:-2]
+    if not _start(plan, a, b, out, kind, lead):
         a, b = _taken(xp, a, lead), _taken(xp, b, lead)
-        product = plan(a.shape, a.strides, b.shape, b.strides, lead, size)
-        assert product is not None
+        took = _start(plan, a, b, out, kind, lead)
+        assert took
+
+
+def multiply_rows(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
+    """Fill ``out`` with ``a.T @ b`` of matrices that hold all rows of arrays.
+
+    Parameters
+    ----------
+    xp, kind
+        See `multiply`.
+    a, b : array, shape (..., m) and (..., n)
+        As many rows in both.
+    out : array, shape (m, n), row-major
+
+    Raises
+    ------
+    RuntimeError
+        If a dimension is longer than cuBLAS can be told.
+    """
+    if out.size == 0:
+        return
+    if a.size == 0:  # sums of nothing
+        out[...] = 0
+        return
+    if not _start(plan_of_rows, a, b, out, kind):
+        a, b = xp.ascontiguousarray(a), xp.ascontiguousarray(b)
+        took = _start(plan_of_rows, a, b, out, kind)
+        assert took
+
+
+def _start(planned: Any, a: Any, b: Any, out: Any, kind: str, *lead: Numbers) -> bool:
+    """Have cuBLAS compute a product; False where an array has to be copied first."""
+    layouts = (a.shape, a.strides, b.shape, b.strides, *lead)
+    size = a.itemsize
+    call = _call(planned, layouts, size, kind, out.itemsize > size, precision._chosen)
+    if call is None:
+        return False
+    name, start, of_b, of_a, zero, end, mode = call
+    arguments = (*start, b.data.ptr, *of_b, a.data.ptr, *of_a, zero, out.data.ptr, *end)
+    _run(name, arguments, mode)
+    return True
+
+
+@functools.lru_cache(maxsize=4096)
+def _call(
+    planned: Any, layouts: tuple[Numbers, ...], size: int, kind: str, widened: bool, chosen: Any
+) -> Call | None:
+    """The call for arrays of these shapes and strides; None where one has to be copied.
+
+    ``widened`` says that the result is float32, ``chosen`` is what `precision` holds.
+    """
+    product: Plan | None = planned(*layouts, size)
+    if product is None:
+        return None
     left, right, m, n, k, batch = product
-    number = TYPES[kind]
-    compute, math_mode, (one, zero) = arithmetic(kind)
-    result = number
-    if out.itemsize > size:
+    result = number = TYPES[kind]
+    compute, mode, (one, zero) = arithmetic(kind)
+    if widened:
         result, compute, (one, zero) = TYPES["float32"], _IN_FLOAT32, _SINGLE
     # cuBLAS, being column-major, finds (a b)^T = b^T a^T
-    start = (right.mode, left.mode, n, m, k, one, b.data.ptr, number, right.leading)
-    end = (zero, out.data.ptr, result, n)
-    of_a = (a.data.ptr, number, left.leading)
+    start, of_result = (right.mode, left.mode, n, m, k, one), (result, n)
+    of_b: Numbers = (number, right.leading)
+    of_a: Numbers = (number, left.leading)
+    last = (compute, _ANY_ALGORITHM)
     if batch == 1:
-        _run("gemmEx", (*start, *of_a, *end, compute, _ANY_ALGORITHM), math_mode)
-    else:
-        batched = (*start, right.step, *of_a, left.step, *end, m * n, batch)
-        _run("gemmStridedBatchedEx", (*batched, compute, _ANY_ALGORITHM), math_mode)
+        return Call("gemmEx", start, of_b, of_a, zero, (*of_result, *last), mode)
+    of_b, of_a = (*of_b, right.step), (*of_a, left.step)
+    end = (*of_result, m * n, batch, *last)
+    return Call("gemmStridedBatchedEx", start, of_b, of_a, zero, end, mode)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -141,11 +207,7 @@ def plan(
 ) -> Plan | None:
     """The product of arrays of these shapes and strides; None where one has to be copied."""
     m, n, k = a[-2], b[-1], b[-2]
-    if max(m, n, k, math.prod(lead)) > _LONGEST:
-        raise RuntimeError(
-            f"matmul: cuBLAS takes at most {_LONGEST} rows, columns and matrices, got shapes "
-            f"{list(a)} and {list(b)}; multiply parts of them"
-        )
+    _check_lengths(a, b, m, n, k, math.prod(lead))
     right = layout(b, b_strides, lead, size)
     if right is None:
         return None
@@ -160,6 +222,29 @@ def plan(
             return Plan(tall, right, rows[0], n, k, 1)
     left = layout(a, a_strides, lead, size)
     return left and Plan(left, right, m, n, k, math.prod(lead))
+
+
+def plan_of_rows(
+    a: Numbers, a_strides: Numbers, b: Numbers, b_strides: Numbers, size: int
+) -> Plan | None:
+    """The product of `multiply_rows`; None where an array has to be copied."""
+    m, n, k = a[-1], b[-1], math.prod(a[:-1])
+    _check_lengths(a, b, m, n, k)
+    of_a = _merged(a[:-1], [stride // size for stride in a_strides[:-1]])
+    of_b = _merged(b[:-1], [stride // size for stride in b_strides[:-1]])
+    if of_a is None or of_b is None:
+        return None
+    left = layout((m, k), (a_strides[-1], of_a[1] * size), (), size)
+    right = layout((k, n), (of_b[1] * size, b_strides[-1]), (), size)
+    return left and right and Plan(left, right, m, n, k, 1)
+
+
+def _check_lengths(a: Numbers, b: Numbers, *lengths: int) -> None:
+    if max(lengths) > _LONGEST:
+        raise RuntimeError(
+            f"matmul: cuBLAS takes at most {_LONGEST} rows, columns and matrices, got shapes "
+            f"{list(a)} and {list(b)}; multiply parts of them"
+        )
 
 
 def layout(shape: Numbers, strides: Numbers, lead: Numbers, size: int) -> Layout | None:

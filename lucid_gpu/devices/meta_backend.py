@@ -518,6 +518,7 @@ class MetaBackend:
 
     type = "meta"
     multiplies_16_bits = False
+    joins_rows = False
     xp: Any = _Namespace()
     new = staticmethod(meta_array)
 
@@ -568,6 +569,9 @@ class MetaBackend:
         return meta_array(_product_shape(a, b), d.numpy) if out is None else out
 
     matmul_beside = matmul
+
+    def matmul_of_rows(self, a: Any, b: Any, d: dtype) -> Any:
+        return self.matmul(a.T, b, d)
 
     def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> None:
         return None

@@ -29,6 +29,7 @@ class NumpyBackend:
 
     type = "cpu"
     multiplies_16_bits = False
+    joins_rows = False
     xp: Any = np
     new = pool.empty
 
@@ -99,6 +100,9 @@ class NumpyBackend:
             return capturing.call("matmul", self._matmul, a, b, d, out)
         return self._matmul(a, b, d, out)
 
+    def matmul_of_rows(self, a: Any, b: Any, d: dtype) -> Any:
+        return self.matmul(a.T, b, d)  # `joins_rows` is not said: they are matrices
+
     def _matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         if d.compute is not d:
             wide = np.matmul(a.astype(np.float32, copy=False), b.astype(np.float32, copy=False))
@@ -123,13 +127,13 @@ class NumpyBackend:
         return None
 
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> BackgroundMatmul | None:
-        """A product of matrices that another thread begins, or None where that gains nothing."""
+        """``a.T @ b``, which another thread begins, or None where that gains nothing."""
         if capturing.recorder is not None:
             return None
         if d.compute is not d or d.category < 2 or not worth_it(a.size * b.shape[1]):
             return None
         return BackgroundMatmul(
-            _for_blas(a), _for_blas(b), pool.empty((a.shape[0], b.shape[1]), d.numpy)
+            _for_blas(a.T), _for_blas(b), pool.empty((a.shape[1], b.shape[1]), d.numpy)
         )
 
     def matmul_beside(self, a: Any, b: Any, d: dtype) -> Any:

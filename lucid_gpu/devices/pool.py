@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -38,6 +40,13 @@ def aligned(nbytes: int) -> Any:
 def wrapped(memory: Any, shape: Sequence[int], kind: np.dtype[Any]) -> Any:
     """Bytes as an array that NumPy takes for the first on its memory, as `Pool` hands out."""
     return np.ndarray(shape, kind, cast(Any, PickleBuffer(memory)))
+
+
+def overflow(shape: Sequence[int], nbytes: int) -> Exception:
+    """What to raise for a shape whose bytes, or strides, do not fit 64 bits."""
+    if not nbytes and math.prod([n or 1 for n in shape[1:]]) > sys.maxsize:
+        return RuntimeError("Stride calculation overflowed")
+    return RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
 
 
 class Pool:
@@ -72,12 +81,19 @@ class Pool:
         ------
         MemoryError
             If the memory is not to be had; buffers kept for reuse are given back first.
+        RuntimeError
+            If bytes or strides do not fit 64 bits.
         """
         nbytes = storage.itemsize
         for extent in shape:
             nbytes *= extent
         if nbytes < SMALLEST:
-            return np.empty(shape, storage)
+            try:
+                return np.empty(shape, storage)
+            except ValueError:  # NumPy counts the bytes without the extents of 0
+                raise overflow(shape, nbytes) from None
+        if nbytes > sys.maxsize:
+            raise overflow(shape, nbytes)
         size = _size_class(nbytes)
         with self._lock:
             spare = self.free.get(size)

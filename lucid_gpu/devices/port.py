@@ -14,11 +14,13 @@ class Backend(Protocol):
 
     ``xp`` is the NumPy-like module. Arrays made by `empty` come from the backend's pool and go back
     to it when the last reference is gone. ``multiplies_16_bits`` says that products of 16-bit
-    floats take both operands in 16 bits.
+    floats take both operands in 16 bits, ``joins_rows`` that row-major matrices times one matrix
+    are one product.
     """
 
     type: str
     multiplies_16_bits: bool
+    joins_rows: bool
     xp: Any
 
     @property
@@ -85,6 +87,10 @@ class Backend(Protocol):
         """
         ...
 
+    def matmul_of_rows(self, a: Any, b: Any, d: dtype) -> Any:
+        """``a.T @ b`` of matrices; with ``joins_rows`` of all rows of arrays (..., m), (..., n)."""
+        ...
+
     def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> Any:
         """A product of matrices with a vector added to its rows, in one kernel.
 
@@ -94,7 +100,7 @@ class Backend(Protocol):
         ...
 
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> Any:
-        """A product of two matrices that is computed beside what the caller does next, or None.
+        """``a.T @ b`` of matrices, computed beside what the caller does next, or None.
 
         See `lucid_gpu.devices.background_matmul`; its ``out`` is the result once ``end()`` has
         returned.

@@ -36,8 +36,9 @@ class MatmulPrecision:
         For an unknown name.
     """
 
-    __slots__ = ("_level", *_FLAGS)
+    __slots__ = ("_chosen", "_level", *_FLAGS)
 
+    _chosen: tuple[Any, ...]  # all of them: what a product is computed by
     _level: str
     allow_fp16_reduced_precision_reduction: bool
     allow_bf16_reduced_precision_reduction: bool
@@ -56,6 +57,8 @@ class MatmulPrecision:
             object.__setattr__(self, name, value)
         except AttributeError:
             raise AttributeError(f"Unknown attribute {name}") from None
+        chosen = tuple([getattr(self, known, None) for known in ("_level", *_FLAGS)])
+        object.__setattr__(self, "_chosen", chosen)
 
     @property
     def allow_tf32(self) -> bool:

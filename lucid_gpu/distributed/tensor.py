@@ -15,6 +15,7 @@ from lucid_gpu.distributed.reductions import ReduceOp
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tape.overrides import disabled
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = [
@@ -160,6 +161,7 @@ class DTensor(Tensor):
     sharding : Sharding
     """
 
+    __torch_function__ = disabled  # type: ignore[assignment]
     sharding: Sharding
 
     @property

@@ -145,6 +145,14 @@ def mahalanobis(factor: Tensor, x: Tensor) -> Tensor:
     return solved.squeeze(-1).square().sum(-1)
 
 
+_batch_mahalanobis = mahalanobis  # the names that packages import
+
+
+def _batch_mv(bmat: Tensor, bvec: Tensor) -> Tensor:
+    """Products of matrices with vectors."""
+    return (bmat @ bvec.unsqueeze(-1)).squeeze(-1)
+
+
 def _inverse(factor: Tensor) -> Tensor:
     unit = eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     return solve_triangular(factor, unit.expand(factor.shape), upper=False)

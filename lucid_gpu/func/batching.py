@@ -19,8 +19,10 @@ from lucid_gpu.fusion.typing_rules import types_of
 from lucid_gpu.ops.elementwise import cast
 from lucid_gpu.ops.shape import expand, movedim, replay, reshape
 from lucid_gpu.ops.statistics import allclose
+from lucid_gpu.ops.strides import as_strided
 from lucid_gpu.tape.levels import BACKWARD_INSIDE, ENDED, MARKED_INSIDE, Level, Wrapper, open_levels
 from lucid_gpu.tape.modes import no_grad, state
+from lucid_gpu.tape.overrides import disabled
 from lucid_gpu.tape.rules import Batch
 from lucid_gpu.tensor import Tensor, apply
 
@@ -41,6 +43,8 @@ class Batched(Wrapper):
 
 class BatchedTensor(Tensor):
     """A tensor that has the shape of one example and no memory of its own."""
+
+    __torch_function__ = disabled  # type: ignore[assignment]
 
     def _realize(self) -> NoReturn:
         value_below(self)  # or it has escaped
@@ -145,6 +149,23 @@ class BatchLevel(Batch):
             return kept
         return expand(tensor, (self.size, *tensor.shape))
 
+    def own(self, tensor: Tensor, lies: bool = False) -> Tensor:
+        """As `full`, but no two examples lie on one memory: each can be written.
+
+        Where ``lies``, each lies as the one there was, gaps and all. Nobody sees the gaps of what
+        another level holds: there they share their memory, and a write is refused.
+        """
+        if self.holds(tensor):
+            return self.full(tensor)
+        if not lies or tensor.is_contiguous():
+            return self.full(tensor).clone()
+        if tensor._wrapper is not None:
+            return self.full(tensor)
+        steps = tensor.stride()
+        span = 1 + sum([(n - 1) * step for n, step in zip(tensor.shape, steps, strict=True)])
+        memory = expand(as_strided(tensor, (span,), (1,)), (self.size, span)).clone()
+        return as_strided(memory, (self.size, *tensor.shape), (span, *steps))
+
     def aligned(self, tensor: Any, rank: int) -> Any:
         """A value whose dimensions after the batch face those of tensors of a larger rank."""
         if not self.holds(tensor):
@@ -186,7 +207,7 @@ class BatchLevel(Batch):
                     f"output with shape {list(target.shape)} doesn't match the broadcast shape "
                     f"{list(value.shape)} in {name}"
                 )
-            value = self.full(value)
+            value = self.own(value)
         self.value(target)._write(value, name)
         return target
 
@@ -203,7 +224,7 @@ class BatchLevel(Batch):
         base = target if target._base is None else target._base
         others = base._memory().others(None)
         views = [t for t in others if t._base is base]
-        whole = self.wrap(self.full(base.alias()).clone())
+        whole = self.wrap(self.own(base.alias()))
         self.taken.append((base, base._expr, type(base)))
         _become(base, whole)
         for view in views:

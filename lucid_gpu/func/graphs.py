@@ -42,7 +42,7 @@ def fresh(tensor: Tensor) -> Tensor:
         return wrapped
     apart = tensor.clone() if tensor.is_inference() else tensor.detach()
     if not tensor.requires_grad:
-        return apart._mark()
+        return apart._mark(True, "only Tensors of floating point dtype")
     apart._attach(Apart((tensor._edge(),)))
     return apart
 

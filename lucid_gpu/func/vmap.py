@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.func import batched_functions, batched_grad
-from lucid_gpu.func.batching import BatchLevel, everywhere_batched
+from lucid_gpu.func.batching import BatchLevel, batch_levels, everywhere_batched
 from lucid_gpu.func.entries import watching
-from lucid_gpu.func.trees import Structure, flatten, spread, unflatten
-from lucid_gpu.ops.shape import cat, expand, movedim
+from lucid_gpu.func.trees import Structure
+from lucid_gpu.func.trees import flatten as tree_flatten
+from lucid_gpu.func.trees import spread as _broadcast_to_and_flatten
+from lucid_gpu.func.trees import unflatten as tree_unflatten
+from lucid_gpu.ops.shape import cat, movedim
+from lucid_gpu.tape.levels import ENDED
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["everywhere_batched", "vmap"]
@@ -67,11 +71,11 @@ def vmap(
 
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        call = _Call(func, in_dims, out_dims, randomness)
-        batch = _batch_of(call, args, kwargs)
-        if chunk_size is None or chunk_size >= batch.size:
-            return _run(call, batch, out_dims)
-        return _in_chunks(call, batch, chunk_size)
+        size, dims, leaves, structure = _process_batched_inputs(in_dims, args, func)
+        call = _Call(func, out_dims, randomness, structure, dims, kwargs)
+        if chunk_size is None or chunk_size >= size:
+            return _run(call, leaves, size)
+        return _in_chunks(call, leaves, size, chunk_size)
 
     return mapped
 
@@ -87,86 +91,106 @@ class VmapLevel(BatchLevel):
 
 
 class _Call(NamedTuple):
+    """What a call of a function is besides the leaves of its arguments."""
+
     func: Callable[..., Any]
-    in_dims: Any
     out_dims: Any
     randomness: str
-
-    @property
-    def name(self) -> str:
-        return getattr(self.func, "__name__", repr(self.func))
-
-    @property
-    def as_written(self) -> str:
-        return f"vmap({self.name}, in_dims={self.in_dims}, ...)(<inputs>)"
-
-
-class _Batch(NamedTuple):
-    """Arguments as leaves, the dimension each is mapped over (None for none), and the rest."""
-
-    leaves: list[Any]
-    dims: list[Any]
     structure: Structure
-    size: int
+    dims: Sequence[Any]
+    kwargs: dict[str, Any]
 
 
-# --- arguments ------------------------------------------------------------------------------------
+def _run(call: _Call, leaves: Sequence[Any], size: int) -> Any:
+    with watching, VmapLevel(size, call.randomness) as level:
+        args = _create_batched_inputs(call.dims, leaves, level.number, call.structure)
+        results = call.func(*args, **call.kwargs)
+        return _unwrap_batched(results, call.out_dims, level.number, size, call.func)
 
 
-def _batch_of(call: _Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Batch:
-    in_dims = call.in_dims
+def _in_chunks(call: _Call, leaves: Sequence[Any], size: int, count: int) -> Any:
+    """A part of the examples at a time."""
+    rows: list[Sequence[Any]] = []
+    sizes = [min(count, size - start) for start in range(0, size, count)]
+    parts = [
+        [leaf] * len(sizes) if dim is None else leaf.split(count, dim)
+        for leaf, dim in zip(leaves, call.dims, strict=True)
+    ]
+    for part, n in zip(zip(*parts, strict=True), sizes, strict=True):
+        results, structure = tree_flatten(_run(call, part, n))
+        rows.append(results)
+    places = _broadcast_to_and_flatten(call.out_dims, structure) or []
+    joined = [
+        column[0] if out_dim is None else cat(column, out_dim % column[0].ndim)
+        for column, out_dim in zip(zip(*rows), places, strict=True)
+    ]
+    return tree_unflatten(joined, structure)
+
+
+# --- PyTorch's names and arguments: packages whose containers have a batch of their own, such as
+# --- tensordict, put functions of these names in place of ours, or call ours ----------------------
+
+
+def _get_name(func: Any) -> str:
+    return getattr(func, "__name__", repr(func))
+
+
+def _process_batched_inputs(
+    in_dims: Any, args: tuple[Any, ...], func: Any
+) -> tuple[int, list[Any], list[Any], Structure]:
+    """The batch's size; of each leaf of the arguments its dimension, from 0 or None, and itself."""
+    name = _get_name(func)
+    as_written = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
-            f"{call.as_written}: expected `in_dims` to be int or a (potentially nested) tuple "
+            f"{as_written}: expected `in_dims` to be int or a (potentially nested) tuple "
             f"matching the structure of inputs, got: {type(in_dims)}."
         )
     if not args:
         raise ValueError(
-            f"vmap({call.name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you "
+            f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you "
             "are trying to vmap over a function with no inputs. The latter is unsupported."
         )
-    inputs, of_args = flatten(args)
-    dims = spread(in_dims, of_args)
+    leaves, structure = tree_flatten(args)
+    dims = _broadcast_to_and_flatten(in_dims, structure)
     if dims is None:
         raise ValueError(
-            f"{call.as_written}: in_dims is not compatible with the structure of `inputs`. in_dims "
-            f"has structure {flatten(in_dims)[1]} but inputs has structure {of_args}."
+            f"{as_written}: in_dims is not compatible with the structure of `inputs`. in_dims "
+            f"has structure {tree_flatten(in_dims)[1]} but inputs has structure {structure}."
         )
-    dims = [_checked_dim(call, leaf, dim) for leaf, dim in zip(inputs, dims, strict=True)]
-    leaves, structure = flatten((args, kwargs))
-    dims += [None] * (len(leaves) - len(inputs))
-    return _Batch(leaves, dims, structure, _size(call, leaves, dims))
+    dims = [_checked_dim(as_written, leaf, dim) for leaf, dim in zip(leaves, dims, strict=True)]
+    return _size(as_written, leaves, dims), dims, leaves, structure
 
 
-def _checked_dim(call: _Call, leaf: Any, dim: Any) -> int | None:
+def _checked_dim(as_written: str, leaf: Any, dim: Any) -> int | None:
     """A dimension from 0."""
     if dim is None:
         return None
     if not isinstance(dim, int):
         raise ValueError(
-            f"{call.as_written}: Got in_dim={dim} for an input but in_dim must be either an "
+            f"{as_written}: Got in_dim={dim} for an input but in_dim must be either an "
             "integer dimension or None."
         )
     if not isinstance(leaf, Tensor):
         raise ValueError(
-            f"{call.as_written}: Got in_dim={dim} for an input but the input is of type "
+            f"{as_written}: Got in_dim={dim} for an input but the input is of type "
             f"{type(leaf)}. We cannot vmap over non-Tensor arguments, please use None as the "
             "respective in_dim"
         )
     if not -leaf.ndim <= dim < leaf.ndim:
         raise ValueError(
-            f"{call.as_written}: Got in_dim={dim} for some input, but that input is a Tensor of "
+            f"{as_written}: Got in_dim={dim} for some input, but that input is a Tensor of "
             f"dimensionality {leaf.ndim} so expected in_dim to satisfy -{leaf.ndim} <= in_dim < "
             f"{leaf.ndim}."
         )
     return dim % leaf.ndim
 
 
-def _size(call: _Call, leaves: list[Any], dims: list[Any]) -> int:
+def _size(as_written: str, leaves: list[Any], dims: list[Any]) -> int:
     sizes = [leaf.shape[d] for leaf, d in zip(leaves, dims, strict=True) if d is not None]
     if not sizes:
         raise ValueError(
-            f"{call.as_written}: at least one of the inputs must be mapped over: Expected at least "
+            f"{as_written}: at least one of the inputs must be mapped over: Expected at least "
             "one Tensor to vmap over"
         )
     if len(set(sizes)) > 1:
@@ -177,78 +201,77 @@ def _size(call: _Call, leaves: list[Any], dims: list[Any]) -> int:
     return int(sizes[0])
 
 
-# --- running --------------------------------------------------------------------------------------
+def _create_batched_inputs(
+    flat_in_dims: Sequence[Any], flat_args: Sequence[Any], vmap_level: int, args_spec: Structure
+) -> Any:
+    batched = [
+        leaf if dim is None else _add_batch_dim(leaf, dim, vmap_level)
+        for leaf, dim in zip(flat_args, flat_in_dims, strict=True)
+    ]
+    return tree_unflatten(batched, args_spec)
 
 
-def _run(call: _Call, batch: _Batch, out_dims: Any) -> Any:
-    with watching, VmapLevel(batch.size, call.randomness) as level:
-        inputs = [
-            leaf if dim is None else level.wrap(leaf if dim == 0 else movedim(leaf, dim, 0))
-            for leaf, dim in zip(batch.leaves, batch.dims, strict=True)
-        ]
-        args, kwargs = unflatten(inputs, batch.structure)
-        results, structure = flatten(call.func(*args, **kwargs))
-        places = _result_dims(call, out_dims, structure, results)
-        outputs = [_taken(call, level, r, d) for r, d in zip(results, places, strict=True)]
-    return unflatten(outputs, structure)
-
-
-def _result_dims(call: _Call, out_dims: Any, structure: Structure, results: list[Any]) -> list[Any]:
+def _unwrap_batched(
+    batched_outputs: Any, out_dims: Any, vmap_level: int, batch_size: int, func: Any
+) -> Any:
+    """Results with their batch where ``out_dims`` says."""
+    name = _get_name(func)
+    results, structure = tree_flatten(batched_outputs)
     for result in results:
         if not isinstance(result, Tensor):
             raise ValueError(
-                f"vmap({call.name}, ...): `{call.name}` must only return Tensors, got type "
+                f"vmap({name}, ...): `{name}` must only return Tensors, got type "
                 f"{type(result)}. Did you mean to set out_dims= to None for output?"
             )
     if structure.kind is None and isinstance(out_dims, tuple) and len(out_dims) == 1:
         out_dims = out_dims[0]
-    places = spread(out_dims, structure)
+    places = _broadcast_to_and_flatten(out_dims, structure)
     if places is None or not all(d is None or isinstance(d, int) for d in places):
         raise ValueError(
-            f"vmap({call.name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible "
-            f"with the structure of `outputs`. out_dims has structure {flatten(out_dims)[1]} but "
-            f"outputs has structure {structure}."
+            f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible "
+            f"with the structure of `outputs`. out_dims has structure {tree_flatten(out_dims)[1]} "
+            f"but outputs has structure {structure}."
         )
-    return places
+    outputs = [
+        _maybe_remove_batch_dim(name, result, vmap_level, batch_size, place)
+        for result, place in zip(results, places, strict=True)
+    ]
+    return tree_unflatten(outputs, structure)
 
 
-def _taken(call: _Call, level: BatchLevel, result: Tensor, out_dim: int | None) -> Tensor:
-    """A result with its batch where ``out_dims`` says."""
-    if out_dim is None:
-        if level.holds(result):
-            raise ValueError(
-                f"vmap({call.name}, ...): `{call.name}` can not return a BatchedTensor when "
-                "out_dim is None"
-            )
-        return result
-    rank = result.ndim + 1
+def _maybe_remove_batch_dim(
+    name: str, batched_output: Any, vmap_level: int, batch_size: int, out_dim: int | None
+) -> Any:
+    """A result with its batch where ``out_dim`` says; None asserts that it has none."""
+    if out_dim is not None:
+        return _remove_batch_dim(batched_output, vmap_level, batch_size, out_dim)
+    if isinstance(batched_output, Tensor) and _level(vmap_level).holds(batched_output):
+        raise ValueError(
+            f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None"
+        )
+    return batched_output
+
+
+def _level(number: int) -> BatchLevel:
+    """The call of `vmap` with this number."""
+    found = [level for level in batch_levels() if level.number == number]
+    if not found:
+        raise RuntimeError(ENDED)
+    return found[0]
+
+
+def _add_batch_dim(tensor: Tensor, in_dim: int, vmap_level: int) -> Tensor:
+    """A batched tensor."""
+    return _level(vmap_level).wrap(tensor if in_dim == 0 else movedim(tensor, in_dim, 0))
+
+
+def _remove_batch_dim(tensor: Tensor, vmap_level: int, batch_size: int, out_dim: int) -> Tensor:
+    """The value of a batched tensor, with its batch at ``out_dim``; expanded if it has none."""
+    rank = tensor.ndim + 1
     if not -rank <= out_dim < rank:
         raise IndexError(
             f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got "
             f"{out_dim})"
         )
-    if not level.holds(result):
-        result = expand(result, (level.size, *result.shape))
-    else:
-        result = level.value(result)
-    return result if out_dim % rank == 0 else movedim(result, 0, out_dim)
-
-
-def _in_chunks(call: _Call, batch: _Batch, count: int) -> Any:
-    """A part of the examples at a time."""
-    rows: list[Sequence[Any]] = []
-    for start in range(0, batch.size, count):
-        n = min(count, batch.size - start)
-        leaves = [
-            leaf if dim is None else leaf.narrow(dim, start, n)
-            for leaf, dim in zip(batch.leaves, batch.dims, strict=True)
-        ]
-        part = batch._replace(leaves=leaves, size=n)
-        results, structure = flatten(_run(call, part, call.out_dims))
-        rows.append(results)
-    places = spread(call.out_dims, structure) or []
-    joined = [
-        column[0] if out_dim is None else cat(column, out_dim % column[0].ndim)
-        for column, out_dim in zip(zip(*rows), places, strict=True)
-    ]
-    return unflatten(joined, structure)
+    value = _level(vmap_level).full(tensor)
+    return value if out_dim % rank == 0 else movedim(value, 0, out_dim)

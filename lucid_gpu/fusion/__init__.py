@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from lucid_gpu.fusion.program import forget
+from lucid_gpu.tape.door import EAGER, Watch
+from lucid_gpu.tape.modes import state
 
 __all__ = ["eager"]
 
@@ -42,5 +45,35 @@ def eager(mode: bool = True) -> Iterator[None]:
 def set_eager(on: bool) -> bool:
     """Realize every op at once from now on, on all threads, or not; what held before."""
     before, Eager.on = Eager.on, on
+    if on is not before:
+        _watch(on)
     forget()  # what is remembered of ops skips the question
     return before
+
+
+def _as_one(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Any) -> Any:
+    """Compute an op that is composed of several, and one in PyTorch, when all of it is there."""
+    if not op.whole or state.composing:
+        return go_on(*args, **kwargs)
+    state.composing = True
+    try:
+        result = go_on(*args, **kwargs)
+    finally:
+        state.composing = False
+    if result._wrapper is None:
+        result._realize()
+    return result
+
+
+_watching = Watch(EAGER, lambda: _as_one)
+
+
+def _watch(on: bool) -> None:
+    if on:
+        _watching.__enter__()
+    else:
+        _watching.__exit__()
+
+
+if Eager.on:
+    _watch(True)

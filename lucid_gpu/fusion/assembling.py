@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.dtypes import bfloat16, dtype, float16, scalar_type
+from lucid_gpu.dtypes import bfloat16, dtype, float16, iinfo, overflow, scalar_type
 from lucid_gpu.fusion.optable import Op
-from lucid_gpu.fusion.program import Assembly, Instruction, constant_value
+from lucid_gpu.fusion.program import SPREAD, Assembly, Instruction, constant_value
 from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
 
 __all__ = ["Number", "Slot", "emit", "fits"]
@@ -41,6 +41,7 @@ def emit(
     to: dtype | None = None,
     shape: tuple[int, ...] | None = None,
     plainly: bool = False,
+    value: Any = None,
 ) -> int:
     """Append an op to a program, with the conversions its operands need.
 
@@ -54,12 +55,14 @@ def emit(
         The type of a cast; the shape of an identity that broadcasts.
     plainly : bool
         Append the op even where it changes nothing.
+    value
+        Of the instruction: which operands tell its order, if not all in their order.
     """
     known = assembly.instructions
     described = [_describe(known, o) for o in operands]
     types, result = types_of(op, described)
     if op.name == "pow" and type(operands[1]) is Number and result.category == 1:
-        _refuse_negative(operands[1].value)
+        _refuse_exponent(operands[1].value, result)
     if to is not None:
         result = to
     shapes = [known[o].shape for o in operands if type(o) is int]
@@ -74,13 +77,17 @@ def emit(
     elif op.name in ("clamp_min", "clamp_max"):
         numbers = [known[a].op in ("constant", "scalar") for a in args]
         args = tuple([_as_stored(assembly, a) if n else a for a, n in zip(args, numbers)])
+    elif op.name in ("fmod", "remainder", "pow"):
+        args = tuple([_as_stored(assembly, a) if _is_cut(known[a]) else a for a in args])
     elif op.name == "cast" and known[args[0]].dtype is not result:
         args = (_as_stored(assembly, args[0]),)
     needs = _needs_grad(grad, op.differentiable, result, [known[a].needs_grad for a in args])
     same = None if plainly else _simpler(assembly, op, args, result, shape, needs)
     if same is not None:
         return same
-    return assembly.append(Instruction(op.name, args, result, shape, needs))
+    if op.name == "identity" and known[args[0]].shape != shape:
+        value = SPREAD
+    return assembly.append(Instruction(op.name, args, result, shape, needs, value))
 
 
 def _needs_grad(
@@ -94,7 +101,9 @@ def _needs_grad(
     return True in operands
 
 
-def _refuse_negative(exponent: Any) -> None:
+def _refuse_exponent(exponent: Any, d: dtype) -> None:
+    if exponent > iinfo(d).max:
+        raise overflow(d)
     if exponent < 0:
         raise RuntimeError(
             "Integers to negative integer powers are not allowed. Write x.float() ** "
@@ -127,13 +136,15 @@ def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
 
 
 _STORED = ("load", "cast")  # what has the values that its type can hold
-_EXACT = ("identity", "boundary", "neg", "abs", "relu")  # what has them where its operand has
+# what has them where its operand has
+_EXACT = ("identity", "boundary", "operand", "piecewise", "tied", "retied", "neg", "abs", "relu")
 
 
 def _as_stored(assembly: Assembly, index: int) -> int:
     """A 16-bit value as it would be stored, not as it is computed.
 
-    So are values that become another type, are compared or tested, and numbers as bounds.
+    So are values that become another type, are compared or tested, and numbers as bounds, moduli
+    and exponents.
     """
     have = assembly.instructions[index]
     if have.dtype not in (float16, bfloat16):
@@ -144,6 +155,15 @@ def _as_stored(assembly: Assembly, index: int) -> int:
     if source.op in _STORED:
         return index
     return assembly.append(Instruction("cast", (index,), have.dtype, have.shape, have.needs_grad))
+
+
+def _is_cut(instruction: Instruction) -> bool:
+    """Whether this is a number that its 16-bit type may not hold."""
+    d = instruction.dtype
+    if instruction.op != "constant" or d not in (float16, bfloat16):
+        return instruction.op == "scalar"
+    number = float(instruction.value[1])
+    return float(d.numpy.type(number)) != number
 
 
 def _simpler(
@@ -158,8 +178,8 @@ def _simpler(
     name = op.name
     if name == "mul" and _is_one(assembly, args[0]):
         args = (args[1], args[0])
-    elif name not in ("mul", "div", "pow", "root"):
-        return None
+    elif name not in ("mul", "div", "root") and (name != "pow" or needs):
+        return None  # the derivative of a power that is recorded is another power
     if not _is_one(assembly, args[1]):
         return None
     kept = assembly.instructions[args[0]]

@@ -25,7 +25,7 @@ from lucid_gpu.fusion import blocks, native_loops, special
 from lucid_gpu.fusion.blocks import Layout, collapse, padded
 from lucid_gpu.fusion.layout import count as element_count
 from lucid_gpu.fusion.layout import row_major
-from lucid_gpu.fusion.numpy_source import NAMESPACE, Code, Function, generate
+from lucid_gpu.fusion.numpy_source import COLD, NAMESPACE, Code, Function, generate
 from lucid_gpu.fusion.plan import Plan, Shape, Store, Tail
 from lucid_gpu.fusion.program import when_forgotten
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
@@ -102,13 +102,13 @@ class Executable:
         code = _code_of(plan)
         self.code = code
         self.spare: list[list[Any]] = []
-        numbers = [as_number(v, d) for v, d in plan.constants]
-        self.once = None if code.once is None else Function(code.once, numbers)
-        self.block = Function(code.block, numbers)
+        self.constants = [as_number(v, d) for v, d in plan.constants]
+        self.once = None if code.once is None else Function(code.once, self.constants)
+        self.block = Function(code.block, self.constants)
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
         self.sums = self.total > UNSHARED and np.add in self.ufuncs
-        self.native = None if self._few_calls() else self._native(numbers)
+        self.cold = COLD if code.layout is None else 0  # runs line by line before there is a table
         self.stores = [(_memory_for(s), s.shape, s.dtype.numpy) for s in plan.stores]
         whole = code.layout is None
         self.expanded = [
@@ -124,15 +124,20 @@ class Executable:
         """Whether Python calls the ufuncs of one block sooner than it fills in a table of them."""
         return self.code.layout is None and len(self.code.lines) <= FEW
 
-    def _native(self, numbers: Sequence[Any]) -> native_loops.Kernel | None:
-        """The same block as a table of NumPy's loops, where all are ufuncs on plain layouts."""
+    @functools.cached_property
+    def native(self) -> native_loops.Kernel | None:
+        """The same block as a table of NumPy's loops, where all are ufuncs on plain layouts.
+
+        Making it takes as long as some ten runs line by line: a shape that never comes again has
+        none.
+        """
         plan, code = self.plan, self.code
-        if plan.reduction is not None or not self.total or plan.indices:
+        if plan.reduction is not None or not self.total or plan.indices or self._few_calls():
             return None
         steps = self._steps()
         if steps is None:
             return None
-        fixed = {f"k{i}": number for i, number in enumerate(numbers)}
+        fixed = {f"k{i}": number for i, number in enumerate(self.constants)}
         fixed.update(
             {k: v for k, v in NAMESPACE.items() if k.startswith(("one_", "zero_", "erf_", "gelu_"))}
         )
@@ -255,7 +260,10 @@ class Executable:
             for out in outs:
                 out[...] = 0
             return
-        if self.native is not None:
+        if self.cold > 0:  # two threads may both count the last
+            self.cold -= 1
+            threads.run_quietly(self._run_whole, arrays, scalars, outs)
+        elif self.native is not None:
             small = threads.run_quietly(self.once, *arrays, *scalars) if self.once else ()
             self.native(([*arrays, *scalars, *small, *outs], self.total))
         elif self.code.layout is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial, reduce
+from itertools import starmap
 from operator import or_
 from typing import Any, NamedTuple
 
@@ -112,29 +113,25 @@ class Executable:
     def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
         """Run on the arrays of ``plan.all_loads`` and the numbers of ``plan.all_scalars``."""
         launcher = self.launcher
-        if launcher.is_home():
-            return self._run(arrays, scalars)
-        with launcher.at_home():
-            return self._run(arrays, scalars)
-
-    def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
-        launcher = self.launcher
+        if not launcher.is_home():
+            with launcher.at_home():
+                return self(arrays, scalars)
         if self.empty_space:
-            outs = [launcher.empty(shape, kind) for shape, kind in self.results]
+            outs = [*starmap(launcher.empty, self.results)]
             for out in outs:
                 out[...] = 0
             return outs
         if self.copied:
             arrays = [a.copy() if i in self.copied else a for i, a in enumerate(arrays)]
         address = launcher.address
-        values = [address(a) for a in arrays]
+        values = [*map(address, arrays)]
         packed = True
         for pointer, multiple in zip(values, self.aligned):
             if pointer % multiple:
                 packed = False
         if not packed:
             arrays = self._of_whole_elements(arrays, values)
-            values = [address(a) for a in arrays]
+            values = [*map(address, arrays)]
         launches = self._launches.get(packed)
         if not launches:
             meanwhile = self._meanwhile(packed)
@@ -142,10 +139,9 @@ class Executable:
                 return self._run_parts(meanwhile, arrays, scalars)
             launches = self._compiled(packed)
         fields = self.fields_of(scalars) if scalars else []
-        empty = launcher.empty
-        outs = [empty(shape, kind) for shape, kind in self.results]
+        outs = [*starmap(launcher.empty, self.results)]
         if len(launches) == 1:
-            values += [address(out) for out in outs]
+            values += map(address, outs)
             launch = launches[0]
             packed_values = launch.packing.filled(values + fields)
             launcher.launch(launch.function, packed_values, launch.grid, launch.block)
@@ -329,7 +325,7 @@ class Executable:
         for part in whole.parts:
             run = _shared(part.plan)
             read = [values[i] for i in part.reads]
-            values.update(zip(part.writes, run._run(read, [numbers[i] for i in part.numbers])))
+            values.update(zip(part.writes, run(read, [numbers[i] for i in part.numbers])))
             for i in part.last:
                 del values[i]
         return [values[i] for i in whole.results]

@@ -72,7 +72,15 @@ class Write(NamedTuple):
     storage: Any
 
 
-written_values: weakref.WeakSet[Any] = weakref.WeakSet()  # pending values whose tensor was written
+class _Values(weakref.WeakSet[Any]):
+    """A set that is nearly always empty, and often asked whether it is."""
+
+    def __bool__(self) -> bool:
+        return bool(self.data)  # type: ignore[attr-defined]  # the live ones
+
+
+# Pending values whose tensor was written, and all whose tensor was replaced.
+written_values = _Values()
 
 
 class Cell:
@@ -202,7 +210,8 @@ class Expr:
     ``made_by`` is the op and the operands it was applied to. It keeps no arrays alive that
     ``leaves`` does not; it says which tensors lie inside the region, so that a hook on one of them
     can be honored. ``node`` is the region's autograd node, made when first asked for. ``stale``,
-    which most have not, is the `Write` of the tensor that had this value: see `stale_of`; ``also``
+    which most have not, is the `Write` of the tensor that had this value, or `Replaced`: see
+    `stale_of`; ``also``
     what a composition saves in PyTorch: see `lucid_gpu.fusion.saving`.
     """
 
@@ -212,7 +221,7 @@ class Expr:
     )
     also: tuple[Any, ...]  # set on few
     noted: Any  # a `lucid_gpu.fusion.saving.Noted` of this value and of its detached copies
-    stale: Write
+    stale: Write | Replaced
     stored: weakref.ref[Cell]  # where a constant is an array, unless it was noted before
 
     def __init__(
@@ -231,6 +240,8 @@ def stale_of(value: Expr) -> Write | None:
         stale = value.leaves[0].stale
         return None if isinstance(stale, Replaced) else stale
     write: Write | None = getattr(value, "stale", None)
+    if isinstance(write, Replaced):
+        return None
     note = getattr(value, "noted", None) if write is None else None
     return write if note is None else note.stale
 
@@ -250,6 +261,26 @@ def make_stale(value: Expr, write: Write) -> None:
     cell = value.leaves[0]
     cell.stale = write
     tell(cell, write)
+
+
+def make_replaced(value: Expr, by: Replaced) -> None:
+    """The tensor that had this value was given another: who saved it for backward reads that."""
+    if not value.program.is_load:
+        if stale_of(value) is None:
+            value.stale = by
+            written_values.add(value)
+        return
+    cell = value.leaves[0]
+    if cell.stale is None:
+        cell.stale = by
+        written_values.add(cell)
+    for reference in cell.same or ():
+        other = reference()
+        if type(other) is Expr:
+            make_replaced(other, by)
+        elif type(other) is Cell and other.stale is None:
+            other.stale = by
+            written_values.add(other)
 
 
 def tell(cell: Cell, write: Write) -> None:
@@ -335,13 +366,6 @@ def of_array(
     marks = made_here() if modes.watchers else 0
     program = load_program(d, array.shape, strides, needs_grad, where, marks, True)
     return Expr(program, (Cell(array, node, output),), None)
-
-
-def of_row_major(program: Program, array: Any) -> Expr:
-    """The expression of a row-major array by its program, which somebody kept."""
-    if modes.watchers:
-        return of_array(array, program.dtype, program.device)
-    return Expr(program, (Cell(array),), None)
 
 
 def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> Expr:
@@ -500,8 +524,7 @@ def build(
     derived = program.next.get(tuple(key))
     if derived is None:
         derived = _derive(op, marks, len(leaves), grad, to, shape, scheduled, turns)
-        if not (type(derived) is Program and derived.shared):
-            program.next[tuple(key)] = derived
+        program.next[tuple(key)] = derived
     if type(derived) is not Program:
         pending = [o for o in operands if type(o) is Expr and not o.program.is_load]
         raise MustStore(scheduler.stored_first(derived, pending))
@@ -659,6 +682,19 @@ def dependent(value: Expr) -> Expr:
     return Expr(loads, value.leaves, None)
 
 
+def _without_nodes(leaves: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Twins of leaves, distinct as those are: the twin that others read may be among them."""
+    result: list[Cell] = []
+    taken = {c for c in leaves if c.node is None}
+    for leaf in leaves:
+        if leaf.node is not None:
+            twin = leaf.without_node()
+            leaf = leaf.twin() if twin in taken else twin
+            taken.add(leaf)
+        result.append(leaf)
+    return tuple(result)
+
+
 def apart(value: Expr) -> Expr:
     """The value of a gradient that is not recorded; it holds no part of the graph it came from."""
     if not value.program.independent:
@@ -666,8 +702,7 @@ def apart(value: Expr) -> Expr:
     for cell in value.leaves:
         node = cell.node
         if node is not None and node._edges:  # it leads further than to a leaf of the graph
-            leaves = tuple([c if c.node is None else c.without_node() for c in value.leaves])
-            return Expr(value.program, leaves, None)
+            return Expr(value.program, _without_nodes(value.leaves), None)
     return value if value.made_by is None else Expr(value.program, value.leaves, None)
 
 

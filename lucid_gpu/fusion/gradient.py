@@ -11,14 +11,17 @@ Where an operand was broadcast, its cotangent must be summed before it goes on; 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.assembling import Number, emit
 from lucid_gpu.fusion.expression import expand_pattern
-from lucid_gpu.fusion.optable import NONE, TABLE, ZERO
+from lucid_gpu.fusion.layout import dense_order, repeated
+from lucid_gpu.fusion.optable import NONE, RESULT, TABLE, ZERO
 from lucid_gpu.fusion.program import (
+    VALUES_ALONE,
+    VALUES_FIRST,
     Assembly,
     Instruction,
     Program,
@@ -27,10 +30,9 @@ from lucid_gpu.fusion.program import (
     leaf_of,
     relocate,
 )
-from lucid_gpu.fusion.scheduler import worth_storing
+from lucid_gpu.fusion.scheduler import shared_parts, sums_at_once, worth_storing
 
 FROM_OPERANDS = {"div", "erfinv"}  # PyTorch saves the operands though the result would do
-_NONE: Mapping[int, int] = {}
 
 
 class Part(NamedTuple):
@@ -41,14 +43,15 @@ class Part(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Sum the value of ``part`` to ``shape``, or store it; the result becomes the next leaf."""
+    """Sum the value of ``part`` to ``shape``, over ``axes``, or store it where that is its shape.
+
+    The result becomes the next leaf.
+    """
 
     part: Part
     shape: tuple[int, ...]
-
-    @property
-    def stores(self) -> bool:
-        return self.shape == self.part.program.shape
+    axes: tuple[int, ...]
+    stores: bool
 
 
 class Gradient(NamedTuple):
@@ -62,21 +65,42 @@ class Gradient(NamedTuple):
         incoming cotangent, and the results of the steps.
     reads : frozenset of int
         The program's own leaves (and ``output_leaf``) whose values are needed.
-    summed : frozenset of Part
-        What a step sums and is itself a result too, and reads no step's result.
-    repeated : frozenset of Part
-        What goes to several leaves and reads no step's result.
+    shared : list of (frozenset of Part, int)
+        What is stored before the rest, once so many nodes read it (`scheduler.shared_parts`). It
+        reads no step's result.
     beside : tuple of int
         Which results go to one leaf, read no step's result and have the cotangent's shape: one
         kernel computes them together with those.
+    at_once : bool
+        Whether sums do not wait (`scheduler.sums_at_once`).
     """
 
     steps: tuple[Step, ...]
     results: tuple[tuple[int, Part], ...]
     reads: frozenset[int]
-    summed: frozenset[Part]
-    repeated: frozenset[Part]
+    shared: list[tuple[frozenset[Part], int]]
     beside: tuple[int, ...]
+    at_once: bool
+
+
+class Elsewhere:
+    """What formulas read in place of values that tensors no longer have.
+
+    Attributes
+    ----------
+    leaves : dict of int to int
+        For a leaf of the program: as which leaf.
+    values : list of (Program, places, int)
+        For the value of a program on leaves at these places: as which leaf.
+    compositions : list of Composed
+        See `lucid_gpu.fusion.saving`: what they computed on the way follows.
+    """
+
+    def __init__(self) -> None:
+        self.leaves: dict[int, int] = {}
+        self.values: list[tuple[Program, tuple[int, ...], int]] = []
+        self.compositions: list[Any] = []
+        self.missing: frozenset[int] = frozenset()  # leaves of which no value was kept
 
 
 class Symbol:
@@ -98,8 +122,11 @@ class Symbol:
         return self.instruction.dtype
 
     def apply(self, name: str, *operands: Any, to: dt.dtype | None = None) -> Symbol:
+        return self._emitted(name, operands, to)
+
+    def _emitted(self, name: str, operands: Any, to: Any = None, value: Any = None) -> Symbol:
         indices = [o.index if isinstance(o, Symbol) else Number(o) for o in operands]
-        index = emit(self.work, TABLE[name], indices, self.grad, to)
+        index = emit(self.work, TABLE[name], indices, self.grad, to, value=value)
         return Symbol(self.work, index, self.grad)
 
     def __getattr__(self, name: str) -> Any:
@@ -159,6 +186,14 @@ class Symbol:
         """``a`` where this condition holds, else ``b``."""
         return self.apply("where", self, a, b)
 
+    def pass_on(self, a: Any, b: Any) -> Symbol:
+        """`pick`, lying as the values do and not as the condition, where they differ."""
+        return self._emitted("where", (self, a, b), value=VALUES_FIRST)
+
+    def fill(self, a: Any, b: Any) -> Symbol:
+        """`pick`, lying as the values do, whatever the condition's order is."""
+        return self._emitted("where", (self, a, b), value=VALUES_ALONE)
+
     def cast(self, to: dt.dtype) -> Symbol:
         return self if self.dtype is to else self.apply("cast", self, to=to)
 
@@ -177,7 +212,7 @@ def gradient_of(
     output_leaf: int | None = None,
     wanted: frozenset[int] | None = None,
     strides: tuple[int, ...] | None = None,
-    replaced: Mapping[int, int] = _NONE,
+    elsewhere: Elsewhere | None = None,
 ) -> Gradient:
     """Derive the gradient of ``program`` for a cotangent given as a program.
 
@@ -194,12 +229,12 @@ def gradient_of(
         The leaves whose cotangents are asked for (all that need one, by default).
     strides : tuple of int, optional
         In bytes, of the array of ``output_leaf``; None for row-major.
-    replaced : mapping
-        For leaves that formulas read elsewhere: as which leaves.
+    elsewhere : Elsewhere, optional
+        What formulas read in place of values inside the program.
     """
     derivation = _Derivation(program, leaf_count, grad, output_leaf, wanted, strides)
-    if replaced:
-        derivation.read_elsewhere(replaced)
+    if elsewhere is not None:
+        derivation.read_elsewhere(elsewhere)
     return derivation.run(cotangent, pattern)
 
 
@@ -223,27 +258,91 @@ class _Derivation:
         for instruction in program.instructions:
             self.index.append(self.work.append(relocate(instruction, self.index, identity)))
         if output_leaf is not None:
-            lies = (output_leaf, strides, strides is not None and program.order is None)
+            lies = (output_leaf, strides, _freedom(program, strides))
             self.index[-1] = self.work.append(program.root._replace(op="load", args=(), value=lies))
         self.operands = self.index  # as formulas read them
+        self.missing: frozenset[int] = frozenset()
+        self.inner: set[int] = set()  # what PyTorch's ops do not make a tensor of
         self.leaf_count = leaf_count
         self.steps: list[Step] = []
         self.cotangents: dict[int, Symbol] = {}  # by instruction of the program
         self.unsummed: dict[tuple[int, tuple[int, ...]], Symbol] = {}  # ... and its spread shape
         self.results: dict[int, Symbol] = {}  # by leaf
 
-    def read_elsewhere(self, replaced: Mapping[int, int]) -> None:
-        """Have formulas read leaves, and what is spread out of them, as others."""
+    def read_elsewhere(self, elsewhere: Elsewhere) -> None:
+        """Have formulas read other leaves, and what follows from them inside of compositions."""
+        known, self.missing = self.program.instructions, elsewhere.missing
+        plain = list(self.index)
+        if self.output_leaf is not None:
+            plain[-1] = self.work.index[relocate(known[-1], plain, range(self.program.leaves))]
+        number_of = {index: number for number, index in enumerate(plain)}
+
+        def at(part: Program, places: tuple[int, ...]) -> int | None:
+            return number_of.get(self.work.include(part, places))
+
         self.operands = list(self.index)
-        known = self.program.instructions
+        for part, places, leaf in elsewhere.values:
+            number = at(part, places)
+            if number is not None:
+                self.operands[number] = self._load(leaf, known[number])
+        roots: dict[int, bool] = {}
+        for composition in elsewhere.compositions:
+            number = at(composition.program, composition.places)
+            if number is not None:
+                roots[number] = composition.output
+                ends = {at(*operand) for operand in composition.saved}
+                self.inner |= self._between(number, ends)
         for number, ins in enumerate(known):
-            if ins.op == "load" and ins.value[0] in replaced:
-                other = ins._replace(value=(replaced[ins.value[0]], None, False))
-                self.operands[number] = self.work.append(other)
-            elif ins.op == "identity" and known[ins.args[0]].shape != ins.shape:
-                source = self.operands[ins.args[0]]
-                if source != self.index[ins.args[0]]:
-                    self.operands[number] = self.work.append(ins._replace(args=(source,)))
+            if self.operands[number] != self.index[number]:
+                continue
+            spread = ins.op == "identity" and known[ins.args[0]].shape != ins.shape
+            if ins.op == "load" and ins.value[0] in elsewhere.leaves:
+                self.operands[number] = self._load(elsewhere.leaves[ins.value[0]], ins)
+            elif spread or number in self.inner:
+                self.operands[number] = self._again(number)
+        self.inner |= {number for number, saved in roots.items() if not saved}
+
+    def _read_elsewhere(self, ins: Instruction, i: int, y: Symbol) -> tuple[Symbol, list[Symbol]]:
+        """The result of an op and its operands as its formula reads them."""
+        known, before = self.program.instructions, [self.symbol(self.index[a]) for a in ins.args]
+        inside = i in self.inner
+        if ins.op == "div" and known[ins.args[0]].op in ("constant", "scalar") and not inside:
+            return y, before  # PyTorch saves the reciprocal
+        operands = [self.symbol(self.operands[a]) for a in ins.args]
+        if not (ins.op in FROM_OPERANDS or inside) or [*map(hash, operands)] == [
+            *map(hash, before)
+        ]:
+            return y, operands
+        first = ins.args[0]
+        while known[first].op in ("identity", "cast"):
+            (first,) = known[first].args
+        kept = known[first].op != "load" or known[first].value[0] not in self.missing
+        if ins.op == "div" and not kept and self.operands[ins.args[0]] == self.index[ins.args[0]]:
+            return y * before[1] / operands[1], operands  # the dividend was not kept
+        return self.symbol(self._again(i)), operands
+
+    def _load(self, leaf: int, like: Instruction) -> int:
+        needs = like._replace(op="load", args=(), value=(leaf, None, False))
+        return self.work.append(needs)
+
+    def _between(self, root: int, ends: Collection[int | None]) -> set[int]:
+        """The instructions that lead from the operands of a composition to its result."""
+        known, inner = self.program.instructions, set()
+        stack = list(known[root].args)
+        while stack:
+            number = stack.pop()
+            if number not in inner and number not in ends and known[number].op != "load":
+                inner.add(number)
+                stack += known[number].args
+        return inner
+
+    def _again(self, number: int) -> int:
+        """The instruction on what its operands are read as."""
+        ins = self.program.instructions[number]
+        args = tuple([self.operands[a] for a in ins.args])
+        if args == tuple([self.index[a] for a in ins.args]):
+            return self.index[number]
+        return self.work.append(ins._replace(args=args))
 
     def run(self, cotangent: Program, pattern: Any) -> Gradient:
         leaf = expand_pattern(pattern, cotangent.leaves)
@@ -260,7 +359,8 @@ class _Derivation:
                 if g is not None:
                     self._pull(instructions[i], i, g, reaches)
         self._fill_with_zeros(reaches)
-        results = [(leaf, self.extract(s)) for leaf, s in sorted(self.results.items())]
+        found = self.results
+        results = [(i, self.extract(found[i])) for i in gradient_leaves(self.program) if i in found]
         parts = [s.part for s in self.steps] + [p for _, p in results]
         reads = frozenset(
             leaf
@@ -271,12 +371,16 @@ class _Derivation:
         )
         computed = [p for _, p in results if not p.program.is_load]
         before_steps = self.leaf_count - len(self.steps)
-        at_once = [p for p in computed if max(p.leaves, default=-1) < before_steps]
-        summed = frozenset([s.part for s in self.steps]).intersection(at_once)
-        repeated = frozenset([p for p in at_once if computed.count(p) > 1])
-        apart = [p for p in at_once if p not in repeated and p.program.shape == root.shape]
+        early = [p for p in computed if max(p.leaves, default=-1) < before_steps]
+        summed = frozenset([s.part for s in self.steps]).intersection(early)
+        repeated = frozenset([p for p in early if computed.count(p) > 1])
+        apart = [p for p in early if p not in repeated and p.program.shape == root.shape]
         beside = [position for position, (_, p) in enumerate(results) if p in apart]
-        return Gradient(tuple(self.steps), tuple(results), reads, summed, repeated, tuple(beside))
+        sums = [s.stores for s in self.steps].count(False)
+        where = self.program.device
+        shared = [] if self.grad else shared_parts(repeated, summed, where)
+        at_once = not self.grad and sums_at_once(sums, where)
+        return Gradient(tuple(self.steps), tuple(results), reads, shared, tuple(beside), at_once)
 
     def symbol(self, index: int) -> Symbol:
         return Symbol(self.work, index, self.grad)
@@ -314,18 +418,37 @@ class _Derivation:
         if self._worth_storing(ins, g, reaches):
             g = self._next_leaf(g, ins.shape)
         y = self.symbol(self.index[i])
-        operands = [self.symbol(self.operands[a]) for a in ins.args]
-        if self.operands is not self.index and ins.op in FROM_OPERANDS:
-            y = self.symbol(self.work.append(ins._replace(args=tuple([o.index for o in operands]))))
+        read = ins._replace(args=tuple([self._shown(a) for a in ins.args]))
+        if self.operands is self.index:
+            operands = [self.symbol(self.index[a]) for a in read.args]
+        else:
+            y, operands = self._read_elsewhere(read, i, y)
         for position, argument in enumerate(ins.args):
             if not reaches[argument]:
                 continue
-            formula = TABLE[ins.op].vjp[position]
-            if formula is ZERO or formula is NONE:
+            op = TABLE[ins.op]
+            formula = op.vjp[position]
+            if formula is NONE:
                 continue
-            part = _conjugated(formula, ins.dtype.is_complex, g, y, operands)
-            if part is not None:
-                self._accumulate(argument, part)
+            part = None
+            if formula is not ZERO:
+                part = _conjugated(formula, ins.dtype.is_complex, g, y, operands)
+            if part is None:
+                part = self._zero(ins.dtype)
+            tie = op.ties[position] if op.ties is not None and self.grad else None
+            if tie is not None:
+                part = part.apply(tie.row, part, y if tie.to == RESULT else operands[tie.to])
+            self._accumulate(argument, part)
+
+    def _shown(self, number: int) -> int:
+        """What a formula reads of an operand: gradients of the formula are not tied once more."""
+        ins = self.program.instructions[number]
+        return ins.args[0] if ins.op == "operand" else number
+
+    def _zero(self, d: dt.dtype) -> Symbol:
+        """The number 0 as a gradient: what is computed of it may be NaN, as in PyTorch."""
+        zero = Instruction("constant", (), d, (), False, constant_value(0.0))
+        return self.symbol(self.work.append(zero))
 
     def _accumulate(self, argument: int, part: Symbol) -> None:
         target = self.program.instructions[argument]
@@ -369,8 +492,8 @@ class _Derivation:
         return worth_storing(self.program.device, math.prod(ins.shape), steps)
 
     def _next_leaf(self, part: Symbol, shape: tuple[int, ...]) -> Symbol:
-        step = Step(self.extract(part), shape)
-        self.steps.append(step)
+        full, extracted = part.instruction.shape, self.extract(part)
+        self.steps.append(Step(extracted, shape, repeated(full, shape), shape == full))
         needs = self.grad and part.instruction.needs_grad
         load = Instruction("load", (), part.dtype, shape, needs, (self.leaf_count, None, False))
         self.leaf_count += 1
@@ -388,11 +511,21 @@ class _Derivation:
                 continue
             symbol = self.results.get(leaf)
             if symbol is None:
-                zero = Instruction("constant", (), ins.dtype, (), False, constant_value(0.0))
-                symbol = self.symbol(self.work.append(zero))
+                symbol = self._zero(ins.dtype)
             if symbol.instruction.shape != ins.shape:
                 symbol = self.spread(symbol, ins.shape)
             self.results[leaf] = symbol
+
+
+def _freedom(program: Program, strides: tuple[int, ...] | None) -> bool | tuple[int, ...]:
+    """`Program.free` of the load of a program's value, of the array in which that was stored."""
+    if program.order is None:
+        return strides is not None
+    if strides is None or program.order != dense_order(
+        program.shape, strides, program.dtype.itemsize
+    ):
+        return program.order
+    return False
 
 
 def _conjugated(formula: Any, is_complex: bool, g: Symbol, y: Symbol, operands: Any) -> Any:
@@ -417,16 +550,29 @@ def _loads(program: Program) -> frozenset[int]:
 
 
 def gradient_leaves(program: Program) -> list[int]:
-    """Leaves through which a gradient leaves the program, in order."""
-    open_at = {len(program.instructions) - 1}
-    leaves = set()
-    for i in range(len(program.instructions) - 1, -1, -1):
-        ins = program.instructions[i]
-        if i not in open_at or not ins.needs_grad:
-            continue
-        leaf = _gradient_leaf(ins)
-        if leaf is None:
-            open_at.update(ins.args)
-        else:
-            leaves.add(leaf)
-    return sorted(leaves)
+    """Leaves through which a gradient leaves the program.
+
+    They are in the order in which their gradients are complete if ops go backward one by one, the
+    last first: hooks of leaves are called in it, as in PyTorch.
+    """
+    instructions = program.instructions
+    uses = {len(instructions) - 1: 1}
+    passing = []
+    for i in range(len(instructions) - 1, -1, -1):  # users come after what they read
+        if i in uses and _passes_on(instructions[i]):
+            passing.append(instructions[i].args)
+            for a in instructions[i].args:
+                uses[a] = uses.get(a, 0) + 1
+    leaves: list[int] = []
+    for arguments in [(len(instructions) - 1,), *passing]:
+        for a in arguments:
+            uses[a] -= 1
+            leaf = _gradient_leaf(instructions[a])
+            if leaf is not None and instructions[a].needs_grad and not uses[a]:
+                leaves.append(leaf)
+    return leaves
+
+
+def _passes_on(ins: Instruction) -> bool:
+    """Whether gradients go through an instruction to its operands."""
+    return bool(ins.needs_grad) and _gradient_leaf(ins) is None

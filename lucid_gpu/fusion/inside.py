@@ -10,7 +10,7 @@ from typing import Any
 
 from lucid_gpu.fusion.expression import Expr, boundary, build
 from lucid_gpu.fusion.optable import Op
-from lucid_gpu.fusion.saving import RESULT, RESULT_POSITION, Noted, noted, saves_of
+from lucid_gpu.fusion.saving import RESULT, RESULT_POSITION, Composed, Noted, noted, saves_of
 
 __all__ = ["OF_A_NAME", "observed_within", "replay", "saved_inside"]
 
@@ -101,7 +101,11 @@ def saved_inside(expr: Expr) -> list[Any] | None:
                     return None  # somebody looks, or may: a realized tensor leads to the node
                 also = getattr(e, "also", None)
                 if also is not None:
-                    beside += [entry for entry in also if entry is not RESULT]
+                    beside += [
+                        entry.within(e.leaves, expr.leaves) if type(entry) is Composed else entry
+                        for entry in also
+                        if entry is not RESULT
+                    ]
                 seen.add(e)
                 stack.append(e)
     return None if held > 0 else beside

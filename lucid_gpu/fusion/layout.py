@@ -15,6 +15,14 @@ def count(shape: Sequence[int]) -> int:
     return n
 
 
+def repeated(shape: Shape, target: Shape) -> tuple[int, ...]:
+    """The dimensions of a shape along which broadcasting ``target`` to it repeats."""
+    extra = len(shape) - len(target)
+    return tuple(
+        [i for i, n in enumerate(shape) if i < extra or (target[i - extra] == 1 and n != 1)]
+    )
+
+
 def row_major(shape: Shape) -> Shape:
     """The strides, in elements, of a row-major array."""
     strides: list[int] = []

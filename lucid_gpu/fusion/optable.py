@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucid_gpu.tape.door import Cast
 
@@ -41,6 +41,17 @@ class _NoFormula:
 
 ZERO = _NoFormula("ZERO")
 NONE = _NoFormula("NONE")
+RESULT = -1  # in place of an operand's number
+
+
+class Tie(NamedTuple):
+    """PyTorch's formula of a gradient takes a value only to choose by it, or not at all.
+
+    The gradient's own derivative by that value is zeros then, and not none.
+    """
+
+    row: str  # ``tied``, or ``retied`` where this holds of derivatives of the gradient too
+    to: int  # the number of an operand, or RESULT
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,6 +75,8 @@ class Op:
     )
     header: str | None = None  # of kernels/, where ``cuda`` needs one
     autocast: Mapping[str, Cast] | None = None  # as of `tape.door.op`
+    planned_as: str | None = None  # the row that computes the same and that plans take it for
+    ties: tuple[Tie | None, ...] | None = None  # what is tied of the gradients of operands
 
     @property
     def arity(self) -> int:
@@ -99,7 +112,18 @@ _WIDEST: dict[str, Cast] = {"cuda": "promote"}
 GELU_TANH = math.sqrt(8 / math.pi), 0.044715 * math.sqrt(8 / math.pi)  # see `_gelu_tanh_bend`
 HIDDEN = (
     *("bent", "capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "hardswish", "i0e", "i1", "i1e"),
-    *("ndtri", "raised", "root", "trigamma", "zeta"),
+    *(
+        "ndtri",
+        "operand",
+        "piecewise",
+        "raised",
+        "retied",
+        "root",
+        "tied",
+        "trigamma",
+        "truncated_quotient",
+        "zeta",
+    ),
 )  # no names of PyTorch's top level
 
 
@@ -133,7 +157,7 @@ def _without(value: float, x: Any) -> Any:
 def _hardswish(g: Any, y: Any, x: Any) -> Any:
     """Conditions inside and outside: neither ``g`` nor the slope is read where the result is 0."""
     none = x <= -3
-    return none.pick(0.0, g * none.pick(0.0, (x >= 3).pick(1.0, x / 3 + 0.5)))
+    return none.pass_on(0.0, g * none.pick(0.0, (x >= 3).pick(1.0, x / 3 + 0.5)))
 
 
 def _i1e(g: Any, y: Any, x: Any) -> Any:
@@ -204,7 +228,8 @@ _row("rsqrt", "float", "np.sqrt({0}, {out}); np.divide({one}, {out}, {out})", "l
      (lambda g, y, x: g * (y * y * y * -0.5),), domain="positive", autocast=_WIDE)
 _row("reciprocal", "float", "np.divide({one}, {0}, {out})", "(T)1 / {0}",
      (lambda g, y, x: -g * (y * y),), domain="positive", autocast=_WIDE)
-_row("square", "same", "np.square({0}, {out})", "{0} * {0}", (lambda g, y, x: g * (x * 2),))
+_row("square", "same", "np.square({0}, {out})", "{0} * {0}",
+     (lambda g, y, x: g * (x.pow(1) * 2),))  # as x ** 2: third derivatives are zeros, not none
 _row("sin", "float", "np.sin({0}, {out})", "sin({0})", (lambda g, y, x: g * x.cos(),))
 _row("cos", "float", "np.cos({0}, {out})", "cos({0})", (lambda g, y, x: -g * x.sin(),))
 _row("tan", "float", "np.tan({0}, {out})", "tan({0})", (lambda g, y, x: g * (y * y + 1),),
@@ -230,13 +255,13 @@ _row("sigmoid", "float",
      "np.divide({one}, {out}, {out})",
      "(T)1 / ((T)1 + exp(-{0}))", (lambda g, y, x: g * (y * (1 - y)),))
 _row("erf", "float", "special.erf({0}, {out})", "erf({0})",
-     (lambda g, y, x: g * ((-(x * x)).exp() * _TWO_OVER_SQRT_PI),), reads_late=True)
+     (lambda g, y, x: (-(x * x)).exp() * _TWO_OVER_SQRT_PI * g,), reads_late=True)
 _row("erfc", "float", "special.erfc({0}, {out})", "erfc({0})",
-     (lambda g, y, x: g * ((-(x * x)).exp() * -_TWO_OVER_SQRT_PI),), reads_late=True)
+     (lambda g, y, x: (-(x * x)).exp() * -_TWO_OVER_SQRT_PI * g,), reads_late=True)
 _row("erfcx", "float", "special.erfcx({0}, {out})", "lucid_erfcx({0})",
      (lambda g, y, x: g * (x * y * 2 - _TWO_OVER_SQRT_PI),), reads_late=True, header="special.cuh")
 _row("erfinv", "float", "special.erfinv({0}, {out})", "lucid_erfinv({0})",
-     (lambda g, y, x: g * ((y * y).exp() / _TWO_OVER_SQRT_PI),), reads_late=True, domain="unit",
+     (lambda g, y, x: (y * y).exp() / _TWO_OVER_SQRT_PI * g,), reads_late=True, domain="unit",
      header="special.cuh", autocast=_WIDE)
 _row("ndtri", "float", "special.ndtri({0}, {out})", "lucid_ndtri({0})",
      (lambda g, y, x: g * ((y * y * 0.5).exp() * _SQRT_2PI),), reads_late=True, domain="share",
@@ -269,7 +294,8 @@ _row("ceil", "same", "np.ceil({0}, {out})", "lucid_ceil({0})", (ZERO,))
 _row("round", "same", "np.rint({0}, {out})", "lucid_rint({0})", (ZERO,))
 _row("trunc", "same", "np.trunc({0}, {out})", "lucid_trunc({0})", (ZERO,))
 _row("relu", "same", "np.maximum({0}, {zero}, out={out})", "lucid_maximum({0}, (T)0)",
-     (lambda g, y, x: y.ne(0).pick(g, 0.0),))  # y is positive or NaN, which passes as in PyTorch
+     (lambda g, y, x: y.ne(0).pick(g, 0.0),),  # of NaN it passes, as in PyTorch
+     ties=(Tie("retied", RESULT),))
 _row("isnan", "test", "np.isnan({0}, {out})", "lucid_isnan({0})", (NONE,))
 _row("isinf", "test", "np.isinf({0}, {out})", "lucid_isinf({0})", (NONE,))
 _row("isfinite", "test", "np.isfinite({0}, {out})", "lucid_isfinite({0})", (NONE,))
@@ -285,17 +311,21 @@ _row("mul", "same", "np.multiply({0}, {1}, {out})", "{0} * {1}",
 _row("div", "float", "np.divide({0}, {1}, {out})", "{0} / {1}",
      (lambda g, y, a, b: g / b, lambda g, y, a, b: -g * (y / b)),
      domain="positive")
+# a quotient rounded towards zero, whose gradient is zeros even where the quotient's would be NaN
+_row("truncated_quotient", "float", "special.truncated_quotient({0}, {1}, {out})",
+     "lucid_trunc({0} / {1})", (ZERO, ZERO), domain="positive")
 _row("floor_divide", "same", "np.floor_divide({0}, {1}, {out})", "lucid_floor_divide({0}, {1})",
      (ZERO, ZERO), domain="positive")
 _row("remainder", "same", "special.remainder({0}, {1}, {out})", "lucid_remainder({0}, {1})",
      (lambda g, y, a, b: g, lambda g, y, a, b: -g * a.floor_divide(b)), reads_late=True,
      domain="positive")
 _row("fmod", "same", "np.fmod({0}, {1}, {out})", "lucid_fmod({0}, {1})",
-     (lambda g, y, a, b: g, lambda g, y, a, b: -g * (a / b).trunc()), domain="positive")
+     (lambda g, y, a, b: g, lambda g, y, a, b: -g * a.apply("truncated_quotient", a, b)),
+     domain="positive")
 _row("pow", "same", "np.power({0}, {1}, {out})", "lucid_pow({0}, {1})",
      (_pow_base, _pow_exponent), domain="positive", autocast=_WIDE)
 _row("root", "same", "np.power({0}, {1}, {out})", "lucid_pow({0}, {1})",
-     (_root_base, _pow_exponent), domain="positive")  # plans take it for ``pow``
+     (_root_base, _pow_exponent), domain="positive", planned_as="pow")
 _row("maximum", "same", "np.maximum({0}, {1}, out={out})", "lucid_maximum({0}, {1})",
      (lambda g, y, a, b: _larger_share(g, a, b), lambda g, y, a, b: _larger_share(g, b, a)))
 _row("minimum", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1})",
@@ -306,9 +336,11 @@ _row("clamp_max", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0},
      (lambda g, y, x, top: (x <= top).pick(g, 0.0), lambda g, y, x, top: (x > top).pick(g, 0.0)))
 # as clamp_min and clamp_max, but at the bound itself nothing goes back to what is bounded
 _row("raised", "same", "np.maximum({0}, {1}, out={out})", "lucid_maximum({0}, {1})",
-     (lambda g, y, x, low: (x <= low).pick(0.0, g), lambda g, y, x, low: (x <= low).pick(g, 0.0)))
+     (lambda g, y, x, low: (x <= low).pass_on(0.0, g),
+      lambda g, y, x, low: (x <= low).pick(g, 0.0)))
 _row("capped", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1})",
-     (lambda g, y, x, top: (x >= top).pick(0.0, g), lambda g, y, x, top: (x >= top).pick(g, 0.0)))
+     (lambda g, y, x, top: (x >= top).pass_on(0.0, g),
+      lambda g, y, x, top: (x >= top).pick(g, 0.0)))
 # x^2 / 2, and beyond a positive bound on either side the line that goes on from there
 _row("bent", "float", "special.bent({0}, {1}, {out})", "lucid_bent({0}, {1})",
      (lambda g, y, x, bound: g * x.apply("capped", x.apply("raised", x, -bound), bound),
@@ -321,13 +353,13 @@ _row("hypot", "same", "np.hypot({0}, {1}, {out})", "hypot({0}, {1})",
 _row("logaddexp", "same", "np.logaddexp({0}, {1}, {out})", "lucid_logaddexp({0}, {1})",
      (lambda g, y, a, b: g * (a - b).sigmoid(), lambda g, y, a, b: g * (b - a).sigmoid()))
 _row("xlogy", "float", "special.xlogy({0}, {1}, {out})", "lucid_xlogy({0}, {1})",
-     (lambda g, y, a, b: ((a == 0) & (b <= 0)).pick(0.0, g.apply("xlogy", g, b)),
+     (lambda g, y, a, b: ((a == 0) & (b <= 0)).fill(0.0, g.apply("xlogy", g, b)),
       lambda g, y, a, b: g * (a / b)), reads_late=True, domain="positive", header="special.cuh")
 _row("zeta", "float", "special.zeta({0}, {1}, {out})", "lucid_zeta({0}, {1})",
      (NONE, lambda g, y, s, q: -g * (s * (s + 1).zeta(q))), reads_late=True, domain="above_one",
      header="special.cuh")
 _row("copysign", "float", "np.copysign({0}, {1}, {out})", "copysign({0}, {1})",
-     (lambda g, y, a, b: (a == 0).pick(0.0, g * (y / _without(0, a))), ZERO), domain="positive")
+     (lambda g, y, a, b: (a == 0).pass_on(0.0, g * (y / _without(0, a))), ZERO), domain="positive")
 _row("eq", "compare", "np.equal({0}, {1}, {out})", "{0} == {1}", (NONE, NONE))
 _row("ne", "compare", "np.not_equal({0}, {1}, {out})", "{0} != {1}", (NONE, NONE))
 _row("lt", "compare", "np.less({0}, {1}, {out})", "{0} < {1}", (NONE, NONE))
@@ -348,6 +380,16 @@ _row("bitwise_right_shift", "bitwise", "np.right_shift({0}, {1}, {out})",
 _row("where", "select", "special.where({0}, {1}, {2}, {out})", "{0} ? {1} : {2}",
      (NONE, lambda g, y, c, a, b: c.pick(g, 0.0), lambda g, y, c, a, b: c.pick(0.0, g)),
      reads_late=True)
+# the operand of a function made of pieces, as its composition reads it
+_row("piecewise", "same", "np.copyto({out}, {0})", "{0}", (lambda g, y, x: g,),
+     planned_as="identity", ties=(Tie("retied", 0),))
+_row("operand", "same", "np.copyto({out}, {0})", "{0}", (lambda g, y, x: g,),
+     planned_as="identity", ties=(Tie("tied", 0),))
+# a gradient and a value, see `Tie`
+_row("tied", "same", "np.copyto({out}, {0})", "{0}", (lambda g, y, a, b: g, ZERO),
+     planned_as="identity")
+_row("retied", "same", "np.copyto({out}, {0})", "{0}", (lambda g, y, a, b: g, ZERO),
+     planned_as="identity", ties=(Tie("retied", 1), None))
 _row("cast", "cast", "special.cast({0}, {out})", "lucid_cast<T>({0})",
      (lambda g, y, x: g.cast(x.dtype),))
 _row("identity", "identity", "np.copyto({out}, {0})", "{0}", (lambda g, y, x: g,))
@@ -364,3 +406,5 @@ _row("random_exponential", "draw", "special.random_exponential({0}, {1}, {2}, {3
      "lucid_random_exponential<T>({0}, {1}, {2}) / {3}", (NONE,) * 4, reads_late=True,
      header="philox.cuh")
 # fmt: on
+
+PLANNED_AS = {row.name: row.planned_as for row in TABLE.values() if row.planned_as is not None}

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import is_
 from threading import get_ident
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Cell, Expr, made_here, of_array
+from lucid_gpu.fusion.layout import repeated
 from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
 from lucid_gpu.fusion.program import Program, load_program, when_forgotten
 from lucid_gpu.fusion.realize import waiting
@@ -161,13 +163,21 @@ def start(
     list of Expr
         One for each result of the row.
     """
+    leaves = leaves_of(value, row, axes, shape, divisor)
+    loads = leaves[0].pending.recipe.results
+    return [Expr(load, (leaf,), None) for load, leaf in zip(loads, leaves, strict=True)]
+
+
+def leaves_of(
+    value: Expr, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any = None
+) -> list[ReducedCell]:
+    """The leaves of what `start` gives."""
     if waiting:
         _bound(value)
-    program = value.program
-    recipe = recipe_of(program, row, axes, shape, divisor)
+    recipe = recipe_of(value.program, row, axes, shape, divisor)
     pending = Pending(value, recipe)
     waiting.append(weakref.ref(pending))
-    return [Expr(load, (ReducedCell(pending, i),), None) for i, load in enumerate(recipe.results)]
+    return [ReducedCell(pending, i) for i in range(len(recipe.results))]
 
 
 def summed_to(value: Expr, shape: Shape) -> Any:
@@ -179,14 +189,6 @@ def summed_to(value: Expr, shape: Shape) -> Any:
         recipe = recipe_of(value.program, "sum", axes, shape, None)
         plan = value.program.next[key] = plan_of([Pending(value, recipe)])[0]
     return realizing.execute(plan, value.leaves)[0]
-
-
-def repeated(shape: Shape, target: Shape) -> tuple[int, ...]:
-    """The dimensions of a shape along which broadcasting ``target`` to it repeats."""
-    extra = len(shape) - len(target)
-    return tuple(
-        [i for i, n in enumerate(shape) if i < extra or (target[i - extra] == 1 and n != 1)]
-    )
 
 
 def recipe_of(
@@ -204,8 +206,11 @@ def _bound(value: Expr) -> None:
     """Compute those that wait, where they may not wait beside one of this value."""
     if len(waiting) >= MOST_REDUCTIONS:
         waiting[:] = [reference for reference in waiting if reference() is not None]
-    of_results = any(type(c) is ReducedCell for c in value.leaves)
-    if not may_wait(value, len(waiting), of_results, (p.value for p in _wanted())):
+    of_results = False
+    for cell in value.leaves:
+        if type(cell) is ReducedCell:
+            of_results = True
+    if not may_wait(value, len(waiting), of_results, _reduced()):
         flush()
 
 
@@ -250,6 +255,12 @@ def _wanted() -> list[Pending]:
     return [p for r in waiting if (p := r()) is not None and p.thread == me]
 
 
+def _reduced() -> Iterator[Expr]:
+    """What those of this thread reduce; nobody is asked before the first is."""
+    for pending in _wanted():
+        yield pending.value
+
+
 def _groups(pending: Sequence[Pending]) -> list[list[Pending]]:
     """Those of one space together, as many as fit a kernel."""
     spaces: dict[Any, list[Pending]] = {}
@@ -281,9 +292,11 @@ def realize_beside(values: Sequence[Expr]) -> list[Any] | None:
     with _lock:
         group, made_of_them = _partners(values)
         same = [] if group else _reducing(values)
-        mine = {id(p) for p in (*group, *same)}
-        waiting[:] = [r for r in waiting if id(r()) not in mine]
-        flush()
+        mine = group or same
+        if mine:
+            waiting[:] = [r for r in waiting if r() not in mine]
+        if waiting:
+            flush()
         if same:
             return _run_before(same, values)
         return _run(group, values, made_of_them) if group else None
@@ -303,13 +316,19 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
     program = values[0].program
     if not costs_of(program.device).stores_beside_sums:
         return []
-    arrays = {cell for value in values for cell in value.leaves}
+    wanted = _wanted()
+    if not wanted:
+        return []
+    arrays: set[Cell] = set()
+    steps = 0
+    for v in values:
+        arrays.update(v.leaves)
+        steps += len(v.program.instructions)
     for cell in arrays:
         if type(cell) is ReducedCell:
             return []
-    steps = sum([len(v.program.instructions) for v in values])
     reductions: list[Pending] = []
-    for pending in _wanted():
+    for pending in wanted:
         value, space = pending.value, pending.recipe.space
         if space[:2] != (program.device, program.shape) or arrays.isdisjoint(value.leaves):
             continue
@@ -326,7 +345,8 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
 
 def _reducing(values: Sequence[Expr]) -> list[Pending]:
     """The pending reductions of just these values, which NumPy then need not compute twice."""
-    return [p for p in _wanted() if any(_equal(p.value, value) for value in values)]
+    wanted = _wanted()
+    return [p for p in wanted if any(_equal(p.value, value) for value in values)]
 
 
 def _equal(a: Expr, b: Expr) -> bool:
@@ -362,13 +382,16 @@ def would_run(values: Sequence[Expr]) -> tuple[list[tuple[Plan, Any]], tuple[Pla
 
 def _consumed(values: Sequence[Expr]) -> list[Pending]:
     """The pending reductions that these values can be the tail of."""
-    program = values[0].program
-    arrays = dict.fromkeys([cell for value in values for cell in value.leaves])
-    reductions = list(dict.fromkeys([c.pending for c in arrays if type(c) is ReducedCell]))
-    steps = sum([len(v.program.instructions) for v in values])
+    reductions: list[Pending] = []
+    for value in values:
+        for cell in value.leaves:
+            if type(cell) is ReducedCell and cell.pending not in reductions:
+                reductions.append(cell.pending)
     if not reductions:
         return []
-    first = reductions[0].recipe
+    program, first = values[0].program, reductions[0].recipe
+    arrays = {cell for value in values for cell in value.leaves}
+    steps = sum([len(v.program.instructions) for v in values])
     if first.space[0] != program.device or any(p.recipe.shape != program.shape for p in reductions):
         return []
     if any(p.recipe.space != first.space for p in reductions):
@@ -404,25 +427,23 @@ def plan_of(
     made_of_them : bool
         The values are the tail; else they are of what is reduced, and stored as they are.
     """
-    positions: dict[Any, int] = {}
-    heads = [(p.value.program, _pattern(p.value.leaves, positions)) for p in group]
-    tails = [(v.program, _pattern(v.leaves, positions)) for v in values]
-    results = {
-        positions[cell]: (group.index(cell.pending), cell.result)
-        for cell in positions
-        if type(cell) is ReducedCell and values
-    }
+    read = [*[p.value for p in group], *values]
+    leaves = tuple(dict.fromkeys(chain.from_iterable([value.leaves for value in read])))
+    places = dict(zip(leaves, range(len(leaves)))).__getitem__
+    parts = [(value.program, tuple(map(places, value.leaves))) for value in read]
+    heads, tails = parts[: len(group)], parts[len(group) :]
+    results = {}
+    if tails and made_of_them:
+        for place, cell in enumerate(leaves):
+            if type(cell) is ReducedCell:
+                results[place] = group.index(cell.pending), cell.result
     recipes = [p.recipe for p in group]
     rows = tuple([(r.row, r.divisor, r.shape) for r in recipes])
-    key = (recipes[0].axes, rows, made_of_them, *heads, *tails, *results.items())
+    key = (recipes[0].axes, rows, made_of_them, *parts, *results.items())
     plan = _plans.get(key)
     if plan is None:
         plan = _plans[key] = _plan(group, heads, tails, results, made_of_them)
-    return plan, tuple(positions)
-
-
-def _pattern(leaves: Sequence[Cell], positions: dict[Any, int]) -> tuple[int, ...]:
-    return tuple([positions.setdefault(cell, len(positions)) for cell in leaves])
+    return plan, leaves
 
 
 Part = tuple[Program, tuple[int, ...]]

@@ -15,6 +15,7 @@ from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import expand_pattern
 from lucid_gpu.fusion.layout import row_major
+from lucid_gpu.fusion.optable import PLANNED_AS
 from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value, live, spend
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
@@ -350,7 +351,7 @@ class _Builder:
         return self._named("constant", self.constants, entry, d, ())
 
     def _translate(self, ins: Instruction, args: list[int], leaf: Sequence[int]) -> int:
-        op, d, shape = ins.op, ins.dtype, ins.shape
+        op, d, shape = PLANNED_AS.get(ins.op, ins.op), ins.dtype, ins.shape
         wide = d.compute
         if op == "load":
             number, strides, free = ins.value
@@ -369,7 +370,7 @@ class _Builder:
             source = self.work.instructions[args[0]]
             if source.shape == shape:
                 return args[0]
-            args = list(source.args) if source.op == "identity" else args
+            args = list(source.args) if source.op == "identity" else args[:1]
             return self.put("identity", args, wide, shape)
         if op == "cast":
             i = args[0]
@@ -378,7 +379,6 @@ class _Builder:
             return i if wide is d else self.put("narrow", (i,), wide, shape, d)
         if d.category < _IDENTITY_BELOW.get(op, 0):
             return args[0]
-        op = "pow" if op == "root" else op
         if op == "pow":
             lowered = self._lower_pow(args, wide, shape)
             if lowered is not None:

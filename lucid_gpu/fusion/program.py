@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype, when_default_changes
-from lucid_gpu.fusion.layout import dense_order, in_order, order_of, result_strides, row_major
+from lucid_gpu.fusion.layout import (
+    dense_order,
+    in_order,
+    order_of,
+    result_strides,
+    row_major,
+    walk_of,
+)
 from lucid_gpu.launch.planning import made
 
 
@@ -85,10 +92,14 @@ class Program:
     independent : bool
         Depends on nothing that requires grad, recorded or not: false also for what a
         `Function.forward` computes on its way from inputs that require grad.
+    plain : bool
+        One load of a row-major array, without marks, of what does not require grad.
     shared : bool
         Reads memory that others can write without our knowing.
     wrapped : bool
         The tensor also holds a value of a level (a tangent, a batch): see `tape.levels`.
+    region : object or None
+        What the autograd nodes of this program have in common (`lucid_gpu.fusion.region.Facts`).
     next : dict
         Programs of ops applied to this one, by (op, other operands, leaf pattern, grad mode).
     """
@@ -111,7 +122,9 @@ class Program:
         "needs_grad",
         "next",
         "order",
+        "plain",
         "plan",
+        "region",
         "root",
         "scalars_seen",
         "shape",
@@ -147,7 +160,11 @@ class Program:
         self.gradients: dict[Any, Any] = {}
         self.scalars_seen: dict[Any, tuple[int, set[Any]]] | None = None  # see `numbers_seen`
         self.plan: Any = None
+        self.region: Any = None
         self.free = self.is_load and root.value[2]
+        self.plain = (
+            self.is_load and not (root.value[1] or self.free or marks) and not self.needs_grad
+        )
         laid = [i for i in instructions if i.op == "load" and _is_laid(*i.value[1:])]
         self.order = order_of_result(instructions) if laid else None
         self.stored: Program | None = None  # the program of this value once it is an array
@@ -215,7 +232,7 @@ def forget() -> None:
         for program in tuple(_alive):
             program.next.clear()
             program.gradients.clear()
-            program.scalars_seen = program.plan = program.stored = None
+            program.scalars_seen = program.plan = program.region = program.stored = None
         _numbers_seen.clear()
 
 
@@ -245,6 +262,27 @@ def load_program(
         one = Instruction("load", (), d, shape, needs_grad, (0, strides, free))
         program = _loads[key] = intern((one,), 1, where, marks)
     return program
+
+
+def loads_of(program: Program) -> tuple[Program, Program]:
+    """The programs of row-major arrays of a program's shape and type, not recorded and recorded."""
+    pair: tuple[Program, Program] | None = program.next.get("loads")
+    if pair is None:
+        d, shape, where = program.dtype, program.shape, program.device
+        plain = load_program(d, shape, None, False, where)
+        pair = plain, load_program(d, shape, None, True, where) if d.category >= 2 else plain
+        program.next["loads"] = pair
+    return pair
+
+
+def both_of_load(program: Program) -> tuple[Program, Program]:
+    """The programs of an array that lies as a load's, not recorded and recorded, without marks."""
+    d, shape, (_, strides, free) = program.dtype, program.shape, program.root.value
+    where = program.device
+    plain = load_program(d, shape, strides, False, where, 0, free)
+    if d.category < 2:
+        return plain, plain
+    return plain, load_program(d, shape, strides, True, where, 0, free)
 
 
 def chosen(program: Program) -> Program:
@@ -308,13 +346,21 @@ def order_of_result(instructions: Sequence[Instruction]) -> tuple[int, ...] | No
             own = in_order(shape, value[2])
         elif op == "load" and value[1] and not value[2]:
             own = tuple([step // d.itemsize for step in value[1]])
+        elif op == "identity" and value is SPREAD:
+            own = walk_of(shape, instructions[args[0]].shape, steps[args[0]])
         elif args and op != "boundary":
+            if value is VALUES_FIRST:
+                args = (*args[1:], args[0])
+            elif value is VALUES_ALONE:
+                args = args[1:]
             own = result_strides(shape, [(instructions[a].shape, steps[a]) for a in args])
         else:
             own = steps[args[0]] if args else row_major(shape)
         steps.append(own)
-    if instructions[-1].op == "load":
+    if op == "load":
         return dense_order(shape, own, 1)
+    if value is SPREAD:  # once it is stored
+        own = result_strides(shape, [(shape, own)])
     return order_of(shape, own)
 
 
@@ -334,6 +380,9 @@ def constant_value(number: Any) -> tuple[str, Any]:
     return (repr(number), NAN if type(number) is float and number != number else number)
 
 
+SPREAD = "spread"  # of an identity that broadcasts: PyTorch's is a view, which tells no order
+VALUES_FIRST = "values first"  # of a where in a formula of a gradient: PyTorch's begins with these
+VALUES_ALONE = "values alone"  # ... and is of these, then filled in place
 NAN = float("nan")  # of all that are, the one that keys hold: they are told by identity
 
 

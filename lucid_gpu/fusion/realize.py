@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from threading import get_ident
 from typing import Any
 
@@ -66,6 +67,9 @@ def outside(recorder: capturing.Recorder) -> Iterator[None]:
         state.written = written | state.written
 
 
+_STRIDES = attrgetter("strides")
+
+
 def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
     """Run a plan on the arrays of its leaves."""
     run = plan.executable
@@ -78,7 +82,7 @@ def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
                 recorder.see(leaves[leaf])
     arrays = [leaves[leaf].array for leaf in plan.read]
     scalars = [leaves[leaf].array for leaf in plan.numbers] if plan.numbers else []
-    if [array.strides for array in arrays] != plan.layouts:
+    if [*map(_STRIDES, arrays)] != plan.layouts:
         arrays = _as_declared(plan, arrays)
     recorder = None if capturing.recorder is None else capturing.capturing()
     if recorder is not None:

@@ -6,6 +6,7 @@ import contextlib
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 from lucid_gpu.devices.copies import row_major
@@ -23,9 +24,17 @@ from lucid_gpu.fusion.expression import (
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.inside import observed_within, replay, saved_inside
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.pending_reductions import repeated, start, summed_to
-from lucid_gpu.fusion.program import WRAPPED, Program, load_program
-from lucid_gpu.fusion.saving import FROM_OPERANDS, RESULT, converted, refusal, saved_leaves
+from lucid_gpu.fusion.pending_reductions import leaves_of, summed_to
+from lucid_gpu.fusion.program import WRAPPED, Program, leaf_of, load_program
+from lucid_gpu.fusion.saving import (
+    FROM_OPERANDS,
+    RESULT,
+    converted,
+    converts,
+    refusal,
+    replacements,
+    saved_leaves,
+)
 from lucid_gpu.tape.door import interpreters
 from lucid_gpu.tape.engine import gathering, observing
 from lucid_gpu.tape.hooks import RemovableHandle
@@ -37,6 +46,66 @@ Wrap = Callable[[Expr], Any]  # makes a tensor
 _COMMUTES = ("add", "mul")
 _COUNTS_NUMBERS = (*_COMMUTES, "sub", "div")  # PyTorch makes a tensor of a number there
 _NAMES = {"cast": "ToCopy", "gelu_tanh": "Gelu", "log1p": "Log1P", "square": "Pow"}
+
+
+class Facts:
+    """What all regions of a program have in common, each found when it is first asked for."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def kind(self) -> type[RegionNode]:
+        """The class of the nodes, named after the last op."""
+        return _class_of(title_of(self.program))
+
+    @cached_property
+    def gradient_leaves(self) -> list[int]:
+        """The leaves a gradient goes to."""
+        return gradient_leaves(self.program)
+
+    @cached_property
+    def reads(self) -> frozenset[int]:
+        """Leaves whose values the gradient reads where it has the output, the last of them."""
+        program, n = self.program, self.program.leaves
+        root = program.root
+        # such as a kernel gives it, so that a pass back finds the gradient made
+        cotangent = load_program(root.dtype, root.shape, None, False, program.device, free=True)
+        return _gradient(program, cotangent, n + 1, n + 2, False, n, None).reads
+
+    @cached_property
+    def saves(self) -> bool:
+        """Whether a value is among them: numbers stay with a node that is released."""
+        numbers = [leaf_of(i) for i in self.program.instructions if i.op == "scalar"]
+        return not self.reads.issubset(numbers)
+
+    @cached_property
+    def reads_output(self) -> bool:
+        """Whether the value itself is among them."""
+        return self.program.leaves in self.reads
+
+    @cached_property
+    def unread(self) -> tuple[int, ...]:
+        """The other leaves."""
+        return tuple([i for i in range(self.program.leaves) if i not in self.reads])
+
+    @cached_property
+    def saved(self) -> tuple[int, ...]:
+        """The leaves that PyTorch's ops save."""
+        return saved_leaves(self.program)
+
+    @cached_property
+    def converts(self) -> bool:
+        """Whether an op converts a leaf."""
+        return converts(self.program)
+
+
+def facts_of(program: Program) -> Facts:
+    """What all regions of a program have in common."""
+    facts: Facts | None = program.region
+    if facts is None:
+        facts = program.region = Facts(program)
+    return facts
 
 
 class RegionNode(Node):
@@ -64,7 +133,8 @@ class RegionNode(Node):
     joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
 
     def __init__(self, expr: Expr) -> None:
-        super().__init__(region_edges(expr))
+        self.facts = facts = facts_of(expr.program)
+        super().__init__(_edges(expr.leaves, facts.gradient_leaves))
         if watching.by is not None and expr.since < watching.since:
             self.metadata.clear()  # its op was called before anybody watched
         self.made_by = expr.made_by
@@ -74,7 +144,7 @@ class RegionNode(Node):
         if also is not None:
             self.also = also
         stale = getattr(expr, "stale", None)
-        if stale is not None:
+        if stale is not None and not isinstance(stale, Replaced):
             self.output_stale = stale
 
     def name(self) -> str:
@@ -138,27 +208,36 @@ class RegionNode(Node):
         """The value is realized: keep only the arrays that the gradient reads, perhaps this one."""
         if self._released:
             return
-        if self.program.leaves in saved_by(self.program):
+        facts = self.facts
+        if facts.reads_output:
             self._read_output(cell.twin())
         if _held:
             _let_go()
-        if any(self.leaves[i].filled for i in unread_by(self.program)):
-            beside = saved_inside(expr)
-            if beside is None:
-                _held.append([weakref.ref(self), 1, 1])
-            else:
-                self.keep_read(beside)
+        for i in facts.unread:
+            if self.leaves[i].filled:
+                break
+        else:
+            return
+        beside = saved_inside(expr)
+        if beside is None:
+            _held.append([weakref.ref(self), 1, 1])
+        else:
+            self.keep_read(beside)
 
     def keep_read(self, beside: Sequence[Any]) -> None:
         """Nobody is left inside: the gradient's formula is all that reads the leaves."""
-        if refusal(self.made_by, self.program) is not None:
-            return  # going backward will say so
-        beside = [*beside, *converted(self.made_by, self.program)]
+        facts = self.facts
+        if written_values or facts.converts:
+            if refusal(self.made_by, self.program) is not None:
+                return  # going backward will say so
+            changed = replacements(self.made_by, self.leaves, ())
+            if changed is not None and changed.values:
+                return
+            beside = [*beside, *converted(self.made_by, self.program)]
         self.made_by = None
         self.also = (*self.also, *beside)
-        leaves = list(self.leaves)
-        saved = saved_leaves(self.program)
-        for i in unread_by(self.program):
+        leaves, saved = list(self.leaves), facts.saved
+        for i in facts.unread:
             before = leaves[i]
             leaves[i] = Cell(None, before.node, before.output)
             if i in saved:
@@ -175,7 +254,7 @@ class RegionNode(Node):
         if not state.task.everywhere and not self._used_up():
             self.root = None
             return  # as in PyTorch, it stays for another pass, which may ask for other inputs
-        if saved_by(self.program):
+        if self.facts.saves:
             self.leaves = ()
         self._released = True
         self.output = None
@@ -185,7 +264,7 @@ class RegionNode(Node):
 
     def _used_up(self) -> bool:
         """Whether a pass for some inputs read what the region saved."""
-        if not saved_by(self.program):
+        if not self.facts.saves:
             return False
         reads = self.asked_for()[1].reads
         return any(i.op == "load" and i.value[0] in reads for i in self.program.instructions)
@@ -200,17 +279,15 @@ class RegionNode(Node):
         operands = self.made_by[1:]
         if any(type(e) is Expr and observed_within(e) for e in operands):
             again = replay(Expr(self.program, self.leaves, self.made_by), {}, top=True)
-            self.program, self.leaves, self._edges = (
-                again.program,
-                again.leaves,
-                region_edges(again),
-            )
+            self.program, self.leaves = again.program, again.leaves
+            self.facts = facts_of(again.program)
+            self._edges = _edges(again.leaves, self.facts.gradient_leaves)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         cotangent = cotangents[0]
         if cotangent is None:
             return (None,) * len(self._edges)
-        if self._released and saved_by(self.program):
+        if self._released and self.facts.saves:
             return cotangent._back_when_freed(self)
         if self._check_versions():
             return cotangent._back_by_ops(self)
@@ -239,36 +316,34 @@ class RegionNode(Node):
             leaves = (*leaves, self.output.twin(self._of_output() if recorded else None))
         merged, pattern = merge(leaves, g.leaves)
         gradient = _gradient(
-            self.program, g.program, pattern, len(merged), output_leaf, self.output_strides
+            self.program,
+            g.program,
+            pattern,
+            len(merged),
+            recorded,
+            output_leaf,
+            self.output_strides,
         )
         early: dict[Any, Any] = {}
         beside = () if g.program.is_load else gradient.beside
-        where = self.program.device
-        if gradient.repeated or gradient.summed:
-            for parts, readers in scheduler.shared_parts(gradient, where):
-                shared = parts - early.keys()
-                early |= self._stored_anyway(wrap, gradient, merged, shared, readers, beside)
+        for parts, readers in gradient.shared:
+            shared = parts - early.keys()
+            early |= self._stored_anyway(wrap, gradient, merged, shared, readers, beside)
         if gradient.steps:
-            sums = sum([not step.stores for step in gradient.steps])
-            at_once = scheduler.sums_at_once(sums, where)
             seen = recorded is not False or open_levels or interpreters or Eager.on
-            for step in gradient.steps:
-                part, shape = step
-                known = early.get(part)
-                if step.stores:
+            for part, shape, axes, stores in gradient.steps:
+                if stores:
                     merged = (*merged, self._stored(wrap, part, merged))
                     continue
-                if known is None:
-                    value = _on(part, merged)
-                else:
-                    value = known._expr
+                known = early.get(part) if early else None
+                value = _on(part, merged) if known is None else known._expr
                 full = value.program.shape
-                if at_once and value.program.is_load and 0 not in full:
+                if gradient.at_once and value.program.is_load and 0 not in full:
                     leaf = Cell(summed_to(value, shape))
                 elif seen or value.program.barred or 0 in full:
                     leaf = wrap(value)._sum_to_shape(shape)._load().leaves[0]
                 else:
-                    leaf = start(value, "sum", repeated(full, shape), shape)[0].leaves[0]
+                    (leaf,) = leaves_of(value, "sum", axes, shape)
                 merged = (*merged, leaf)
         results, count = [], len(merged)
         for _, part in gradient.results:
@@ -316,8 +391,8 @@ class RegionNode(Node):
             incoming.is_load and incoming.dtype is program.dtype and incoming.shape == program.shape
         )
         plain = not (incoming.marks or incoming.needs_grad or program.marks or self.observed)
-        plain = plain and not any(isinstance(leaf.stale, Replaced) for leaf in self.leaves)
-        return same and plain and program.leaves not in saved_by(program)
+        plain = plain and replacements(self.made_by, self.leaves, ()) is None
+        return same and plain and not self.facts.reads_output
 
     def _weighed(self, cotangent: Any) -> Expr:
         self._check_versions()
@@ -381,7 +456,7 @@ class RegionNode(Node):
     def asked_for(self) -> tuple[list[int], Gradient]:
         """The leaves a gradient goes to, and the gradient of those that the pass asks for."""
         program, wanted = self.program, self._wanted()
-        leaves = _leaves_of(program)
+        leaves = self.facts.gradient_leaves
         key = ("asked for", wanted, bool(state.grad))
         gradient = program.gradients.get(key)
         if gradient is None:
@@ -394,12 +469,12 @@ class RegionNode(Node):
     def _wanted(self) -> frozenset[int]:
         """The leaves that the pass comes to."""
         reached = state.task.waiting
-        pairs = zip(_leaves_of(self.program), self._edges, strict=True)
+        pairs = zip(self.facts.gradient_leaves, self._edges, strict=True)
         return frozenset([leaf for leaf, (node, _) in pairs if node in reached])
 
     def _save_output(self, wrap: Wrap) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""
-        if self.program.leaves in saved_by(self.program):
+        if self.facts.reads_output:
             self._read_output(Cell(wrap(Expr(self.program, self.leaves, None)).array))
 
     def _of_output(self) -> RegionNode:
@@ -428,9 +503,8 @@ class RegionNode(Node):
         Whether something of that was replaced by ``x.data = y``.
         """
         leaves, program, task = self.leaves, self.program, state.task
-        replaced = False
         everywhere = task is None or task.everywhere  # None: somebody calls the node
-        for i in saved_leaves(program):
+        for i in self.facts.saved:
             if i == len(leaves):
                 if self.output_stale is None or not self._saves_output():
                     continue
@@ -438,9 +512,7 @@ class RegionNode(Node):
             write = leaves[i].stale
             if write is None:
                 continue
-            if isinstance(write, Replaced) and write.version == write.tensor._version:
-                replaced = True
-            else:
+            if not isinstance(write, Replaced) or write.version != write.tensor._version:
                 if not everywhere and i not in saved_leaves(program, self._wanted()):
                     continue
                 node = leaves[i].node
@@ -453,12 +525,19 @@ class RegionNode(Node):
                 raise self.stale_error(self.output_stale, program, self.name())
             if write is not None:
                 raise self.stale_error(write, entry.program, None)
+        if not (written_values or self.facts.converts):
+            return False
         refused = refusal(self.made_by, program, None if everywhere else task.waiting)
         if refused is not None:
             value, write = refused
             name = title_of(value.program) if value.program.needs_grad else None
             raise self.stale_error(write, value.program, name)
-        return replaced
+        changed = replacements(self.made_by, leaves, self.also) if written_values else None
+        if changed is None:
+            return False
+        for written, by in changed.written():
+            raise self.stale_error(by, written, None)
+        return True
 
     def _saves_output(self) -> bool:
         """``y * 1`` saves nothing, whatever made y."""
@@ -538,10 +617,7 @@ def region_node(expr: Expr) -> RegionNode:
     """The node of a pending expression that needs grad; its class is named after the last op."""
     node: RegionNode | None = expr.node
     if node is None:
-        kind = expr.program.gradients.get("node")
-        if kind is None:
-            kind = expr.program.gradients["node"] = _class_of(title_of(expr.program))
-        node = expr.node = kind(expr)
+        node = expr.node = facts_of(expr.program).kind(expr)
     return node
 
 
@@ -552,17 +628,9 @@ def _class_of(title: str) -> type[RegionNode]:
     return kind
 
 
-def region_edges(expr: Expr) -> tuple[Edge, ...]:
-    """Where the gradients of a region go."""
-    return tuple([(expr.leaves[i].node, expr.leaves[i].output) for i in _leaves_of(expr.program)])
-
-
-def _leaves_of(program: Program) -> list[int]:
-    """The leaves a gradient goes to."""
-    leaves: list[int] | None = program.gradients.get("leaves")
-    if leaves is None:
-        leaves = program.gradients["leaves"] = gradient_leaves(program)
-    return leaves
+def _edges(leaves: tuple[Cell, ...], numbers: Sequence[int]) -> tuple[Edge, ...]:
+    """Where the gradients of a region go, which are those of the leaves with these numbers."""
+    return tuple([(leaves[i].node, leaves[i].output) for i in numbers])
 
 
 def edge_of(expr: Expr) -> Edge:
@@ -576,41 +644,20 @@ def edge_of(expr: Expr) -> Edge:
     return (region_node(expr), 0)
 
 
-def saved_by(program: Program) -> frozenset[int]:
-    """Leaves whose values the gradient reads once the output is known (its number is the last)."""
-    saved: frozenset[int] | None = program.gradients.get("saved")
-    if saved is None:
-        root = program.root
-        cotangent = load_program(root.dtype, root.shape, None, False, program.device)
-        n = program.leaves
-        saved = gradient_of(program, cotangent, n + 1, n + 2, False, output_leaf=n).reads
-        program.gradients["saved"] = saved
-    return saved
-
-
-def unread_by(program: Program) -> tuple[int, ...]:
-    """The other leaves."""
-    unread: tuple[int, ...] | None = program.gradients.get("unread")
-    if unread is None:
-        reads = saved_by(program)
-        unread = tuple([i for i in range(program.leaves) if i not in reads])
-        program.gradients["unread"] = unread
-    return unread
-
-
 def _gradient(
     program: Program,
     cotangent: Program,
     pattern: Any,
     leaf_count: int,
+    grad: Any,
     output_leaf: int | None,
     strides: tuple[int, ...] | None,
 ) -> Gradient:
-    key = (cotangent, pattern, leaf_count, state.grad, output_leaf, strides)
+    key = (cotangent, pattern, leaf_count, grad, output_leaf, strides)
     gradient: Gradient | None = program.gradients.get(key)
     if gradient is None:
         gradient = gradient_of(
-            program, cotangent, pattern, leaf_count, state.grad, output_leaf, strides=strides
+            program, cotangent, pattern, leaf_count, grad, output_leaf, strides=strides
         )
         program.gradients[key] = gradient
     return gradient

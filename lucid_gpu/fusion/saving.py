@@ -5,13 +5,13 @@ fused. A region looks through its ops (`refusal`) only where some value has been
 
 What is saved beside what a node keeps itself stands in ``also``, of nodes and of pending values:
 a `Noted` where a pending value or a leaf is meant, a `Counted` where memory that counts its writes
-is, and `RESULT` for the op's own result.
+is, `RESULT` for the op's own result, and a `Composed` for what a composition computes on its way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from typing import Any
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from lucid_gpu.device import CPU
 from lucid_gpu.fusion.expression import Expr, Replaced, Write, stale_of, written_values
@@ -23,11 +23,15 @@ __all__ = [
     "FROM_OPERANDS",
     "RESULT",
     "SAVE_ALL",
+    "Composed",
     "Counted",
     "Noted",
+    "Replacements",
+    "composed",
     "converted",
     "noted",
     "refusal",
+    "replacements",
     "saved_leaves",
 ]
 
@@ -87,6 +91,122 @@ class Counted:
         if self.storage.version == self.version:
             return None
         return Write("an in-place op", self.version, self.storage)
+
+
+class Composed(NamedTuple):
+    """A composition that is one op in PyTorch: what of its own values is computed again of what it
+    saved, once that was replaced by ``x.data = y``. It holds no value.
+
+    Attributes
+    ----------
+    program : Program
+        Of its result.
+    places : tuple of int
+        Where the leaves of that stand among those at hand.
+    saved : tuple of (Program, tuple of int)
+        The operands that PyTorch's op saves, and the places of theirs.
+    output : bool
+        Whether it saves its result.
+    """
+
+    program: Program
+    places: tuple[int, ...]
+    saved: tuple[tuple[Program, tuple[int, ...]], ...]
+    output: bool
+
+    @property
+    def stale(self) -> None:
+        """It saves nothing itself."""
+
+    def within(self, own: Sequence[Any], leaves: Sequence[Any]) -> Composed:
+        """The same, whose leaves stood among ``own``, for leaves that have all of these."""
+        if own is leaves:
+            return self
+        at = [leaves.index(cell) for cell in own]
+        saved = tuple([(p, tuple([at[i] for i in places])) for p, places in self.saved])
+        return Composed(self.program, tuple([at[i] for i in self.places]), saved, self.output)
+
+
+def composed(value: Expr, saved: Sequence[Expr], output: bool = False) -> Composed:
+    """The composition that ends in a pending value and saves these operands."""
+    program, leaves = value.program, value.leaves
+    key: Any = (composed, output)
+    for operand in saved:
+        own = operand.leaves
+        key += (operand.program, None if own == leaves else _places(own, leaves))
+    entry: Composed | None = program.gradients.get(key)
+    if entry is None:
+        every = tuple(range(len(leaves)))
+        operands = [(p, every if places is None else places) for p, places in _pairs(key[2:])]
+        held = tuple([pair for pair in operands if pair[1] is not _ELSEWHERE])
+        entry = program.gradients[key] = Composed(program, every, held, output)
+    return entry
+
+
+_ELSEWHERE = (-1,)  # the places of an operand that the program does not read
+
+
+def _places(own: Sequence[Any], leaves: Sequence[Any]) -> tuple[int, ...]:
+    return tuple([leaves.index(c) for c in own]) if all(c in leaves for c in own) else _ELSEWHERE
+
+
+def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+class Replacements(NamedTuple):
+    """What inside a region was replaced by ``x.data = y`` since, in terms of its leaves.
+
+    Attributes
+    ----------
+    leaves : dict of int to Replaced
+    values : list of (Program, tuple of int, Replaced)
+        Pending values: their programs and the places of their leaves.
+    compositions : list of Composed
+    """
+
+    leaves: dict[int, Replaced]
+    values: list[tuple[Program, tuple[int, ...], Replaced]]
+    compositions: list[Composed]
+
+    def written(self) -> Iterator[tuple[Program, Replaced]]:
+        """What was written after it was replaced, and is read."""
+        for program, _, write in self.values:
+            if write.version != write.tensor._version:
+                yield program, write
+        for composition in self.compositions:
+            for program, places in composition.saved:
+                leaf = self.leaves.get(places[0]) if program.is_load else None
+                if leaf is not None and leaf.version != leaf.tensor._version:
+                    yield program, leaf
+
+
+def replacements(
+    made_by: tuple[Any, ...] | None, leaves: Sequence[Any], also: Sequence[Any]
+) -> Replacements | None:
+    """What was replaced inside a region, None where nothing was."""
+    if not written_values:
+        return None
+    compositions = [entry for entry in also if type(entry) is Composed]
+    replaced, seen = [], set()
+    stack = [made_by]
+    while stack:
+        for operand in stack.pop() or ():
+            if type(operand) is not Expr or operand.program.is_load or operand in seen:
+                continue
+            seen.add(operand)
+            stack.append(operand.made_by)
+            if not all(cell in leaves for cell in operand.leaves):
+                continue
+            write = getattr(operand, "stale", None)
+            if isinstance(write, Replaced):
+                places = tuple([leaves.index(cell) for cell in operand.leaves])
+                replaced.append((operand.program, places, write))
+            for entry in getattr(operand, "also", ()):
+                if type(entry) is Composed:
+                    compositions.append(entry.within(operand.leaves, leaves))
+    cells = {i: c.stale for i, c in enumerate(leaves) if isinstance(c.stale, Replaced)}
+    return Replacements(cells, replaced, compositions) if cells or replaced else None
 
 
 RESULT: Any = None  # among what a composition saves: its own result
@@ -216,7 +336,7 @@ def refusal(
     reached : container of Node, optional
         Where a pass for some inputs comes to; by default it goes everywhere.
     """
-    if made_by is None or not (written_values or _converts(root)):
+    if made_by is None or not (written_values or converts(root)):
         return None
     seen: set[Expr] = set()
     known: dict[Expr, bool] = {}
@@ -271,14 +391,10 @@ def _comes_to(value: Expr, reached: Container[Any], known: dict[Expr, bool]) -> 
     return answer
 
 
-def _converts(program: Program) -> bool:
+def converts(program: Program) -> bool:
     """Whether a program converts one of its leaves."""
-    converts: bool | None = program.gradients.get("converts")
-    if converts is None:
-        known = program.instructions
-        converts = any(ins.op == "cast" and known[ins.args[0]].op == "load" for ins in known)
-        program.gradients["converts"] = converts
-    return converts
+    known = program.instructions
+    return any(ins.op == "cast" and known[ins.args[0]].op == "load" for ins in known)
 
 
 def _is_converted(operand: Any, program: Program) -> bool:
@@ -290,7 +406,7 @@ def _is_converted(operand: Any, program: Program) -> bool:
 
 def converted(made_by: tuple[Any, ...] | None, root: Program) -> list[Noted]:
     """Notes of the leaves that ops inside a region convert and PyTorch's save unconverted."""
-    if made_by is None or not _converts(root):
+    if made_by is None or not converts(root):
         return []
     notes: list[Noted] = []
     seen: set[Expr] = set()

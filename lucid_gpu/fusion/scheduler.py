@@ -48,7 +48,7 @@ def at_once(shared: bool) -> bool:
 
     ``shared`` is whether an operand's memory can be written by others: nobody would see them do it.
     """
-    return shared or Eager.on
+    return shared or (Eager.on and not state.composing)
 
 
 def leaf_first(value: Any) -> bool:
@@ -357,20 +357,27 @@ def cotangent_first(cotangent: Program, through: Program) -> bool:
     return bool(state.grad and cotangent.needs_grad)
 
 
-def shared_parts(gradient: Any, where: device) -> list[tuple[frozenset[Any], int]]:
-    """Parts of a region's gradient to be stored before the others, once so many nodes read them.
+def shared_parts(
+    repeated: frozenset[Any], summed: frozenset[Any], where: device
+) -> list[tuple[frozenset[Any], int]]:
+    """Parts of a region's gradient to be stored before the others, once so many nodes read them,
+    where nothing is recorded.
 
     What two ops would each have computed from the pending cotangent, both read: what a loop carries
     along would otherwise be computed again from every cotangent on its way. And where that is
     cheaper, a part that is summed and read by one op: ``relu(x @ w + b)`` masks its cotangent once,
     and b's gradient sums what x's stored. In CUDA C one kernel does both.
+
+    Parameters
+    ----------
+    repeated, summed : frozenset of Part
+        What goes to several leaves; what a step sums and is itself a result too.
     """
     shared: list[tuple[frozenset[Any], int]] = []
-    if not state.grad:
-        if gradient.repeated:
-            shared.append((gradient.repeated, 2))
-        if gradient.summed and costs_of(where).stores_shared:
-            shared.append((gradient.summed, 1))
+    if repeated:
+        shared.append((repeated, 2))
+    if summed and costs_of(where).stores_shared:
+        shared.append((summed, 1))
     return shared
 
 
@@ -385,8 +392,10 @@ def worth_storing(where: device, elements: int, instructions: int) -> bool:
 
 
 def sums_at_once(sums: int, where: device) -> bool:
-    """Whether the sums of a region's gradient do not wait: there is no other to share a kernel."""
-    return sums == 1 and not state.grad and costs_of(where).calls_for_a_sum
+    """Whether the sums of a region's gradient do not wait where nothing is recorded: there is no
+    other to share a kernel.
+    """
+    return sums == 1 and costs_of(where).calls_for_a_sum
 
 
 def computed_together(

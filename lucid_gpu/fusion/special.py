@@ -286,6 +286,12 @@ def remainder(x: Any, y: Any, out: Any) -> None:
         np.copysign(out, x, out, where=zero)
 
 
+def truncated_quotient(x: Any, y: Any, out: Any) -> None:
+    """``x / y``, rounded towards zero."""
+    np.divide(x, y, out)
+    np.trunc(out, out)
+
+
 def hardswish(x: Any, out: Any) -> None:
     """``x`` times a ramp that rises from zero at -3 to one at 3."""
     np.add(x, 3, out)

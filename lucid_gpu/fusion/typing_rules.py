@@ -107,6 +107,7 @@ _NO_COMPLEX = frozenset(
         "trunc",
         "round",
         "floor_divide",
+        "truncated_quotient",
         "remainder",
         "fmod",
         "atan2",
@@ -160,11 +161,9 @@ _FLOATS_ONLY = ("hypot", "logaddexp")
 def _refuse(op: Op, common: dtype) -> None:
     unknown = common is dt.bool and op.name in _NOT_FOR_BOOL
     if unknown or (op.name in _FLOATS_ONLY and common.category < 2):
-        raise NotImplementedError(f'"{op.name}" not implemented for {common.name}')
+        raise dt.unimplemented(op.name, common)
     if op.rule == "bitwise" and common.category > 1:
-        raise NotImplementedError(
-            f'"{op.name}_cpu" not implemented for {common.name}; give integers'
-        )
+        raise dt.unimplemented(f"{op.name}_cpu", common, "; give integers")
     if op.name in _NO_BOOL and common is dt.bool:
         raise RuntimeError(_NO_BOOL[op.name])
     if op.name in _NO_COMPLEX and common.is_complex:

@@ -17,7 +17,7 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,11 +28,12 @@ from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
 from lucid_gpu.kernels.dispatch import by_device
-from lucid_gpu.kernels.rows import address
 from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.arguments import number_fields
-from lucid_gpu.launch.kernel import Function
-from lucid_gpu.launch.launcher import Extent
+from lucid_gpu.launch.kernel import Launch
+
+if TYPE_CHECKING:
+    from lucid_gpu.devices.port import Backend
 
 __all__ = ["applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn"]
 
@@ -156,9 +157,10 @@ def forward(
     -------
     array of q's shape and order in memory, and array of float32, shape (batch, heads, queries)
     """
-    out = _empty_like(where, d, q, q.shape[3])
-    lse = backend(where).new(q.shape[:3], float32.numpy)
-    q, k, v = (_rows_together(where, x) for x in (q, k, v))
+    there = backend(where)
+    out = _empty_like(there, d, q, q.shape[3])
+    lse = there.new(q.shape[:3], float32.numpy)
+    q, k, v = _rows_together(there, q, k, v)
     walked = (q, k, v, out, None, None, None, None)
     _launch(attention_forward, (q, k, v, out, lse), walked, scale, causal, d, where)
     return out, lse
@@ -179,9 +181,10 @@ def backward(
     shape (batch, rows, 3 * heads * columns).
     """
     q, k, v, out, lse = saved
-    dq, dk, dv = _empty_gradients(where, d, q, k, v)
-    q, k, v, out, g = (_rows_together(where, x) for x in (q, k, v, out, g))
-    delta = backend(where).new(lse.shape, float32.numpy)
+    there = backend(where)
+    dq, dk, dv = _empty_gradients(there, d, q, k, v)
+    q, k, v, out, g = _rows_together(there, q, k, v, out, g)
+    delta = there.new(lse.shape, float32.numpy)
     walked = (q, k, v, out, g, dq, dk, dv)
     first = (q, k, v, out, g, lse, dq, delta)
     _launch(attention_queries, first, walked, scale, causal, d, where)
@@ -190,8 +193,9 @@ def backward(
     return dq, dk, dv
 
 
-def _empty_gradients(where: device, d: dtype, q: Any, k: Any, v: Any) -> Any:
+def _empty_gradients(there: Backend, d: dtype, q: Any, k: Any, v: Any) -> Any:
     batch, heads, rows, columns = q.shape
+    address = there.address
     third = heads * columns * q.itemsize
     packed = (3 * rows * third, columns * q.itemsize, 3 * third, q.itemsize)
     if (
@@ -199,18 +203,18 @@ def _empty_gradients(where: device, d: dtype, q: Any, k: Any, v: Any) -> Any:
         and q.shape == k.shape == v.shape
         and address(v) - address(k) == address(k) - address(q) == third
     ):
-        made = backend(where).new((batch, rows, 3 * heads * columns), d.numpy)
+        made = there.new((batch, rows, 3 * heads * columns), d.numpy)
         return made.reshape(batch, rows, 3, heads, columns).transpose(2, 0, 3, 1, 4)
-    return [_empty_like(where, d, x, x.shape[3]) for x in (q, k, v)]
+    return [_empty_like(there, d, x, x.shape[3]) for x in (q, k, v)]
 
 
-def _empty_like(where: device, d: dtype, x: Any, columns: int) -> Any:
+def _empty_like(there: Backend, d: dtype, x: Any, columns: int) -> Any:
     """A fresh array of x's shape but so many columns, heads inside rows where ``x`` has them so."""
     batch, heads, rows, _ = x.shape
     if x.strides[1] < x.strides[2] and heads > 1:
-        made = backend(where).new((batch, rows, heads, columns), d.numpy)
+        made = there.new((batch, rows, heads, columns), d.numpy)
         return made.transpose(0, 2, 1, 3)
-    return backend(where).new((batch, heads, rows, columns), d.numpy)
+    return there.new((batch, heads, rows, columns), d.numpy)
 
 
 # --- cuDNN ----------------------------------------------------------------------------------------
@@ -227,7 +231,7 @@ def forward_by_cudnn(
     """
     there = backend(where)
     with on_gpu(there.xp.cuda, where.index):
-        out = _empty_like(where, d, q, v.shape[3])
+        out = _empty_like(there, d, q, v.shape[3])
         sums = there.new((*q.shape[:3], 1), float32.numpy) if trained else None
         arrays = [*[_for_cudnn(where, x) for x in (q, k, v)], out, *([sums] if trained else ())]
         cudnn.attend(there.xp, "sdpa", d.name, arrays, scale, causal)
@@ -244,12 +248,13 @@ def backward_by_cudnn(
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v, as `backward` gives them."""
     q, k, v, out, sums = saved
-    xp = backend(where).xp
+    there = backend(where)
+    xp = there.xp
     with on_gpu(xp.cuda, where.index):
-        written = _empty_gradients(where, d, q, k, v)
+        written = _empty_gradients(there, d, q, k, v)
         q, k, v = (_for_cudnn(where, x) for x in (q, k, v))
-        if g.strides != out.strides or backend(where).address(g) % ACCESS:
-            same = _empty_like(where, d, out, out.shape[3])  # cuDNN wants it to lie as out does
+        if g.strides != out.strides or there.address(g) % ACCESS:
+            same = _empty_like(there, d, out, out.shape[3])  # cuDNN wants it to lie as out does
             same[...] = g
             g = same
         arrays = (q, k, v, out, g, sums, *written)
@@ -272,11 +277,12 @@ def _for_cudnn(where: device, x: Any) -> Any:
 # --- CUDA C --------------------------------------------------------------------------------------
 
 
-def _rows_together(where: device, x: Any) -> Any:
-    """An array whose columns lie side by side."""
-    if x.strides[3] == x.itemsize or x.shape[3] == 1:
-        return x
-    return backend(where).xp.ascontiguousarray(x)
+def _rows_together(there: Backend, *arrays: Any) -> list[Any]:
+    """Arrays whose columns lie side by side, or copies of them."""
+    return [
+        x if x.strides[3] == x.itemsize or x.shape[3] == 1 else there.xp.ascontiguousarray(x)
+        for x in arrays
+    ]
 
 
 def _launch(
@@ -289,35 +295,32 @@ def _launch(
     where: device,
 ) -> None:
     """Start a kernel; ``walked`` are the arrays of its structure of strides, None where unused."""
-    address_of, bits = backend(where).address, 0
-    for x in walked:
-        if x is not None:
-            bits |= address_of(x)
-    aligned = bits % ACCESS == 0
-    layouts = tuple([None if x is None else (x.shape, x.strides) for x in walked])
-    tensor = d is not float32 and has_tensor_cores(where)
-    start, grid, shared, at = _plan(kernel, layouts, scale, causal, d, tensor, aligned)
-    start(grid, (kernel.threads, 1, 1), (*pointers, at), shared)
+    addresses = [*map(backend(where).address, pointers)]
+    aligned = functools.reduce(operator.or_, addresses) % ACCESS == 0
+    layouts = tuple([None if x is None else (x.shape, x.strides, x.dtype) for x in walked])
+    _plan(kernel, layouts, scale, causal, d, where, aligned)(pointers, addresses)
 
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, and strides in bytes
+Typed = tuple[tuple[int, ...], tuple[int, ...], Any]  # and NumPy's type
 
 
 @functools.lru_cache(maxsize=1024)
 def _plan(
     kernel: Kernel,
-    layouts: tuple[Layout | None, ...],
+    layouts: tuple[Typed | None, ...],
     scale: float,
     causal: bool,
     d: dtype,
-    tensor: bool,
+    where: device,
     aligned: bool,
-) -> tuple[Function, Extent, int, bytes]:
-    """A launch: the instance, its grid, shared memory, and structure of strides and sizes."""
+) -> Launch:
+    """The launch for arrays that lie so, with its structure of strides and sizes."""
+    tensor = d is not float32 and has_tensor_cores(where)
     present = [layout for layout in layouts if layout is not None]
-    ((batch, heads, queries, columns), _), ((_, groups, keys, _), _) = present[:2]
+    (batch, heads, queries, columns), (_, groups, keys, _) = [shape for shape, _, _ in present[:2]]
     aligned = aligned and columns * d.itemsize % ACCESS == 0
-    aligned = aligned and not any(step % ACCESS for _, strides in present for step in strides[:3])
+    aligned = aligned and not any(step % ACCESS for _, steps, _ in present for step in steps[:3])
     width = next(w for w in WIDTHS if w >= columns)
     access = ACCESS // d.itemsize if aligned else 1
     _, template = _instance(kernel, d, width, access, tensor)
@@ -329,7 +332,8 @@ def _plan(
     at = struct.pack(f"={FORM}", *steps, *sizes, *scales)
     rows, across = (keys, groups) if kernel is attention_keys else (queries, heads)
     grid = (-(-rows // template["M"]), across, batch)
-    return kernel.instance(**template), grid, _shared_bytes(template, kernel), at
+    function, shared = kernel.instance(**template), _shared_bytes(template, kernel)
+    return Launch(function, where, grid, (kernel.threads, 1, 1), shared, at)
 
 
 @functools.cache
@@ -348,7 +352,8 @@ def has_tensor_cores(where: device) -> bool:
 def _forward_shape(
     q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
 ) -> tuple[Any, Any]:
-    return _empty_like(where, d, q, q.shape[3]), backend(where).new(q.shape[:3], float32.numpy)
+    there = backend(where)
+    return _empty_like(there, d, q, q.shape[3]), there.new(q.shape[:3], float32.numpy)
 
 
 @backward.on_meta
@@ -360,7 +365,7 @@ def _backward_shape(
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
-    dq, dk, dv = (_empty_like(where, d, x, x.shape[3]) for x in saved[:3])
+    dq, dk, dv = (_empty_like(backend(where), d, x, x.shape[3]) for x in saved[:3])
     return dq, dk, dv
 
 
@@ -368,7 +373,7 @@ def _backward_shape(
 def _forward_on_host(
     q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
 ) -> tuple[Any, Any]:
-    out = _empty_like(where, d, q, q.shape[3])
+    out = _empty_like(backend(where), d, q, q.shape[3])
     lse = backend(where).new(q.shape[:3], float32.numpy)
     heads = _Heads.of(q, k, causal)
     written = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)
@@ -388,7 +393,7 @@ def _backward_on_host(
     where: device,
 ) -> tuple[Any, Any, Any]:
     q, k, v, out, lse = saved
-    dq, dk, dv = _empty_gradients(where, d, q, k, v)
+    dq, dk, dv = _empty_gradients(backend(where), d, q, k, v)
     heads = _Heads.of(q, k, causal)
     narrow = g.dtype != np.float32
     written = np.empty(dq.shape, np.float32) if narrow else dq

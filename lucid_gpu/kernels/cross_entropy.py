@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.blocks import each
 from lucid_gpu.devices.device_errors import DeviceError
@@ -28,7 +29,6 @@ from lucid_gpu.kernels.rows import (
     WARP,
     Grouped,
     Lines,
-    address,
     grouped,
     lines_along,
     power_of_two,
@@ -36,6 +36,7 @@ from lucid_gpu.kernels.rows import (
 )
 from lucid_gpu.kernels.windows import empty
 from lucid_gpu.launch import Kernel
+from lucid_gpu.launch.kernel import Launch
 
 __all__ = ["Settings", "fault", "gradient", "losses", "out_of_bounds"]
 
@@ -82,7 +83,7 @@ _FILE = "cross_entropy.cu"
 _GIVEN = "const T* x, const long long* target, const T* weight, O* losses, R* lses, "
 _KEPT = (
     "const T* x, const R* lses, const long long* target, const T* weight, const R* weights, "
-    "const T* g, R factor, const R* count, T* dx, "
+    "const T* g, const R* count, T* dx, R factor, "
 )
 _HOW = "long long ignore, R smoothing, long long fault"
 _EACH = "long long ignore, R smoothing, bool each"
@@ -136,38 +137,59 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
     """
     backend = backend_of_array(x)
     assert backend is not None
-    d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
-    x, target, weight = _prepared(backend, x, target, how)
-    wide, each = d.compute, how.reduction == "none"
-    lse = backend.new(target.shape, wide.numpy)
-    losses = backend.new(target.shape, (d if each else wide).numpy)
-    arrays = x, target, weight, losses, lse
-    kinds: dict[str, Any] = {
-        "T": d,
-        "R": wide,
-        "O": d if each else wide,
-        "SMOOTH": how.smoothing > 0,
-    }
-    settings = how.ignore, how.smoothing, fault.address(backend)
-    rows = lines.number
-    if lines.inner > 1:
-        apart = (*arrays, rows, lines.columns, lines.inner, *settings)
-        columns_kernel(-(-rows // WARP), apart, threads=_line_threads(lines.columns), **kinds)
-    elif rows:
-        width = ACCESS // d.itemsize
-        lanes, threads = walkers(lines.columns, width)
-        grid = -(-rows // (threads // lanes)) if lanes else rows
-        arguments = (*arrays, rows, lines.columns, *settings)
-        rows_kernel.of(lanes)(grid, arguments, threads=threads, **kinds, W=width, LANES=lanes)
+    x, target, weight = _prepared(backend.xp, x, target, how.weight)
+    new, address, where, kind = backend.new, backend.address, backend.device_of(x), x.dtype
+    each = how.reduction == "none"
+    first, lines, last, wide = _forward(where, x.shape, kind, each, how.smoothing > 0)
+    lse = new(target.shape, wide)
+    losses = new(target.shape, kind if each else wide)
+    of_target, of_losses = address(target), address(losses)
+    of_weight = 0 if weight is None else address(weight)
+    if first is not None:
+        addresses = (address(x), of_target, of_weight, of_losses, address(lse))
+        settings = how.ignore, how.smoothing, fault.address(backend)
+        first((x, target, weight, losses, lse), addresses, *lines, *settings)
     if backend.type == "cpu":
         fault.check()
     if each:
         return losses, Noted(lse, None)
-    total = backend.new((), d.numpy)
-    count = backend.new((), wide.numpy) if how.reduction == "mean" else None
-    summed = losses, target, weight, total, count, rows, lines.columns, how.ignore
-    total_kernel(1, summed, T=d, R=wide, threads=min(max(power_of_two(rows), WARP), 1024))
+    total = new((), kind)
+    count, of_count = None, 0
+    if how.reduction == "mean":
+        count = new((), wide)
+        of_count = address(count)
+    addresses = (of_losses, of_target, of_weight, address(total), of_count)
+    rows, columns = lines[:2]
+    last((losses, target, weight, total, count), addresses, rows, columns, how.ignore)
     return total, Noted(lse, count)
+
+
+@functools.lru_cache(maxsize=1024)
+def _forward(
+    where: device, shape: tuple[int, ...], kind: Any, each: bool, smooth: bool
+) -> tuple[Launch | None, tuple[int, ...], Launch, Any]:
+    """The launch for the losses, None where there are no rows, and the lines that it takes; the
+    launch that adds them up, and the type of sums.
+    """
+    d, lines = from_numpy_dtype(kind), lines_of(shape)
+    wide, rows, first = d.compute, lines.number, None
+    numbers: tuple[int, ...] = rows, lines.columns
+    kinds: dict[str, Any] = {"T": d, "R": wide, "O": d if each else wide, "SMOOTH": smooth}
+    if lines.inner > 1:
+        numbers = (*numbers, lines.inner)
+    if lines.inner > 1 and rows:
+        block = _line_threads(lines.columns), 1, 1
+        kernel = columns_kernel.instance(**kinds)
+        first = Launch(kernel, where, (-(-rows // WARP), 1, 1), block)
+    elif rows:
+        width = ACCESS // d.itemsize
+        lanes, threads = walkers(lines.columns, width)
+        grid = -(-rows // (threads // lanes)) if lanes else rows
+        kernel = rows_kernel.of(lanes).instance(**kinds, W=width, LANES=lanes)
+        first = Launch(kernel, where, (grid, 1, 1), (threads, 1, 1))
+    threads = min(max(power_of_two(rows), WARP), 1024)
+    last = Launch(total_kernel.instance(T=d, R=wide), where, (1, 1, 1), (threads, 1, 1))
+    return first, numbers, last, wide.numpy
 
 
 @by_device
@@ -175,43 +197,70 @@ def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
     """The gradient of the scores, of x's type; ``g`` is a number, or an array of x's type."""
     backend = backend_of_array(x)
     assert backend is not None
-    d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
-    x, target, weight = _prepared(backend, x, target, how)
-    dx = backend.new(x.shape, d.numpy)
-    weights = None
-    if weight is not None and how.smoothing:
-        weights = weight.sum(dtype=d.compute.numpy, keepdims=True)
-    number = isinstance(g, (int, float))
-    cotangent = (None, float(g)) if number else (backend.xp.ascontiguousarray(g), 1.0)
-    arrays = x, kept.lse, target, weight, weights, *cotangent, kept.count, dx
-    settings = how.ignore, how.smoothing, how.reduction == "none"
-    rows = lines.number
+    x, target, weight = _prepared(backend.xp, x, target, how.weight)
+    new, address, where, kind = backend.new, backend.address, backend.device_of(x), x.dtype
+    dx = new(x.shape, kind)
     if not dx.size:
         return dx
-    if lines.inner > 1:
-        apart = (*arrays, rows, lines.columns, lines.inner, *settings)
-        threads = _line_threads(lines.columns)
-        backward_columns_kernel(-(-rows // WARP), apart, threads=threads, T=d, R=d.compute)
-        return dx
-    alike = address(x) % ACCESS == address(dx) % ACCESS
-    width = ACCESS // d.itemsize if alike else 1
-    lanes, threads = walkers(lines.columns, width)
-    span = lines.columns if lanes else threads * width * 8
-    grid = (-(-rows // (threads // lanes)) if lanes else rows, -(-lines.columns // span))
-    arguments = (*arrays, rows, lines.columns, *settings, span)
-    backward_rows_kernel.of(lanes)(
-        grid, arguments, threads=threads, T=d, R=d.compute, W=width, LANES=lanes
-    )
+    of_x, of_dx = address(x), address(dx)
+    alike = of_x % ACCESS == of_dx % ACCESS
+    launch, lines, span = _backward(where, x.shape, kind, alike)
+    weights, of_weight, of_weights = None, 0, 0
+    if weight is not None:
+        of_weight = address(weight)
+        if how.smoothing:
+            wide = from_numpy_dtype(kind).compute.numpy
+            weights = weight.sum(dtype=wide, keepdims=True)
+            of_weights = address(weights)
+    factor, of_g = 1.0, 0
+    if isinstance(g, (int, float)):
+        factor, g = float(g), None
+    else:
+        g = backend.xp.ascontiguousarray(g)
+        of_g = address(g)
+    lse, count = kept
+    of_count = 0 if count is None else address(count)
+    arrays = (x, lse, target, weight, weights, g, count, dx)
+    of_kept = (of_x, address(lse), address(target), of_weight, of_weights)
+    settings = how.ignore, how.smoothing, how.reduction == "none", *span
+    launch(arrays, (*of_kept, of_g, of_count, of_dx), factor, *lines, *settings)
     return dx
 
 
-def _prepared(backend: Any, x: Any, target: Any, how: Settings) -> tuple[Any, Any, Any]:
+@functools.lru_cache(maxsize=1024)
+def _backward(
+    where: device, shape: tuple[int, ...], kind: Any, alike: bool
+) -> tuple[Launch, tuple[int, ...], tuple[int, ...]]:
+    """The launch for the gradient, the lines that it takes, and the columns that a block takes.
+
+    ``alike`` is whether scores and gradient are aligned alike.
+    """
+    d, lines = from_numpy_dtype(kind), lines_of(shape)
+    rows, columns = lines.number, lines.columns
+    if lines.inner > 1:
+        block = _line_threads(columns), 1, 1
+        kernel = backward_columns_kernel.instance(T=d, R=d.compute)
+        launch = Launch(kernel, where, (-(-rows // WARP), 1, 1), block)
+        return launch, (rows, columns, lines.inner), ()
+    width = ACCESS // d.itemsize if alike else 1
+    lanes, threads = walkers(columns, width)
+    span = columns if lanes else threads * width * 8
+    grid = (-(-rows // (threads // lanes)) if lanes else rows, -(-columns // span), 1)
+    kernel = backward_rows_kernel.of(lanes).instance(T=d, R=d.compute, W=width, LANES=lanes)
+    return Launch(kernel, where, grid, (threads, 1, 1)), (rows, columns), (span,)
+
+
+def _prepared(xp: Any, x: Any, target: Any, weight: Any) -> tuple[Any, Any, Any]:
     """Arrays as the kernels take them."""
-    weight = how.weight
     if weight is not None:
-        weight = backend.xp.ascontiguousarray(weight.astype(x.dtype, copy=False))
-    x, rows = backend.in_rows([x, target.astype(np.int64, copy=False)])
-    return x, rows, weight
+        weight = xp.ascontiguousarray(weight.astype(x.dtype, copy=False))
+    if target.dtype != np.int64:
+        target = target.astype(np.int64)
+    if not x.flags.c_contiguous:
+        x = xp.ascontiguousarray(x)
+    if not target.flags.c_contiguous:
+        target = xp.ascontiguousarray(target)
+    return x, target, weight
 
 
 def _line_threads(classes: int) -> int:

@@ -140,7 +140,10 @@ def log_likelihoods(emitted: Any, problem: Problem) -> tuple[Any, Any]:
 
 
 def gradient(x: Any, emitted: Any, alpha: Any, losses: Any, problem: Problem) -> Any:
-    """``exp(x) - sum over the states of a label of exp(alpha + beta + loss - x)``."""
+    """``exp(x) - sum over the states of a label of exp(alpha + beta + loss - x)``.
+
+    NaN where no alignment exists.
+    """
     xp, labels, skips, times, states = problem
     steps, n, most = emitted.shape
     rows, state = xp.arange(n)[:, None], xp.arange(most)
@@ -162,4 +165,5 @@ def gradient(x: Any, emitted: Any, alpha: Any, losses: Any, problem: Problem) ->
     of_labels = xp.zeros_like(x)
     of_labels[:, rows, labels] = total  # whichever state of a label writes last
     within = (xp.arange(steps)[:, None] < times)[:, :, None]
+    of_labels[:, xp.isinf(losses)] = xp.nan
     return xp.where(within, xp.exp(x) - of_labels, 0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,15 +42,14 @@ from lucid_gpu.kernels.rows import (
 )
 from lucid_gpu.kernels.windows import empty
 from lucid_gpu.launch import Kernel, runs_cuda_c
-from lucid_gpu.launch.launcher import Extent
+from lucid_gpu.launch.kernel import Launch
 from lucid_gpu.launch.launchers import launcher_of
 
-__all__ = ["Statistics", "Wanted", "adds_earlier", "gradients", "normalized"]
+__all__ = ["Wanted", "adds_earlier", "gradients", "normalized"]
 
 _FILE = "layer_norm.cu"
-_GIVEN = "const T* x, const T* weight, const T* bias, T* y, R* means, R* rstds, "
-_STATISTICS = "const R* means, const R* rstds, "
-_PARTS = "R* weight_parts, R* bias_parts, long long rows, int columns"
+_GIVEN = "const T* x, const T* weight, const T* bias, T* y, R* statistics, "
+_PARTS = "R* parts, bool of_weights, bool of_biases, long long rows, int columns"
 _HELD = "T, R, W, LANES, ITEMS, RMS"
 KEPT = 8  # elements of a row whose sums a thread keeps; twice as many in long rows
 SUMMERS = 512  # threads of a block that keeps sums, at most
@@ -69,38 +69,31 @@ walked_kernel = Kernel(
 backward_held_kernel = grouped(
     _FILE,
     "layer_norm_backward_held",
-    "const T* x, const T* g, const T* weight, " + _STATISTICS + "T* dx, " + _PARTS,
+    "const T* x, const T* g, const T* weight, const R* statistics, T* dx, " + _PARTS,
     _HELD,
     SUMMERS,
 )
 backward_walked_kernel = Kernel(
     _FILE,
     "layer_norm_backward_walked",
-    "const T* x, const T* g, const T* weight, " + _STATISTICS + "T* dx, int columns",
+    "const T* x, const T* g, const T* weight, const R* statistics, T* dx, int columns",
     "T, R, W, RMS",
     512,
 )
 column_parts_kernel = Kernel(
     _FILE,
     "layer_norm_column_parts",
-    "const T* x, const T* g, " + _STATISTICS + _PARTS,
+    "const T* x, const T* g, const R* statistics, " + _PARTS,
     "T, R, RMS",
     256,
 )
 parts_kernel = Kernel(
     _FILE,
     "layer_norm_parts",
-    "const R* weight_parts, const R* bias_parts, T* dweight, T* dbias, int parts, int columns",
+    "const R* parts, T* dweight, T* dbias, int count, int columns",
     "T, R",
     512,
 )
-
-
-class Statistics(NamedTuple):
-    """Of each row, shape (rows, 1), float32 at least; ``mean`` is None for root mean squares."""
-
-    mean: Any
-    rstd: Any
 
 
 class Wanted(NamedTuple):
@@ -120,109 +113,124 @@ def adds_earlier(where: device) -> bool:
 
 
 @by_device
-def normalized(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
-    """Rows, shape (rows, columns), normalized; weight and bias may be None."""
+def normalized(
+    x: Any, weight: Any, bias: Any, eps: float, rms: bool, columns: int | None = None
+) -> tuple[Any, Any]:
+    """Rows normalized, and their statistics; weight and bias may be None.
+
+    Rows are ``columns`` elements that follow each other; by default those of the last dimension.
+    The statistics, float32 at least, are the mean of each row and 1 over its deviation, in this
+    order and of shape (2, rows, 1); of root mean squares only the second, of shape (1, rows, 1).
+    """
     backend = backend_of_array(x)
     assert backend is not None
-    if x.shape[1] > LONGEST:  # before there is memory for it
-        counted(x.shape[1])
+    full = x.shape
+    if columns is None:
+        columns = full[-1]
+    if columns > LONGEST:  # before there is memory for it
+        counted(columns)
+    rows = x.size // columns
     x, weight, bias = _contiguous(backend.xp, x, weight, bias)
     new, address, kind = backend.new, backend.address, x.dtype
-    rows, columns = x.shape
-    y = new(x.shape, kind)
-    places = address(x) | address(y)
-    if weight is not None:
-        places |= address(weight)
-    if bias is not None:
-        places |= address(bias)
-    grid, block, kernel, wide = _forward(rows, columns, places % ACCESS, kind, rms)
-    rstd = new((rows, 1), wide)
-    mean = None if rms else new((rows, 1), wide)
-    if kernel is not None:
-        kernel(grid, block, (x, weight, bias, y, mean, rstd, rows, columns, eps))
-    elif y.size:
+    y = new(full, kind)
+    of_x, of_y = address(x), address(y)
+    of_weight = 0 if weight is None else address(weight)
+    of_bias = 0 if bias is None else address(bias)
+    places = (of_x | of_weight | of_bias | of_y) % ACCESS
+    launch, shape, wide = _forward(backend.device_of(x), rows, columns, places, kind, rms)
+    statistics = new(shape, wide)
+    arrays = (x, weight, bias, y, statistics)
+    if launch is not None:
+        addresses = (of_x, of_weight, of_bias, of_y, address(statistics))
+        launch(arrays, addresses, rows, columns, eps)
+    elif rows:
         d = from_numpy_dtype(kind)
-        width, arrays = _width_alike(d.itemsize, x, y), (x, weight, bias, y, mean, rstd)
+        width = _width_alike(d.itemsize, x, y)
         walked_kernel(rows, (*arrays, columns, eps), T=d, R=d.compute, RMS=rms, W=width)
-    return y, Statistics(mean, rstd)
+    return y, statistics
 
 
 @functools.lru_cache(maxsize=1024)
 def _forward(
-    rows: int, columns: int, places: int, kind: Any, rms: bool
-) -> tuple[Extent, Extent, Any, Any]:
-    """Grid, block and kernel for rows that are held in registers, and the statistics' type.
+    where: device, rows: int, columns: int, places: int, kind: Any, rms: bool
+) -> tuple[Launch | None, tuple[int, int, int], Any]:
+    """The launch for rows that are held in registers; the statistics' shape and type.
 
-    There is no kernel where rows are too long for registers, and where there are no elements.
-    ``places`` are the bits that are set in any of the arrays' addresses.
+    There is none where rows are too long for registers, and where there are no elements. ``places``
+    are the bits that are set in any of the arrays' addresses.
     """
     d, wide = from_numpy_dtype(kind), from_numpy_dtype(kind).compute
+    shape = (2 - rms, rows, 1)
     group = held(columns, width_of(columns, (places,), d.itemsize), d.itemsize)
     if group is None or not rows * columns:
-        return (0, 0, 0), (0, 0, 0), None, wide.numpy
+        return None, shape, wide.numpy
     kernel = held_kernel.instance(group, T=d, R=wide, RMS=rms)
-    return group.grid(rows), (group.threads, 1, 1), kernel, wide.numpy
+    return Launch(kernel, where, group.grid(rows), (group.threads, 1, 1)), shape, wide.numpy
 
 
 @by_device
 def gradients(
-    x: Any, g: Any, weight: Any, known: tuple[Any, Any], wanted: Wanted, earlier: Any = None
+    x: Any,
+    g: Any,
+    weight: Any,
+    statistics: Any,
+    wanted: Wanted,
+    earlier: Any = None,
+    columns: int | None = None,
 ) -> tuple[Any, Any, Any]:
-    """The gradients of rows, weight and bias, those that are wanted.
+    """The gradients of rows, weight and bias, those that are wanted; the last two are vectors.
 
-    ``known`` are the `Statistics`. ``earlier`` is what a gradient of the rows is added to, where
-    `adds_earlier` holds.
+    ``statistics`` are those of `normalized`. ``earlier`` is what a gradient of the rows is added
+    to, where `adds_earlier` holds.
     """
     assert earlier is None
     backend = backend_of_array(x)
     assert backend is not None
-    rows, columns = x.shape
-    kind, xp, new, address = x.dtype, backend.xp, backend.new, backend.address
-    x, g, weight = _contiguous(xp, x, g, weight)
+    shape, kind, new, address = x.shape, x.dtype, backend.new, backend.address
+    if columns is None:
+        columns = shape[-1]
+    rows = x.size // columns
+    x, g, weight = _contiguous(backend.xp, x, g, weight)
     wants_x, wants_weight, wants_bias = wanted
-    dx = new(x.shape, kind) if wants_x else None
+    dx = new(shape, kind) if wants_x else None
     if not rows * columns:
-        zeros = [xp.zeros(columns, kind) if w else None for w in wanted[1:]]
+        zeros = [backend.xp.zeros(columns, kind) if w else None for w in wanted[1:]]
         return dx, zeros[0], zeros[1]
-    places = address(x) | address(g)
-    if weight is not None:
-        places |= address(weight)
-    if dx is not None:
-        places |= address(dx)
-    mean, rstd = known
-    where = backend.device_of(x)
-    held, added = _kept(where, rows, columns, places % ACCESS, kind, mean is None)
-    count, wide = added.parts, rstd.dtype
-    weights = new((count, columns), wide) if wants_weight else None
-    biases = new((count, columns), wide) if wants_bias else None
-    if held is not None:
-        arguments = (x, g, weight, mean, rstd, dx, weights, biases, rows, columns)
-        held.kernel(held.grid, held.block, arguments)
-    else:
-        d = from_numpy_dtype(kind)
-        _long_gradients((x, g, weight), known, dx, [weights, biases], {"T": d, "R": d.compute})
-    dweight = new((columns,), kind) if wants_weight else None
-    dbias = new((columns,), kind) if wants_bias else None
+    of_x, of_g = address(x), address(g)
+    of_weight = 0 if weight is None else address(weight)
+    of_dx = 0 if dx is None else address(dx)
+    where, places = backend.device_of(x), (of_x | of_g | of_weight | of_dx) % ACCESS
+    held, added, count = _kept(where, rows, columns, places, kind, len(statistics) == 1)
+    parts, of_parts = None, 0
     if wants_weight or wants_bias:
-        summed = (weights, biases, dweight, dbias, count, columns)
-        added.kernel(added.grid, added.block, summed)
+        parts = new((wants_weight + wants_bias, count, columns), statistics.dtype)
+        of_parts = address(parts)
+    if held is not None:
+        arrays = (x, g, weight, statistics, dx, parts)
+        addresses = (of_x, of_g, of_weight, address(statistics), of_dx, of_parts)
+        held(arrays, addresses, wants_weight, wants_bias, rows, columns)
+    else:
+        _long_gradients((rows, columns), x, g, weight, statistics, dx, parts, wanted)
+    if parts is None:
+        return dx, None, None
+    dweight, of_dweight, dbias, of_dbias = None, 0, None, 0
+    if wants_weight:
+        dweight = new((columns,), kind)
+        of_dweight = address(dweight)
+    if wants_bias:
+        dbias = new((columns,), kind)
+        of_dbias = address(dbias)
+    added((parts, dweight, dbias), (of_parts, of_dweight, of_dbias), count, columns)
     return dx, dweight, dbias
-
-
-class _Launch(NamedTuple):
-    """A kernel and its blocks, and how many sums of columns it leaves or adds up."""
-
-    kernel: Any
-    grid: Extent
-    block: Extent
-    parts: int
 
 
 @functools.lru_cache(maxsize=1024)
 def _kept(
     where: device, rows: int, columns: int, places: int, kind: Any, rms: bool
-) -> tuple[_Launch | None, _Launch]:
-    """What computes rows that registers hold, None where they are longer, and what adds up sums."""
+) -> tuple[Launch | None, Launch, int]:
+    """What computes rows that registers hold, None where they are longer; what adds up sums of
+    columns, and how many of them.
+    """
     d = from_numpy_dtype(kind)
     group = _columns_kept(columns, width_of(columns, (places,), d.itemsize), d.itemsize)
     first, parts = None, min(rows, CHUNKS)
@@ -230,25 +238,33 @@ def _kept(
         blocks = _busy(where, group, rows)
         parts = blocks * (group.threads // group.lanes if group.lanes else 1)
         kernel = backward_held_kernel.instance(group, T=d, R=d.compute, RMS=rms)
-        first = _Launch(kernel, (blocks, 1, 1), (group.threads, 1, 1), parts)
+        first = Launch(kernel, where, (blocks, 1, 1), (group.threads, 1, 1))
     add = parts_kernel.instance(T=d, R=d.compute)
     threads = WARP * min(power_of_two(-(-parts // 4)), 16)
-    return first, _Launch(add, (-(-columns // WARP), 1, 1), (threads, 1, 1), parts)
+    return first, Launch(add, where, (-(-columns // WARP), 1, 1), (threads, 1, 1)), parts
 
 
 def _long_gradients(
-    arrays: tuple[Any, Any, Any], known: tuple[Any, Any], dx: Any, parts: list[Any], kinds: Any
+    shape: tuple[int, int],
+    x: Any,
+    g: Any,
+    weight: Any,
+    statistics: Any,
+    dx: Any,
+    parts: Any,
+    wanted: Wanted,
 ) -> None:
     """Of rows too long for registers: one kernel for the rows, one for the columns."""
-    x, g, weight = arrays
-    (rows, columns), rms = x.shape, known[0] is None
+    (rows, columns), d = shape, from_numpy_dtype(x.dtype)
+    template: dict[str, Any] = {"T": d, "R": d.compute, "RMS": len(statistics) == 1}
     if dx is not None:
         width = _width_alike(x.itemsize, x, g, dx)
-        arguments = (x, g, weight, *known, dx, columns)
-        backward_walked_kernel(rows, arguments, **kinds, W=width, RMS=rms)
-    if any(part is not None for part in parts):
+        arguments = (x, g, weight, statistics, dx, columns)
+        backward_walked_kernel(rows, arguments, **template, W=width)
+    if parts is not None:
         grid = -(-columns // 256), min(rows, CHUNKS)
-        column_parts_kernel(grid, (x, g, *known, *parts, rows, columns), **kinds, RMS=rms)
+        of = (wanted.weight, wanted.bias, rows, columns)
+        column_parts_kernel(grid, (x, g, statistics, parts, *of), **template)
 
 
 def _contiguous(xp: Any, first: Any, second: Any, third: Any) -> tuple[Any, Any, Any]:
@@ -294,46 +310,64 @@ def _busy(where: device, group: Group, rows: int) -> int:
 
 @normalized.on_meta
 def _normalized_shape(
-    x: Any, weight: Any, bias: Any, eps: float, rms: bool
-) -> tuple[Any, Statistics]:
+    x: Any, weight: Any, bias: Any, eps: float, rms: bool, columns: int | None = None
+) -> tuple[Any, Any]:
     kind = from_numpy_dtype(x.dtype).compute.numpy
-    mean, rstd = (empty(x, (len(x), 1), kind) for _ in range(2))
-    return empty(x, x.shape), Statistics(None if rms else mean, rstd)
+    rows = prod(x.shape) // (columns or x.shape[-1])
+    return empty(x, x.shape), empty(x, (2 - rms, rows, 1), kind)
 
 
 @gradients.on_meta
 def _gradients_shape(
-    x: Any, g: Any, weight: Any, known: tuple[Any, Any], wanted: Wanted, earlier: Any = None
+    x: Any,
+    g: Any,
+    weight: Any,
+    statistics: Any,
+    wanted: Wanted,
+    earlier: Any = None,
+    columns: int | None = None,
 ) -> tuple[Any, Any, Any]:
+    row = (columns or x.shape[-1],)
     dx, dweight, dbias = (
         empty(x, shape) if wish else None
-        for wish, shape in zip(wanted, (x.shape, x.shape[1:], x.shape[1:]), strict=True)
+        for wish, shape in zip(wanted, (x.shape, row, row), strict=True)
     )
     return dx, dweight, dbias
 
 
 @normalized.on_host
 @quietly
-def on_host(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
+def on_host(
+    x: Any, weight: Any, bias: Any, eps: float, rms: bool, columns: int | None = None
+) -> tuple[Any, Any]:
     kind = from_numpy_dtype(x.dtype).compute.numpy
     y = pool.empty(x.shape, x.dtype)
-    mean, rstd = (np.empty((len(x), 1), kind) for _ in range(2))
+    x, weight, bias = _rows(x, columns), _flat(weight), _flat(bias)
+    statistics = np.empty((2 - rms, len(x), 1), kind)
     how = _Forward(eps, rms, weight is not None, bias is not None)
-    _over_rows(_normalize, how, kind, [x], [y, mean, rstd], [weight, bias], 0)
-    return y, Statistics(None if rms else mean, rstd)
+    made = [_rows(y, columns), None if rms else statistics[0], statistics[-1]]
+    _over_rows(_normalize, how, kind, [x], made, [weight, bias], 0)
+    return y, statistics
 
 
 @gradients.on_host
 @quietly
 def gradients_on_host(
-    x: Any, g: Any, weight: Any, known: tuple[Any, Any], wanted: Wanted, earlier: Any = None
+    x: Any,
+    g: Any,
+    weight: Any,
+    statistics: Any,
+    wanted: Wanted,
+    earlier: Any = None,
+    columns: int | None = None,
 ) -> tuple[Any, Any, Any]:
-    mean, rstd = known
-    kind = rstd.dtype
+    rms, kind = len(statistics) == 1, statistics.dtype
     dx = pool.empty(x.shape, x.dtype) if wanted.x else None
-    how = _Backward(mean is None, weight is not None, earlier is not None, wanted)
-    read = [x, g, mean, rstd, earlier]
-    sums = _over_rows(_differentiate, how, kind, read, [dx], [weight], 2)
+    x, g, earlier, to = [_rows(a, columns) for a in (x, g, earlier, dx)]
+    weight = _flat(weight)
+    how = _Backward(rms, weight is not None, earlier is not None, wanted)
+    read = [x, g, None if rms else statistics[0], statistics[-1], earlier]
+    sums = _over_rows(_differentiate, how, kind, read, [to], [weight], 2)
     totals = [
         sum([s[0] for s in parts[1:]], parts[0][0]) if parts else np.zeros(x.shape[1], kind)
         for parts in (list(zip(*sums)) or [(), ()])
@@ -342,6 +376,17 @@ def gradients_on_host(
         one.astype(x.dtype, copy=False) if wish else None for one, wish in zip(totals, wanted[1:])
     )
     return dx, dweight, dbias
+
+
+def _rows(array: Any, columns: int | None) -> Any:
+    """An array, or None, in two dimensions."""
+    if array is None or (array.ndim == 2 and columns in (None, array.shape[1])):
+        return array
+    return array.reshape(-1, columns or array.shape[-1])
+
+
+def _flat(array: Any) -> Any:
+    return array if array is None or array.ndim == 1 else array.reshape(-1)
 
 
 class _Forward(NamedTuple):

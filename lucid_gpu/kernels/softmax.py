@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.blocks import BLOCK, each
 from lucid_gpu.devices.pool import pool
@@ -35,7 +36,7 @@ from lucid_gpu.kernels.rows import (
 )
 from lucid_gpu.kernels.windows import empty
 from lucid_gpu.launch import Kernel
-from lucid_gpu.launch.launcher import Extent
+from lucid_gpu.launch.kernel import Launch
 
 __all__ = ["backward", "forward"]
 
@@ -93,18 +94,19 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
         counted(length)
     copy, address = backend.xp.ascontiguousarray, backend.address
     arrays = [a if a.flags.c_contiguous else copy(a) for a in arrays]
-    shape, kind = arrays[0].shape, arrays[0].dtype
+    first = arrays[0]
+    shape, kind = first.shape, first.dtype
     out = backend.new(shape, kind)
     arrays.append(out)
-    places = 0
-    for a in arrays:
-        places |= address(a)
-    kernel, grid, block, numbers = _launch(ways, shape, axis, places % ACCESS, kind, log)
-    if kernel is not None:
-        kernel(grid, block, (*arrays, *numbers))
+    addresses = list(map(address, arrays))
+    places = addresses[0] | addresses[1] | addresses[-1]
+    where = backend.device_of(first)
+    launch, numbers = _launch(ways, where, shape, axis, places % ACCESS, kind, log)
+    if launch is not None:
+        launch(arrays, addresses, *numbers)
     elif out.size:  # lines too long for registers
         d = from_numpy_dtype(kind)
-        alike = len({address(a) % ACCESS for a in arrays}) == 1
+        alike = len({a % ACCESS for a in addresses}) == 1
         width = ACCESS // d.itemsize if alike else 1
         rows, columns = numbers
         ways.walked(rows, (*arrays, columns), T=d, R=d.compute, W=width, LOG=log)
@@ -113,28 +115,35 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _launch(
-    ways: _Ways, shape: tuple[int, ...], axis: int, places: int, kind: Any, log: bool
-) -> tuple[Any, Extent, Extent, tuple[int, ...]]:
-    """Kernel, grid, block and numbers for lines along an axis.
+    ways: _Ways,
+    where: device,
+    shape: tuple[int, ...],
+    axis: int,
+    places: int,
+    kind: Any,
+    log: bool,
+) -> tuple[Launch | None, tuple[int, ...]]:
+    """The launch for lines along an axis, and its numbers.
 
-    There is no kernel for rows that registers do not hold, and where there are no elements.
-    ``places`` are the bits that are set in any of the arrays' addresses.
+    There is none for rows that registers do not hold, and where there are no elements. ``places``
+    are the bits that are set in any of the arrays' addresses.
     """
     d, lines = from_numpy_dtype(kind), lines_along(shape, axis)
     _, columns, inner = lines
-    none, kinds = (0, 0, 0), {"T": d, "R": d.compute}
+    kinds = {"T": d, "R": d.compute}
     if not lines.number * columns:
-        return None, none, none, (lines.outer, columns)
+        return None, (lines.outer, columns)
     if inner > 1:
         threads, items = _for_lines(lines, d.itemsize, ways.arrays)
         kernel = ways.columns.instance(**kinds, ITEMS=items, LOG=log)
         grid = -(-lines.number // WARP), 1, 1
-        return kernel, grid, (threads, 1, 1), (lines.number, columns, inner)
+        return Launch(kernel, where, grid, (threads, 1, 1)), (lines.number, columns, inner)
     group = held(columns, width_of(columns, (places,), d.itemsize), d.itemsize, ways.arrays)
     if group is None:
-        return None, none, none, (lines.outer, columns)
+        return None, (lines.outer, columns)
     kernel = ways.held.instance(group, **kinds, LOG=log)
-    return kernel, group.grid(lines.outer), (group.threads, 1, 1), (lines.outer, columns)
+    launch = Launch(kernel, where, group.grid(lines.outer), (group.threads, 1, 1))
+    return launch, (lines.outer, columns)
 
 
 def _for_lines(lines: Lines, itemsize: int, arrays: int) -> tuple[int, int]:

@@ -19,11 +19,10 @@ from lucid_gpu.launch.launchers import launcher_of
 from lucid_gpu.launch.observers import Launched, Operand, debug, observed, observers
 from lucid_gpu.launch.signature import Parameter, parameters, substituted
 from lucid_gpu.launch.source import c_type, is_cooperative
-from lucid_gpu.launch.taking import element_type, form_of, is_float, is_plain, taker
+from lucid_gpu.launch.taking import element_type, exact_types, form_of, is_plain, taker
 
 Form = str | Callable[..., str]
 LONGEST = 65535  # blocks of a grid in its second and third dimension
-_NUMBERS = (float, int)  # which `struct` packs as a float; of other types it takes too many
 
 
 def extent(sizes: int | Sequence[int]) -> Extent:
@@ -203,7 +202,8 @@ class Function:
         self.source = source
         self.parameters = parameters
         self.threads = threads
-        self.packing = Packing([form_of(name, p, forms) for p in parameters])
+        self.letters = [form_of(name, p, forms) for p in parameters]
+        self.packing = Packing(self.letters)
         self.takers = [taker(name, p, forms.get(p.name)) for p in parameters]
         self.count = len(self.takers)
         by_value = [(i, forms.get(p.name)) for i, p in enumerate(parameters) if not p.pointer]
@@ -214,7 +214,9 @@ class Function:
         self.plain = all(i in structures or is_plain(p) for i, p in enumerate(parameters))
         self.pointers = [(i, element_type(p)) for i, p in enumerate(parameters) if p.pointer]
         self.first = self.pointers[0][0] if self.pointers else 0
-        self.floats = [i for i, p in enumerate(parameters) if is_float(p)]
+        self.exact = [
+            (i, kinds) for i, p in enumerate(parameters) if (kinds := exact_types(p)) is not None
+        ]
         self.cooperative = is_cooperative(source)
         self._compiled: dict[Launcher, Any] = {}
         self._latest: tuple[Any, Any] = None, None  # the launcher used last, what it compiled
@@ -278,8 +280,8 @@ class Function:
                     if kind is not element and kind != element:
                         raise TypeError
                     values[i] = address(argument)
-                for i in self.floats:
-                    if type(values[i]) not in _NUMBERS:
+                for i, kinds in self.exact:
+                    if type(values[i]) not in kinds:
                         raise TypeError
                 for i, unpack in self.structures:  # the last first: each becomes several fields
                     values[i : i + 1] = unpack(values[i])
@@ -304,6 +306,10 @@ class Function:
         if launcher not in self._compiled:
             with launcher.at_home():
                 self._compile(launcher)
+
+    def compiled_for(self, launcher: Launcher) -> Any:
+        """What it is compiled to for a device, None before it was launched there."""
+        return self._compiled.get(launcher)
 
     def check(self, grid: Extent, block: Extent) -> None:
         """Refuse what no GPU launches, and blocks larger than the kernel is compiled for."""
@@ -362,6 +368,71 @@ class Function:
                 f"{launched.bytes_read} bytes, writes {launched.bytes_written} bytes\n{self.source}"
             )
         return launched
+
+
+class Launch:
+    """A function on certain blocks of a device, for arguments of which all but values is known.
+
+    It is what a family of kernels decides once, for types, shapes and alignment of its arrays:
+    these are not looked at again.
+
+    Parameters
+    ----------
+    function : Function
+        Its parameters that are pointers come first.
+    where : device
+    grid, block : tuple of int
+    shared : int
+        Bytes of dynamic shared memory of a block.
+    structure : bytes, optional
+        The last argument, if it is a structure that never changes.
+    """
+
+    __slots__ = ("_compiled", "block", "function", "grid", "last", "launcher", "packing", "shared")
+
+    def __init__(
+        self,
+        function: Function,
+        where: device,
+        grid: Extent,
+        block: Extent,
+        shared: int = 0,
+        structure: bytes | None = None,
+    ) -> None:
+        function.check(grid, block)
+        self.function, self.packing = function, function.packing
+        self.last: tuple[bytes, ...] = ()
+        if structure is not None:
+            *varying, letters = function.letters
+            fields = struct.unpack("=" + letters, structure)
+            self.packing, self.last = Packing(varying, [(letters, fields)]), (structure,)
+        self.grid, self.block, self.shared = grid, block, shared
+        self.launcher = launcher_of(where)
+        self._compiled: Any = None
+
+    def __call__(self, arrays: Sequence[Any], addresses: Sequence[int], *numbers: Any) -> None:
+        """Start it; the device is the current one.
+
+        Parameters
+        ----------
+        arrays : sequence
+            For the pointers; None is a null pointer.
+        addresses : sequence of int
+            Where they lie.
+        *numbers : bool, int or float
+            For the other parameters.
+        """
+        compiled = self._compiled
+        if compiled is not None and not (observers or debug) and self.launcher.is_home():
+            try:
+                packed = self.packing.filled((*addresses, *numbers))
+            except (OverflowError, struct.error):
+                pass  # the function says which number it is
+            else:
+                self.launcher.launch(compiled, packed, self.grid, self.block, self.shared)
+                return
+        self.function(self.grid, self.block, (*arrays, *numbers, *self.last), self.shared)
+        self._compiled = self.function.compiled_for(self.launcher)
 
 
 def _operand(array: Any) -> Operand:

@@ -6,18 +6,18 @@ made never gets here; one whose every step plans anew is warned about, once a li
 
 from __future__ import annotations
 
-import os
+import functools
 import threading
 import traceback
 import warnings
 from typing import Any, NamedTuple, Protocol
 
 from lucid_gpu.launch.observers import debug
+from lucid_gpu.tape.door import PACKAGE
 
-PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_NOT_THEIRS = (PACKAGE, functools.__file__)  # our lines, also where a cached property calls them
 STEPS = 50  # so many steps that planned something at a line are warned about,
 AMONG = 1000  # if they are among so many
-NEAR = 16  # calls that are looked at first for the user's line
 NOBODY = "a thread of its own"  # where no line is the user's
 
 
@@ -104,24 +104,20 @@ def made(kind: str, what: Any = None, verb: str | None = None) -> None:
 _VERBS = {"plans": "planned", "kernels": "compiled"}
 
 
-def call_stack(limit: int | None = None) -> tuple[traceback.StackSummary, int]:
+def call_stack() -> tuple[traceback.StackSummary, int]:
     """The lines that led here, innermost first, and how many of them are this package's.
 
     The first that is not this package's is where a warning or a report says it happened.
     """
-    calls = traceback.walk_stack(None)
-    stack = traceback.StackSummary.extract(calls, limit=limit, lookup_lines=False)
-    ours = (i for i, line in enumerate(stack) if not line.filename.startswith(PACKAGE))
+    stack = traceback.StackSummary.extract(traceback.walk_stack(None), lookup_lines=False)
+    ours = (i for i, line in enumerate(stack) if not line.filename.startswith(_NOT_THEIRS))
     return stack, next(ours, len(stack))
 
 
 def user_line() -> tuple[str, int]:
     """File and number of the innermost line outside of this package."""
-    for limit in (NEAR, None):
-        stack, own = call_stack(limit)
-        if own < len(stack):
-            return stack[own].filename, stack[own].lineno or 0
-    return NOBODY, 0
+    calls = ((frame.f_code.co_filename, number) for frame, number in traceback.walk_stack(None))
+    return next((line for line in calls if not line[0].startswith(_NOT_THEIRS)), (NOBODY, 0))
 
 
 def _repeats(line: str) -> bool:

@@ -49,13 +49,18 @@ def is_plain(parameter: Parameter) -> bool:
     """
     if parameter.pointer:
         return not parameter.dimensions and element_type(parameter) is not None
+    if exact_types(parameter) is not None:
+        return True
     letter, _ = NUMBERS[parameter.type]
-    return is_float(parameter) or (letter.lower() in _BITS and not _is_bfloat16(parameter))
+    return letter.lower() in _BITS and not _is_bfloat16(parameter)
 
 
-def is_float(parameter: Parameter) -> bool:
-    """Whether a parameter is a real number that `struct` knows."""
-    return not parameter.pointer and NUMBERS.get(parameter.type, ("", None))[0] in _LARGEST
+def exact_types(parameter: Parameter) -> tuple[type, ...] | None:
+    """The types that `struct` may be given for a parameter, where it would take too many."""
+    letter, _ = ("", None) if parameter.pointer else NUMBERS.get(parameter.type, ("", None))
+    if letter == "?":
+        return (bool,)
+    return (float, int) if letter in _LARGEST else None
 
 
 def _is_bfloat16(parameter: Parameter) -> bool:

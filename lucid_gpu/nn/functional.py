@@ -10,10 +10,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.compat.module_names import beside as _beside
 from lucid_gpu.dtypes import int64
 from lucid_gpu.nn.linear_cross_entropy import linear_cross_entropy
 from lucid_gpu.nn.multi_head_attention import multi_head_attention_forward
-from lucid_gpu.ops import activations, elementwise, matmul, user_warnings
+from lucid_gpu.ops import activations, elementwise, user_warnings
 from lucid_gpu.ops import cross_entropy as ops
 from lucid_gpu.ops import softmax as softmaxes
 from lucid_gpu.ops.activations import glu, gumbel_softmax, hardshrink, prelu, softshrink
@@ -25,7 +26,7 @@ from lucid_gpu.ops.adaptive_pooling import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
-from lucid_gpu.ops.arguments import public, put_into, refusal_of, require_tensor, require_tensors
+from lucid_gpu.ops.arguments import guarded, public, refusal_of, require_tensor, require_tensors
 from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.batch_norm import batch_norm
 from lucid_gpu.ops.convolution import conv1d, conv2d, conv3d
@@ -54,6 +55,7 @@ from lucid_gpu.ops.group_norm import (
 from lucid_gpu.ops.in_place import alias_before
 from lucid_gpu.ops.interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
 from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
+from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -79,7 +81,7 @@ from lucid_gpu.ops.margin_losses import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from lucid_gpu.ops.memory_formats import lay
+from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import (
     avg_pool1d,
@@ -107,6 +109,7 @@ from lucid_gpu.ops.unpooling import (
 from lucid_gpu.ops.windows import fold, unfold
 from lucid_gpu.tape import door
 from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.overrides import NOBODY, asked, asks, changed, instead
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -236,22 +239,32 @@ __all__ = [
 
 def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The function with PyTorch's last argument, ``inplace``."""
-    asked = inspect.signature(function)
-    settings = len(asked.parameters) - 1
+    signature = inspect.signature(function)
+    settings = len(signature.parameters) - 1
 
     @functools.wraps(function)
     def activation(input: Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Tensor:
+        if asks:
+            shown = {**kwargs, **changed(inplace=(inplace, False))}
+            if (answer := asked(activation, (input, *args), shown)) is not NOBODY:
+                return answer
         if len(args) > settings:
             *args, inplace = args  # type: ignore[assignment]
         name = f"{activation.__name__}_"
         try:
             result = function(alias_before(input, name) if inplace else input, *args, **kwargs)
-        except AttributeError as error:
+        except (AttributeError, TypeError) as error:
+            shown = {**kwargs, **changed(inplace=(inplace, False))}
+            if (answer := instead(activation, (input, *args), shown)) is not NOBODY:
+                return answer
+            if isinstance(error, TypeError):
+                raise
             raise refusal_of(function, error, (input,)) from None
         return input._write(result, name) if inplace else result
 
     activation.__name__ = activation.__qualname__ = function.__name__.lstrip("_")
-    activation.__signature__ = asked.replace(parameters=[*asked.parameters.values(), _INPLACE])  # type: ignore[attr-defined]
+    parameters = [*signature.parameters.values(), _INPLACE]
+    activation.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     activation.__doc__ = _saying(function, "With ``inplace`` the result is written into ``input``.")
     return activation
 
@@ -272,6 +285,7 @@ def _relu(input: Tensor) -> Tensor:
     return input.relu()
 
 
+_relu.__qualname__ = "relu"  # which Python's errors name
 relu = _activation(_relu)
 relu6 = _activation(elementwise.relu6)
 leaky_relu = _activation(elementwise.leaky_relu)
@@ -291,8 +305,13 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The twin that writes its result into its input."""
 
     @functools.wraps(function)
-    def twin(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        require_tensor(twin.__name__, "input", 1, input)
+    def twin(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if asks and (answer := asked(twin, (input, *args), kwargs)) is not NOBODY:
+            return answer
+        if not isinstance(input, Tensor):
+            if (answer := instead(twin, (input, *args), kwargs)) is not NOBODY:
+                return answer
+            require_tensor(twin.__name__, "input", 1, input)
         value = function(alias_before(input, twin.__name__), *args, **kwargs)
         return input._write(value, twin.__name__)
 
@@ -330,9 +349,7 @@ def _named_dim(name: str, dim: int | None) -> None:
 
 
 @door.op(autocast={"cuda": "float32"})
-def softmax(
-    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
-) -> Tensor:
+def softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along a dimension.
 
     Parameters
@@ -352,18 +369,14 @@ def softmax(
 
 
 @door.op(autocast={"cuda": "float32"})
-def log_softmax(
-    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
-) -> Tensor:
+def log_softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """The logarithm of `softmax`, without overflow; arguments and shape are the same."""
     _named_dim("log_softmax", dim)
     return softmaxes.log_softmax(input, dim, dtype)
 
 
 @door.op(autocast={"cuda": "float32"})
-def softmin(
-    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
-) -> Tensor:
+def softmin(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """`softmax` of ``-x``; arguments and shape are the same."""
     _named_dim("softmin", dim)
     return softmaxes.softmax(-input, dim, dtype)
@@ -376,32 +389,7 @@ avg_pool2d, avg_pool3d = public(avg_pool2d), public(avg_pool3d)
 # -- layers ------------------------------------------------------------------------------------
 
 
-@door.op(autocast="lower")
-def linear(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
-) -> Tensor:
-    """``input @ weight.T + bias``.
-
-    Parameters
-    ----------
-    input : Tensor, shape (*, in_features)
-    weight : Tensor, shape (out_features, in_features) or (in_features,)
-    bias : Tensor, shape (out_features,) or (), optional
-    out : Tensor, optional
-        What the result is written into.
-
-    Returns
-    -------
-    Tensor, shape (*, out_features) or (*)
-    """
-    if out is not None:
-        return put_into(linear(input, weight, bias), out, "linear")
-    if not isinstance(weight, Tensor) or len(weight._expr.program.shape) == 2:  # else refused there
-        return matmul.linear(input, weight, bias)
-    product = input @ weight
-    return product if bias is None else product + bias
-
-
+@guarded
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at each number's place along a new last dimension, 0 elsewhere; int64.
 
@@ -421,7 +409,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         For a number that is negative or no class; a GPU is not waited for where ``num_classes`` is
         given, and such a row is zeros.
     """
-    require_tensor("one_hot", "tensor", 1, tensor)
+    if not isinstance(tensor, Tensor):
+        require_tensor("one_hot", "tensor", 1, tensor)
     if tensor.dtype is not int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if num_classes <= 0 and not tensor.numel():
@@ -484,3 +473,12 @@ for _loss, _documented in ((nll_loss, ops.nll_loss), (cross_entropy, ops.cross_e
     _loss.__doc__ = _doc.replace("\nreduction :", f"\n{_OLDER}reduction :", 1)
 
 findable(dict(globals()), __name__)
+
+# What PyTorch's own functions are made of
+__getattr__ = _beside(
+    globals(),
+    {
+        "lucid_gpu._nn_functional": "_canonical_mask _get_softmax_dim _in_projection "
+        "_in_projection_packed _none_or_dtype _verify_batch_size"
+    },
+)

@@ -11,6 +11,7 @@ from typing import Any
 from lucid_gpu.ops.creation import eye as identity
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tape.overrides import overridable
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -82,18 +83,21 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
+@overridable
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Elements uniform in ``[a, b)``."""
     with no_grad():
         return tensor.uniform_(a, b, generator=generator)
 
 
+@overridable
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Elements normal, of mean ``mean`` and standard deviation ``std``."""
     with no_grad():
         return tensor.normal_(mean, std, generator=generator)
 
 
+@overridable
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value for all elements."""
     with no_grad():
@@ -189,6 +193,7 @@ def _kaiming(
     return spread(tensor, gain / math.sqrt(fan or 1), generator)
 
 
+@overridable
 def kaiming_uniform_(
     tensor: Tensor,
     a: float = 0,
@@ -358,3 +363,7 @@ _renamed = [
 ]
 uniform, normal, constant, eye, xavier_uniform, xavier_normal, *_rest = _renamed
 kaiming_uniform, kaiming_normal, dirac, orthogonal, sparse = _rest
+
+# The names that packages import, as if they were something else
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
+_no_grad_fill_, _no_grad_zero_ = constant_, zeros_

@@ -8,6 +8,7 @@ from typing import Any
 
 from lucid_gpu.ops.cross_entropy import cross_entropy
 from lucid_gpu.ops.matmul import linear
+from lucid_gpu.tape.overrides import overridable
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["LinearCrossEntropyOptions", "linear_cross_entropy"]
@@ -24,6 +25,7 @@ class LinearCrossEntropyOptions:
     acc_dtype: Any = None
 
 
+@overridable
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,

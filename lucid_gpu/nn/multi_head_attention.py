@@ -16,11 +16,13 @@ from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.ops.softmax import softmax
+from lucid_gpu.tape.overrides import overridable
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["additive_mask", "multi_head_attention_forward"]
 
 
+@overridable
 def multi_head_attention_forward(
     query: Tensor,
     key: Tensor,
@@ -98,7 +100,9 @@ def multi_head_attention_forward(
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     length, batch, width = query.shape
     heads, head = batch * num_heads, width // num_heads
-    padding = additive_mask(key_padding_mask, "key_padding_mask", query.dtype)
+    padding = None
+    if key_padding_mask is not None:
+        padding = additive_mask(key_padding_mask, "key_padding_mask", query.dtype)
     if is_causal and attn_mask is None:
         raise RuntimeError(
             "Need attn_mask if specifying the is_causal hint. You may use the Transformer module "
@@ -139,7 +143,7 @@ def multi_head_attention_forward(
         shown = scores.unflatten(0, (batch, num_heads))
         shown = (shown.mean(1) if average_attn_weights else shown).to(q.dtype)
     else:
-        q, k, v = (t.unflatten(0, (batch, num_heads)) for t in (q, k, v))
+        q, k, v = [t.unflatten(0, (batch, num_heads)) for t in (q, k, v)]
         if mask is not None and mask.shape[0] != 1:
             mask = mask.unflatten(0, (batch, num_heads))
         out = scaled_dot_product_attention(q, k, v, mask, p, is_causal).flatten(0, 1)

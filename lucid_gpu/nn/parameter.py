@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.ops.creation import empty
+from lucid_gpu.tape.door import require_kind, type_name
+from lucid_gpu.tape.overrides import disabled, fields, overrides
 from lucid_gpu.tensor import Tensor, as_kind
 
 __all__ = [
@@ -23,7 +28,7 @@ _T = TypeVar("_T", bound=Tensor)
 def _made_from(cls: type[_T], data: Tensor | None) -> _T:
     """A leaf of a subclass that shares a tensor's memory, but not its history."""
     if data is not None and not isinstance(data, Tensor):
-        raise TypeError(f"{cls.__name__} takes a Tensor, got {type(data).__name__}")
+        raise TypeError(f"{cls.__name__} takes a Tensor, got {type_name(data)}")
     if data is not None and data.is_sparse:
         raise NotImplementedError(
             f"{cls.__name__} holds dense tensors: call .to_dense() first, or make the values of a "
@@ -32,16 +37,44 @@ def _made_from(cls: type[_T], data: Tensor | None) -> _T:
     return as_kind(cls, (empty(0) if data is None else data).detach())
 
 
-class Parameter(Tensor):
+def _of_subclass(data: Any, requires_grad: bool) -> Any:
+    """A parameter of a class that overrides ops: of that class, with the mark of a parameter."""
+    made = data.detach().requires_grad_(requires_grad)
+    if type(made) is not type(data):
+        raise RuntimeError(
+            f"Creating a Parameter from an instance of type {type(data).__name__} requires that "
+            "detach() returns an instance of the same type, but return type "
+            f"{type(made).__name__} was found instead. To use the type as a Parameter, please "
+            "correct the detach() semantics defined by its __torch_function__() implementation."
+        )
+    made._is_param = True
+    return made
+
+
+class _Parameters(type):
+    """The class of `Parameter`: a tensor with the mark of a parameter is one."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        if type.__instancecheck__(cls, value):
+            return True
+        return (
+            cls is Parameter and isinstance(value, Tensor) and fields(value).get("_is_param", False)
+        )
+
+
+class Parameter(Tensor, metaclass=_Parameters):
     """A tensor that a `Module` registers as learnable when it is assigned as an attribute.
 
     Parameters
     ----------
     data : Tensor, optional
-        Initial value; its memory is shared, its history is not. An empty tensor by default.
+        Initial value; its memory is shared, its history is not. An empty tensor by default. Of one
+        whose class overrides ops, the parameter is of that class, and still an instance of this.
     requires_grad : bool
         True by default.
     """
+
+    __torch_function__ = disabled  # type: ignore[assignment]
 
     def __new__(
         cls, data: Tensor | None = None, requires_grad: bool = True, **marks: Any
@@ -56,6 +89,9 @@ class Parameter(Tensor):
                     f"{cls.__name__}.__new__() got an unexpected keyword argument {name!r}; it "
                     "takes data and requires_grad"
                 )
+        require_kind(cls, "requires_grad", bool, requires_grad)
+        if isinstance(data, Tensor) and overrides(data):
+            return _of_subclass(data, requires_grad)
         made = _made_from(cls, data)
         return made._mark() if requires_grad else made  # type: ignore[return-value]
 
@@ -79,6 +115,7 @@ class Buffer(Tensor):
         Whether `Module.state_dict` contains it.
     """
 
+    __torch_function__ = disabled  # type: ignore[assignment]
     persistent: bool
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
@@ -87,10 +124,40 @@ class Buffer(Tensor):
         return made
 
 
-class UninitializedTensorMixin(Tensor):
-    """A tensor whose shape a lazy module has yet to see."""
+class _Opened(threading.local):
+    """How many of `_ASKED_BEFORE` run on a thread."""
 
+    count = 0
+
+
+_opened = _Opened()
+
+
+class UninitializedTensorMixin(Tensor):
+    """A tensor whose shape a lazy module has yet to see.
+
+    Its value refuses to be read, so that every op on it does, but for `_ASKED_BEFORE`.
+    """
+
+    __torch_function__ = disabled  # type: ignore[assignment]
     _becomes: type[Tensor]
+
+    @property
+    def _expr(self) -> Expr:
+        if not _opened.count:
+            raise ValueError(
+                f"Attempted to use an uninitialized parameter, an {type(self).__name__}. This "
+                "error happens when you are using a `LazyModule` or explicitly manipulating "
+                f"`lucid_gpu.nn.parameter.{type(self).__name__}` objects. When using LazyModules "
+                "Call `forward` with a dummy batch to initialize the parameters before calling "
+                "torch functions"
+            )
+        value: Expr = fields(self)["_expr"]
+        return value
+
+    @_expr.setter
+    def _expr(self, value: Expr) -> None:
+        fields(self)["_expr"] = value
 
     @property
     def shape(self) -> Any:
@@ -139,6 +206,37 @@ class UninitializedTensorMixin(Tensor):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
+
+
+# What is known, or may be changed, before the shape is: PyTorch's list, and what `Optimizer` asks.
+_ASKED_BEFORE = """dtype device requires_grad requires_grad_ grad is_leaf retains_grad is_cuda
+    is_meta is_cpu ndim get_device is_complex is_floating_point is_inference half float double
+    bfloat16 char short int long bool cuda cpu to data _mark grad_fn"""
+
+
+def _asked_before(name: str) -> Any:
+    """An attribute of `Tensor`, or of the mixin, that reads the value all the same."""
+    attribute = vars(UninitializedTensorMixin).get(name) or getattr(Tensor, name)
+
+    def opening(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            _opened.count += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _opened.count -= 1
+
+        return call
+
+    if isinstance(attribute, property):
+        getter, setter = [opening(f) if f else None for f in (attribute.fget, attribute.fset)]
+        return property(getter, setter, doc=attribute.__doc__)
+    return opening(attribute)
+
+
+for _name in _ASKED_BEFORE.split():
+    setattr(UninitializedTensorMixin, _name, _asked_before(_name))
 
 
 def _uninitialized(cls: Any, requires_grad: bool, where: Any, dtype: Any) -> Any:

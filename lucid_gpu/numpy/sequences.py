@@ -68,7 +68,7 @@ def _slopes(f: Tensor, spacing: Any, axis: int, edge_order: int) -> Tensor:
     coordinates = coordinates * as_tensor(np.arange(n), f) if coordinates.ndim == 0 else coordinates
     if tuple(coordinates.shape) != (n,):
         raise ValueError("when 1d, distances must match the length of the corresponding dimension")
-    step = diff(coordinates).to(f.dtype).reshape([-1 if k == axis else 1 for k in range(f.ndim)])
+    step = diff(coordinates).reshape([-1 if k == axis else 1 for k in range(f.ndim)])
 
     def part(t: Tensor, start: int, count: int) -> Tensor:
         return t.narrow(axis, start, count)
@@ -83,7 +83,9 @@ def _slopes(f: Tensor, spacing: Any, axis: int, edge_order: int) -> Tensor:
         bend = (last - part(rise, n - 3, 1)) / (part(step, n - 2, 1) + part(step, n - 3, 1))
         last = last + bend * part(step, n - 2, 1)
     slopes: Any = np.concatenate([first, inside, last], axis)
-    return slopes
+    if slopes.dtype.is_complex and not f.dtype.is_complex:
+        slopes = slopes.real
+    return slopes.to(f.dtype)  # NumPy stores them in an array of f's type
 
 
 def linspace(

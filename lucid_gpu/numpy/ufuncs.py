@@ -197,7 +197,10 @@ ACCUMULATE = {"add": "cumsum", "multiply": "cumprod"}
 # The straight path, of programs that call ufuncs in loops: rows as methods of tensors have it, in
 # the types that NumPy's loop would have: autocast does not look.
 DIRECTLY = {
-    getattr(np, name): (body_of(binary(TABLE[row])), body_of(binary(TABLE[row], reflected=True)))
+    getattr(np, name): (
+        body_of(binary(TABLE[row], f"__{row}__")),
+        body_of(binary(TABLE[row], f"__r{row}__", reflected=True)),
+    )
     for name, row in ROWS.items()
     if getattr(np, name).nin == 2
 }

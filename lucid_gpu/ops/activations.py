@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import require_float, require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.creation import zeros_like
-from lucid_gpu.ops.elementwise import leaky_relu, unrounded
+from lucid_gpu.ops.elementwise import factors_in, leaky_relu, operand, piecewise, unrounded
 from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.ops.record import keeping, keeps
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import Truth, body_of, op
 from lucid_gpu.tensor import Tensor, apply
 
 __all__ = ["glu", "gumbel_softmax", "hardshrink", "prelu", "rrelu", "softshrink", "threshold"]
@@ -34,11 +35,13 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     """
     require_tensor("threshold", "input", 1, input)
     if input.dtype.category not in (1, 2):
-        raise NotImplementedError(f'"threshold" not implemented for {input.dtype.name}')
-    return apply(TABLE["where"], unrounded(input) <= threshold, value, input).to(input.dtype)
+        raise unimplemented("threshold", input.dtype)
+    threshold, value = factors_in(input.dtype, threshold, value)
+    x = piecewise(input)
+    return apply(TABLE["where"], unrounded(x) <= threshold, value, x).to(input.dtype)
 
 
-@op
+@op(whole=True)
 @takes_out
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """``x`` outside ``[-lambd, lambd]``, zero inside; elementwise.
@@ -46,11 +49,12 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     NotImplementedError for integers, bool and complex.
     """
     require_float("hardshrink", input)
-    inside = (input >= -lambd).logical_and(input <= lambd)
-    return keeps(apply(TABLE["where"], inside, 0.0, input), input)
+    x = piecewise(input)
+    inside = (x >= -lambd).logical_and(x <= lambd)
+    return keeps(apply(TABLE["where"], inside, 0.0, x), input)
 
 
-@op
+@op(whole=True)
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """Elements moved toward zero by ``lambd``, and zero within it.
 
@@ -67,13 +71,14 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
             f"lambda must be in range [0, inf) for input dtype {input.dtype.name}, but found "
             f"{lambd}"
         )
-    compared = unrounded(input)
+    x = piecewise(input)
+    compared = unrounded(x)
     none = input.detach() * 0  # NaN stays NaN; a gradient that is infinite does not come through
-    inner = apply(TABLE["where"], compared < -lambd, input + lambd, none)
-    return keeps(apply(TABLE["where"], compared > lambd, input - lambd, inner), input)
+    inner = apply(TABLE["where"], compared < -lambd, x + lambd, none)
+    return keeps(apply(TABLE["where"], compared > lambd, x - lambd, inner), input)
 
 
-@op(autocast="lower")
+@op(autocast="lower", whole=True)
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """``x`` where positive, else ``weight * x``; He et al., "Delving Deep into Rectifiers" (2015).
 
@@ -97,7 +102,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         )
     if weight.dtype is not input.dtype:
         raise RuntimeError(
-            f"prelu: Type promoting not supported. Got {input.dtype.name} and {weight.dtype.name}"
+            f"prelu: Type promoting not supported. Got {input.dtype.type_name} and "
+            f"{weight.dtype.type_name}"
         )
     if not input.ndim and weight.numel() != 1:
         raise RuntimeError("Not allow zero-dim input tensor.")
@@ -113,10 +119,11 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         slope = weight.reshape(())
     above = input > 0
     below = apply(TABLE["where"], above, 0.0, input)  # the slope's gradient reads no infinity
-    return keeps(apply(TABLE["where"], above, input, slope * below), input)
+    scaled = operand(slope) * operand(below)
+    return keeps(apply(TABLE["where"], above, input, scaled), input)
 
 
-@op
+@op(whole=True)
 @lying(rule=row_major_order)
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
@@ -137,7 +144,8 @@ def rrelu(
     slope = _uniform(tuple(input.shape), kind, where, None, lower, upper)
     if not costs_of(where).draws_again:
         slope.array  # noqa: B018  NumPy takes longer to draw again than to read
-    return apply(TABLE["where"], input <= 0, input * slope, input)
+    x = piecewise(input)
+    return apply(TABLE["where"], x <= 0, x * slope, x)
 
 
 @op
@@ -171,7 +179,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 @op(autocast={"cuda": "float32"})
 def gumbel_softmax(
-    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+    logits: Tensor, tau: float = 1, hard: Truth = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
     """Samples from the Gumbel-Softmax distribution; Jang et al. (2017), Maddison et al. (2017).
 
@@ -199,5 +207,5 @@ def gumbel_softmax(
     return ones - soft.detach() + soft
 
 
-METHODS = (prelu, hardshrink)
+METHODS = (op(body_of(prelu), autocast="lower"), hardshrink)  # F.prelu is another object
 FUNCTIONS = (prelu, hardshrink, threshold)

@@ -10,16 +10,24 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.kernels.resampling import area
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import as_ints, require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.interpolate import resample
-from lucid_gpu.ops.memory_formats import lying, row_major_order, signals_order
+from lucid_gpu.ops.memory_formats import (
+    channels_order,
+    led_in,
+    lying,
+    row_major_order,
+    signals_order,
+)
 from lucid_gpu.ops.pooling import _avg_pool, _max_pool
-from lucid_gpu.ops.record import keeping, keeps
+from lucid_gpu.ops.record import keeping, keeps, leads_back, ties
+from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Sizes
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import Truth, op
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -99,11 +107,12 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
             return input.flatten(-rank)[..., :0].reshape(*input.shape[:-rank], *size).clone()
         kernel = _kernel(input, size)
         if kernel is not None and size == (1,):  # a mean in PyTorch, which saves nothing
-            return _avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0)
+            return _avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0, None)
         if kernel is not None:
             return keeps(_avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0), input)
         bands = [area(n, m) for n, m in zip(input.shape[-rank:], size, strict=True)]
-        return keeps(resample(input, bands), input)
+        order = None if rank == 3 else channels_order(input)
+        return keeps(ties(leads_back(resample(input, bands), order)), input)
 
     return named(adaptive_avg_pool, name, _MEAN, rank)
 
@@ -114,19 +123,20 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
     @op
     @keeping("input")
     @lying("input", rule=row_major_order if rank == 3 else signals_order)
-    def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: Truth = False) -> Any:
         size = _size(rank, name, input, output_size)
         kernel = _kernel(input, size)
         if kernel is not None:
             return _max_pool(rank, input, (kernel, None, 0, 1), False, return_indices)
-        flat, places = input.flatten(-rank), _positions(input, size)
+        order = None if rank == 3 else channels_order(input)
+        flat, places = led_in(input, order).flatten(-rank), _positions(input, size)
         with no_grad():
             best = flat[..., places].argmax(-1, keepdim=True)
             spread = places.expand(*best.shape[:-1], places.shape[-1])
             indices = spread.gather(-1, best).squeeze(-1)
         lead = flat.shape[:-1]
-        pooled = flat.gather(-1, indices).reshape(*lead, *size)
-        return (pooled, indices.reshape(*lead, *size)) if return_indices else pooled
+        pooled = own(ties(flat.gather(-1, indices)).reshape(*lead, *size))
+        return (pooled, own(indices.reshape(*lead, *size))) if return_indices else pooled
 
     return named(adaptive_max_pool, name, _MAX, rank)
 
@@ -134,7 +144,19 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_mean_of_rank, (1, 2, 3))
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_max_of_rank, (1, 2, 3))
 
-FUNCTIONS = (adaptive_avg_pool1d, adaptive_max_pool1d)
+
+def _always_a_pair(pool: Callable[..., Any]) -> Callable[..., Any]:
+    @op
+    def with_indices(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = pool(input, output_size, True)
+        return found
+
+    with_indices.__name__ = with_indices.__qualname__ = pool.__name__
+    with_indices.__doc__ = f"`nn.functional.{pool.__name__}` and the indices of the maxima."
+    return with_indices
+
+
+FUNCTIONS = (adaptive_avg_pool1d, _always_a_pair(adaptive_max_pool1d))
 
 
 def _windows(n: int, m: int) -> list[range]:
@@ -179,11 +201,10 @@ def _size(rank: int, name: str, input: Tensor, output_size: Any) -> Sizes:
         )
     many = isinstance(output_size, Sequence)
     sizes = output_size if many else [output_size]
-    wrong = [m for m in sizes if m is not None and not hasattr(m, "__index__")]
-    if wrong:
+    if as_ints([0 if m is None else m for m in sizes]) is None:
         raise TypeError(
             f"{name}(): argument 'output_size' (position 2) must be int or tuple of ints, not "
-            f"{type(wrong[0]).__name__}"
+            f"{output_size!r}"
         )
     output_sizes = tuple(output_size) if many else (output_size,) * rank
     if len(output_sizes) != rank:
@@ -200,5 +221,5 @@ def _size(rank: int, name: str, input: Tensor, output_size: Any) -> Sizes:
             f"{output_size!r}"
         )
     if input.dtype.category != 2:
-        raise NotImplementedError(f'"{name}" not implemented for {input.dtype}')
+        raise unimplemented(name, input.dtype)
     return size

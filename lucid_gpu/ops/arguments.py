@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from inspect import signature
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from inspect import Parameter, Signature, signature, unwrap
 from typing import Any, TypeVar, cast
 
-from lucid_gpu.dtypes import as_dtype
+from lucid_gpu import dtypes as dt
+from lucid_gpu.dtypes import as_dtype, dtype, unimplemented
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.tape.door import body_of, interpreters
+from lucid_gpu.tape.door import (
+    body_of,
+    interpreters,
+    plain_parameters,
+    plainly,
+    told_whose,
+    type_name,
+)
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.overrides import NOBODY, asked, asks, instead, overrides
 from lucid_gpu.tensor import Tensor
 
 Op = TypeVar("Op", bound=Callable[..., Any])
@@ -22,7 +32,7 @@ def require_tensor(op: str, role: str, position: int, given: Any) -> None:
     if not isinstance(given, Tensor):
         raise TypeError(
             f"{op}(): argument '{role}' (position {position}) must be Tensor, not "
-            f"{type(given).__name__}"
+            f"{type_name(given)}"
         )
 
 
@@ -39,6 +49,53 @@ def is_number(value: Any) -> bool:
     return not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0
 
 
+def as_ints(values: Sequence[Any]) -> tuple[int, ...] | None:
+    """Whole numbers as ints; None where one is not, or, as PyTorch looks, the first is a bool."""
+    for n in values:
+        if type(n) is not int:
+            break
+    else:
+        return tuple(values)
+    try:
+        ints = tuple([operator.index(n) for n in values])
+    except TypeError:
+        return None
+    return None if is_bool(values[0]) else ints
+
+
+def extents(op: str, size: tuple[Any, ...]) -> tuple[int, ...]:
+    """The sizes of a tensor to be made: ints, given one by one or as one sequence of them."""
+    first: Any = size[0] if size else 0
+    if not is_number(first):
+        if len(size) > 1:
+            raise TypeError(
+                f"{op}() received an invalid combination of arguments - got "
+                f"({', '.join(type_name(n) for n in size)}); it takes ints or one tuple of ints"
+            )
+        if isinstance(first, (Tensor, str, Set, Mapping)):
+            raise TypeError(_not_ints(op, first))
+        size = tuple(first)
+    sizes = as_ints(size)
+    if sizes is None:
+        raise TypeError(_not_ints(op, *size))
+    for n in sizes:
+        if n < 0:
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {n}: {list(sizes)}"
+            )
+    return sizes
+
+
+def is_bool(value: Any) -> bool:
+    """Whether a value is True or False, which PyTorch takes for no whole number."""
+    return isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype is dt.bool)
+
+
+def _not_ints(op: str, *size: Any) -> str:
+    wrong = next((n for n in size if not hasattr(n, "__index__") or is_bool(n)), size[0])
+    return f"{op}(): argument 'size' must be tuple of ints, not {type_name(wrong)}"
+
+
 def as_float(op: str, role: str, position: int, value: Any) -> float:
     """A real number, or a tensor of one, as a float; TypeError for anything else."""
     if not hasattr(value, "__float__"):
@@ -53,7 +110,7 @@ def require_float(op: str, input: Any) -> None:
     """Refuse anything but a tensor of real floating point numbers."""
     require_tensor(op, "input", 1, input)
     if input._expr.program.dtype.category != 2:
-        raise NotImplementedError(f'"{op}" not implemented for {input.dtype.name}')
+        raise unimplemented(op, input.dtype)
 
 
 def require_one_dtype(sentence: str, first: Tensor, *others: Tensor) -> None:
@@ -61,7 +118,21 @@ def require_one_dtype(sentence: str, first: Tensor, *others: Tensor) -> None:
     for other in others:
         if other.dtype is not first.dtype:
             raise RuntimeError(
-                f"{sentence}, but got {first.dtype.name} and {other.dtype.name}: convert one with "
+                f"{sentence}, but got {first.dtype.type_name} and {other.dtype.type_name}: "
+                "convert one with .to(dtype)"
+            )
+
+
+def require_parameter_types(d: dtype, parameters: Iterable[dtype]) -> None:
+    """Refuse parameters of a normalization in another type than the input's.
+
+    Beside 16-bit floats they may be float32, in which these are computed.
+    """
+    for own in parameters:
+        if own is not d and own is not d.compute:
+            raise RuntimeError(
+                f"mixed dtype: expect parameter to have scalar type of {d.compute.type_name} "
+                f"beside an input of {d.type_name}, but got {own.type_name}: convert it with "
                 ".to(dtype)"
             )
 
@@ -87,20 +158,21 @@ def refusal_of(
                 if element is lacking and not isinstance(element, Tensor):
                     return no_tensor(i, element, index)
         wanted = value is lacking or parameter.annotation == "Tensor"
-        if wanted and value is not arguments and not isinstance(value, Tensor):
+        none = value is not arguments and not isinstance(value, Tensor)
+        if wanted and none and not overrides(value):
+            kind = type_name(value)
+            hint = "" if " " in kind else ": lucid_gpu.tensor(...) makes one"
             return TypeError(
                 f"{function.__name__.lstrip('_')}(): argument '{role}' (position "
-                f"{index + 1 - method}) must be Tensor, not {type(value).__name__}: "
-                "lucid_gpu.tensor(...) makes one"
+                f"{index + 1 - method}) must be Tensor, not {kind}{hint}"
             )
-    return error
+    return told_whose(function, error, args, dict(kwargs or {}))
 
 
 def no_tensor(place: int, element: Any, argument: int = 0) -> TypeError:
     """PyTorch's refusal of anything but a tensor in a sequence of tensors."""
     return TypeError(
-        f"expected Tensor as element {place} in argument {argument}, but got "
-        f"{type(element).__name__}"
+        f"expected Tensor as element {place} in argument {argument}, but got {type_name(element)}"
     )
 
 
@@ -111,20 +183,28 @@ def guarded(function: Op, method: bool = False) -> Op:
     """
 
     body = body_of(function)
+    first, plain = plain_parameters(body)
+    numpys_names = _numpys_names(function)
 
     @functools.wraps(function)
     def op(*args: Any, **kwargs: Any) -> Any:
+        if plain and (kwargs or args[first:]):
+            args, kwargs = plainly(function, plain, args, kwargs)
+        if asks and (answer := asked(op, args, kwargs)) is not NOBODY:
+            return answer
         try:
             return (function if interpreters else body)(*args, **kwargs)
         except Exception as error:
-            if "unexpected keyword" in str(error) and not _NUMPYS_NAMES.keys().isdisjoint(kwargs):
-                return function(*args, **_in_our_names(kwargs))
+            if (answer := instead(_shown(op), args, kwargs)) is not NOBODY:
+                return answer
+            if "unexpected keyword" in str(error) and not numpys_names.keys().isdisjoint(kwargs):
+                return function(*args, **_renamed(kwargs, numpys_names))
             refusal = refusal_of(function, error, args, kwargs, method)
             if refusal is error:
                 raise
             raise refusal from None
 
-    return cast(Op, op)
+    return cast(Op, showing(function, op))
 
 
 def several(op: str, tensors: Any) -> list[Tensor]:
@@ -147,38 +227,110 @@ def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
 
 # ops that compute in the type of ``out=``
 _OUT_DECIDES = frozenset(("cumsum", "cumprod", "prod"))
-_NUMPYS_NAMES = {"axis": "dim", "axes": "dims", "keepdims": "keepdim"}
+LACKING: Any = object()  # what a function takes for an argument that was not given
+_NUMPYS_NAMES = {"axis": "dim", "axes": "dims", "keepdims": "keepdim", "x": "input", "a": "input",
+                 "x1": "input", "x2": "other"}  # fmt: skip
 
 
-def _in_our_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {_NUMPYS_NAMES.get(name, name): value for name, value in kwargs.items()}
+def _numpys_names(function: Callable[..., Any]) -> dict[str, str]:
+    """Those of NumPy's names that a function has by other names."""
+    names = unwrap(function).__annotations__
+    return {k: v for k, v in _NUMPYS_NAMES.items() if v in names and k not in names}
+
+
+def _renamed(kwargs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in kwargs.items()}
+
+
+def signature_of(*names: str, **options: Any) -> Signature:
+    """The signature of an elementwise function, which takes NumPy's names besides."""
+    kinds = {False: Parameter.POSITIONAL_OR_KEYWORD, True: Parameter.VAR_POSITIONAL}
+    given = [Parameter(n.lstrip("*"), kinds[n[0] == "*"], annotation="Any") for n in names]
+    named = [
+        Parameter(n, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for n, default, kind in (
+            *((n, default, "Number") for n, default in options.items()),
+            ("out", None, "Tensor | None"),
+        )
+    ]
+    return Signature([*given, *named], return_annotation="Tensor")
+
+
+def by_numpys_names(
+    function: Callable[..., Any], named: Mapping[str, Any], **given: Any
+) -> dict[str, Any]:
+    """What a call gives by our names or NumPy's; TypeError for what is missing or unknown."""
+    name = function.__name__
+    arguments = {role: value for role, value in given.items() if value is not LACKING}
+    for role, value in named.items():
+        own = _NUMPYS_NAMES.get(role, role)
+        if own not in given:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{role}'")
+        if own in arguments:
+            raise TypeError(f"{name}() got multiple values for argument '{own}'")
+        arguments[own] = value
+    missing = [f"'{role}'" for role in given if role not in arguments]
+    if missing:
+        raise TypeError(
+            f"{name}() missing {len(missing)} required positional "
+            f"argument{'s' * (len(missing) > 1)}: {' and '.join(missing)}"
+        )
+    return arguments
 
 
 def public(function: Op) -> Op:
     """An op as users call it: with NumPy's names (``axis`` for ``dim``) too, and ``out=``."""
 
     body = body_of(function)
+    first, plain = plain_parameters(body)
+    numpys_names = _numpys_names(function)
 
     @functools.wraps(function)
     def op(*args: Any, **kwargs: Any) -> Any:
+        if plain and (kwargs or args[first:]):
+            args, kwargs = plainly(function, plain, args, kwargs)
+        if asks and (answer := asked(op, args, kwargs)) is not NOBODY:
+            return answer
         if not kwargs:
             try:
                 return (function if interpreters else body)(*args)
             except (AttributeError, TypeError) as error:
+                if (answer := instead(_shown(op), args, kwargs)) is not NOBODY:
+                    return answer
                 raise refusal_of(function, error, args) from None
         out = kwargs.pop("out", None)
         if out is not None and function.__name__ in _OUT_DECIDES:
             kwargs["dtype"] = type_for(kwargs.get("dtype"), out)
         if out is not None and interpreters:
-            return _uncast(function, args, _in_our_names(kwargs), out)
-        kwargs = _in_our_names(kwargs)
+            return _uncast(function, args, _renamed(kwargs, numpys_names), out)
+        kwargs = _renamed(kwargs, numpys_names)
         try:
             result = function(*args, **kwargs)
-        except AttributeError as error:
+        except (AttributeError, TypeError) as error:
+            given = kwargs if out is None else {**kwargs, "out": out}
+            if (answer := instead(_shown(op), args, given)) is not NOBODY:
+                return answer
+            if isinstance(error, TypeError):
+                raise
             raise refusal_of(function, error, args, kwargs) from None
         return put_into(result, out, function.__name__)
 
-    return cast(Op, op)
+    return cast(Op, showing(function, op))
+
+
+def _shown(function: Any) -> Any:
+    return function.shown
+
+
+def showing(function: Callable[..., Any], public: Callable[..., Any]) -> Callable[..., Any]:
+    """The public function, as that which an op shows to those who override it."""
+    public.shown = public  # type: ignore[attr-defined]
+    inner: Any = function
+    while inner is not None:
+        if inner.__dict__.get("shown", function) is function:
+            inner.shown = public
+        inner = getattr(inner, "__wrapped__", None)
+    return public
 
 
 def _uncast(function: Any, args: Any, kwargs: Any, out: Any) -> Any:
@@ -247,18 +399,20 @@ _JOINS = ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack",
 _REAL = ("hfft", "hfft2", "hfftn", "irfft", "irfft2", "irfftn")
 
 
-def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
-    """Put a result where ``out=`` says."""
+def into(result: Tensor, out: Tensor | None, name: str, *, made: bool = False) -> Tensor:
+    """Put a result where ``out=`` says; what is ``made`` of numbers resizes without a warning."""
     if out is None:
         return result
     if name in EXACT and out.dtype is not result.dtype:
         raise RuntimeError(_other_type(result, out, name))
     if name in ("all", "any") and out.dtype.name not in ("bool", "uint8"):
-        raise RuntimeError(f"{name} only supports bool tensor for result, got: {out.dtype.name}")
+        raise RuntimeError(
+            f"{name} only supports bool tensor for result, got: {out.dtype.type_name}"
+        )
     if name in _JOINS and result.dtype.category > out.dtype.category:
         raise TypeError(
             "torch.cat(): input types can't be cast to the desired output type "
-            f"{out.dtype.name}, in {name}()"
+            f"{out.dtype.type_name}, in {name}()"
         )
     if name in _REAL and out.dtype.is_complex:
         raise RuntimeError(
@@ -284,7 +438,7 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
             f"is an out= function; write x = {name}(...) or x.copy_({name}(...))."
         )
     if out._expr.program.shape != result._expr.program.shape:
-        _resize(out, result, name)
+        _resize(out, result, name, warns=not made)
     written: Tensor = out._write(result, name)
     return written
 
@@ -315,8 +469,21 @@ def _other_type(result: Tensor, out: Tensor, name: str) -> str:
             f"{name}() out tensor must be same dtype as the input tensor, {wanted}, but got "
             f"{actual}"
         )
+    if name in ("cummax", "cummin", "logcumsumexp"):
+        return (
+            f"expected scalar_type {result.dtype.type_name} but found {out.dtype.type_name} for "
+            f"out=, in {name}()"
+        )
+    if name in ("complex", "polar"):
+        return (
+            f"Expected object of scalar type {result.dtype.type_name} but got scalar type "
+            f"{out.dtype.type_name} for argument 'out'"
+        )
     if name == "nonzero":
-        return f"nonzero: Expected out tensor to have scalar type Long but got scalar type {actual}"
+        return (
+            "nonzero: Expected out tensor to have scalar type Long but got scalar type "
+            f"{out.dtype.type_name}"
+        )
     if name == "frexp":
         part = "mantissa" if result.dtype.category == 2 else "exponent"
         return f"torch.frexp() expects {part} to have dtype {wanted} but got {actual}"
@@ -332,7 +499,8 @@ def type_for(dtype: Any, out: Tensor | None) -> Any:
         return dtype
     if dtype is not None and as_dtype(dtype) is not out.dtype:
         raise RuntimeError(
-            f"dtype {as_dtype(dtype).name} does not match dtype of out parameter ({out.dtype.name})"
+            f"dtype {as_dtype(dtype).type_name} does not match dtype of out parameter "
+            f"({out.dtype.type_name})"
         )
     return out.dtype
 
@@ -343,14 +511,14 @@ def shape_for(array: Any, out: Tensor | None) -> Any:
     return array.reshape(tuple(out.shape)) if fits else array  # type: ignore[union-attr]
 
 
-def _resize(out: Any, result: Any, name: str) -> None:
+def _resize(out: Any, result: Any, name: str, warns: bool) -> None:
     """Give ``out`` memory of the result's shape, as in PyTorch; a warning unless it is empty."""
     if result.dtype.category > out.dtype.category:
         raise RuntimeError(
-            f"result type {result.dtype.name} can't be cast to the desired output type "
-            f"{out.dtype.name} in {name}"
+            f"result type {result.dtype.type_name} can't be cast to the desired output type "
+            f"{out.dtype.type_name} in {name}"
         )
-    if out.numel():
+    if warns and out.numel():
         warn_user(
             "An output with one or more elements was resized since it had shape "
             f"{list(out.shape)}, which does not match the required output shape "
@@ -358,4 +526,12 @@ def _resize(out: Any, result: Any, name: str) -> None:
             "outputs will not be resized unless they have zero elements. You can explicitly reuse "
             "an out tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
         )
-    out._take_sizes(tuple(result.shape))
+    out._take_sizes(tuple(result.shape), _order(result))
+
+
+def _order(result: Any) -> tuple[int, ...] | None:
+    """The order in which a result's dimensions lie, None for row by row."""
+    if result.is_contiguous():
+        return None
+    strides = result.stride()
+    return tuple(sorted(range(len(strides)), key=lambda k: -strides[k]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.dtypes import as_dtype
+from lucid_gpu.tape.overrides import declined
 from lucid_gpu.tensor import Tensor, is_foreign
 
 
@@ -60,14 +61,14 @@ def __imatmul__(self: Tensor, other: Tensor) -> Tensor:
 def __ilshift__(self: Tensor, other: Any) -> Any:
     """``self <<= other``."""
     if not isinstance(other, Tensor) and is_foreign("ilshift", other):
-        return NotImplemented
+        return declined("__ilshift__", self, other)
     return self.copy_(self << other)
 
 
 def __irshift__(self: Tensor, other: Any) -> Any:
     """``self >>= other``."""
     if not isinstance(other, Tensor) and is_foreign("irshift", other):
-        return NotImplemented
+        return declined("__irshift__", self, other)
     return self.copy_(self >> other)
 
 

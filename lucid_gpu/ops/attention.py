@@ -16,18 +16,20 @@ from typing import Any
 from lucid_gpu.device import device
 from lucid_gpu.devices import cudnn
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.program import both_of_load
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import attention as kernels
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.in_place import alias_of
+from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.matmul import matmul, product_as
-from lucid_gpu.ops.memory_formats import kept_order, lay, strides_of
-from lucid_gpu.ops.record import record, saves_for
+from lucid_gpu.ops.memory_formats import kept_order, strides_of
+from lucid_gpu.ops.record import keeps, record, saves_for
 from lucid_gpu.ops.shape import view_of
 from lucid_gpu.ops.softmax import softmax
-from lucid_gpu.tape import costly
+from lucid_gpu.tape import costly, modes
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
@@ -222,26 +224,33 @@ def _in_tiles(
     lead = -3 if grouped else -2  # what precedes the heads, or with them, is the same for all
     if not a[:lead] == b[:lead] == c[:lead]:
         return None
-    q, k, v = (_heads(t) for t in tensors)
+    q, k, v = _heads(query), _heads(key), _heads(value)
     if not kernels.applies(q, k, v):
         return None
+    program = query._expr.program
+    results = None if modes.watchers else program.next.get(_in_tiles)
     if costly.active:
         operands = (q, k, v, scale, causal, d, where)
         out, lse = _watched(kernels.forward, operands, (q, k, v), causal, where)
     else:
         out, lse = kernels.forward(q, k, v, scale, causal, d, where)
     saved = tensors
-    if len(a) != 4 and is_grad_enabled():  # there PyTorch saves scaled copies
-        weighed = query.requires_grad or key.requires_grad
-        saved = alias_of(query), alias_of(key), value if weighed else alias_of(value)
+    if len(a) != 4 and is_grad_enabled():  # there PyTorch saves scaled copies, and a view of value
+        saved = alias_of(query), alias_of(key), alias_of(value)
     result: Tensor = record(
         "ScaledDotProductFlashAttentionBackward0", out if len(a) == 4 else out.reshape(a), tensors,
-        _attended_vjp, saved, d,
+        _attended_vjp, saved, d, results=results,
         keeps_output=True, sums=lse, scale=scale, causal=causal, by=kernels.backward,
     )  # fmt: skip
     if len(a) != 4:
         saves_for(result, {}, output=False)
-    return lay(result, _order_of_rows(query))
+        if query.requires_grad or key.requires_grad:
+            keeps(result, value)
+    if results is None:  # else it lies as the first of such a query did
+        result = lay(result, _order_of_rows(query))
+        if not (modes.watchers or result._expr.program.marks):
+            program.next[_in_tiles] = both_of_load(result._expr.program)
+    return result
 
 
 def _watched(
@@ -282,7 +291,7 @@ def _attended_vjp(node: Any, g: Tensor) -> Any:
     query, key, value, out = node.saved_tensors
     if is_grad_enabled() or (open_levels and innermost((g, query, key, value)) is not None):
         return _formulas(g, query, key, value, node.scale, node.causal)
-    q, k, v, o = (_heads(t) for t in (query, key, value, out))
+    q, k, v, o = [_heads(t) for t in (query, key, value, out)]
     saved = (q, k, v, o, node.sums)
     operands = (saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
     if costly.active:
@@ -314,7 +323,7 @@ def _formulas(
     g: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by ops, to be differentiated again."""
-    k, v = _shared(query, key), _shared(query, value)
+    k, v = (x if x.ndim < 3 else _shared(query, x) for x in (key, value))
     weights, d = _weights(query, k, scale, causal), query.dtype
     slope = _product(g, v.mT, d.compute)
     slope = weights * (slope - (slope * weights).sum(-1, keepdim=True)) * scale
@@ -362,6 +371,33 @@ def _composed(
     scale: float,
 ) -> Tensor:
     """By matmul and softmax, differentiable to any order."""
+    saved = _saved_by_one_op(query, key, value, mask, dropout_p)
+    if saved is None and is_grad_enabled():  # there PyTorch saves scaled copies
+        query, key = alias_of(query), alias_of(key)
+    result = _attended(query, key, value, mask, dropout_p, is_causal, scale)
+    return result if saved is None else keeps(result, *saved, output=True)
+
+
+def _saved_by_one_op(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float
+) -> tuple[Tensor, ...] | None:
+    """What PyTorch's attention saves beside its result where it is one op; None where it is not."""
+    if query.ndim != 4 or dropout_p or not query.shape[-1] == key.shape[-1] == value.shape[-1]:
+        return None
+    if mask is None or not mask.dtype.category:  # of a mask of bools it saves numbers
+        return (query, key, value)
+    return None if mask.requires_grad else (query, key, value, mask)
+
+
+def _attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:
     scores = scores_of(query, key, scale)
     if not scores.shape[-1]:  # no key: sums of nothing
         return weighed(scores, value)

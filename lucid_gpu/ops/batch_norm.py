@@ -17,10 +17,10 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.kernels.batch_norm import statistics
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import require_one_device, require_parameter_types, require_tensor
 from lucid_gpu.ops.memory_formats import channels_order, lying
 from lucid_gpu.ops.normalization import moments
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import keeps, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
@@ -38,7 +38,7 @@ def require_channels(channels: int, **tensors: Tensor | None) -> None:
 
 
 @op
-@lying("input", rule=channels_order)
+@lying("input", rule=channels_order, back=True)
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -81,7 +81,7 @@ def batch_norm(
         )
     empty = not input.numel()
     if not (empty or input.is_floating_point()):
-        raise NotImplementedError(f'"batch_norm" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("batch_norm", input.dtype)
     require_one_device("batch_norm", input, running_mean, running_var, weight, bias)
     if eps <= 0.0 and (training or eps < 0):
         least = "positive during training" if training else "non-negative"
@@ -92,6 +92,10 @@ def batch_norm(
     )
     if empty and not input.is_floating_point():
         return input.clone()
+    d = input._expr.program.dtype
+    for t in (running_mean, running_var, weight, bias):
+        if t is not None and t._expr.program.dtype is not d:
+            require_parameter_types(d, (t.dtype,))
     if training:
         count = input.numel() // max(channels, 1)
         if count == 1:
@@ -161,7 +165,7 @@ def _followed(
     summand = -mean * factor if bias is None else bias - mean * factor
     if not (open_levels and innermost([x, factor, summand]) is not None):
         assert factor.array is not None and summand.array is not None  # not for each element
-    return (x * _per_channel(factor, x) + _per_channel(summand, x)).to(x.dtype)
+    return keeps((x * _per_channel(factor, x) + _per_channel(summand, x)).to(x.dtype), x)
 
 
 def _follow(

@@ -26,7 +26,7 @@ def float_type(name: str, dtype: Any) -> Any:
     if dtype.category < 2:
         return dt.get_default_dtype()
     if dtype.is_complex or dtype.itemsize < 4:
-        raise NotImplementedError(f'"{name}" not implemented for {dtype.name}')
+        raise dt.unimplemented(name, dtype)
     return dtype
 
 

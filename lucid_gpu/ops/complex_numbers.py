@@ -85,12 +85,12 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     if real.dtype not in _WHOLES or imag.dtype not in _WHOLES:
         raise RuntimeError(
             "Expected both inputs to be Half, Float or Double tensors but got "
-            f"{real.dtype.name} and {imag.dtype.name}; float32 and float64 are supported"
+            f"{real.dtype.type_name} and {imag.dtype.type_name}; float32 and float64 are supported"
         )
     if real.dtype is not imag.dtype:
         raise RuntimeError(
-            f"Expected object of scalar type {real.dtype.name} but got scalar type "
-            f"{imag.dtype.name} for second argument"
+            f"Expected object of scalar type {real.dtype.type_name} but got scalar type "
+            f"{imag.dtype.type_name} for second argument"
         )
     a, b = _same_shape(real, imag)
     array = a.array.astype(_WHOLES[real.dtype].numpy)

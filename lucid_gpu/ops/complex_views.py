@@ -8,13 +8,13 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.ops.arguments import require_tensor, takes_out
 from lucid_gpu.ops.complex_numbers import complex, imag, real
-from lucid_gpu.ops.in_place import alias_of
 from lucid_gpu.ops.mirrors import bits_of
-from lucid_gpu.ops.record import keeps
+from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import base_array, stack, view_of
 from lucid_gpu.storage import CONJUGATED, NEGATED
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.levels import innermost, open_levels
+from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
@@ -59,7 +59,7 @@ def view_as_complex(input: Tensor) -> Tensor:
     if input.dtype not in (dt.float32, dt.float64):
         raise RuntimeError(
             "view_as_complex is only supported for half, float and double tensors, but got a "
-            f"tensor of scalar type: {input.dtype.name}"
+            f"tensor of scalar type: {input.dtype.type_name}"
         )
     if not input.ndim:
         raise RuntimeError("Input tensor must have one or more dimensions")
@@ -94,20 +94,31 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """
     if abs.dtype not in (dt.float32, dt.float64) or angle.dtype not in (dt.float32, dt.float64):
         raise RuntimeError(
-            f"Expected both inputs to be Half, Float or Double tensors but got {abs.dtype.name} "
-            f"and {angle.dtype.name}"
+            "Expected both inputs to be Half, Float or Double tensors but got "
+            f"{abs.dtype.type_name} and {angle.dtype.type_name}"
         )
     if abs.dtype is not angle.dtype:
         raise RuntimeError(
-            f"Expected object of scalar type {abs.dtype.name} but got scalar type "
-            f"{angle.dtype.name} for second argument"
+            f"Expected object of scalar type {abs.dtype.type_name} but got scalar type "
+            f"{angle.dtype.type_name} for second argument"
         )
-    if is_grad_enabled():  # PyTorch saves the result alone
-        for operand in (abs, angle):
-            if operand.requires_grad:
-                operand._edge()  # of a pending operand and its alias alike
-        abs, angle = alias_of(abs), alias_of(angle)
-    return keeps(complex(abs * angle.cos(), abs * angle.sin()), output=True)
+    if open_levels and innermost((abs, angle)) is not None:
+        return complex(abs * angle.cos(), abs * angle.sin())
+    with no_grad():
+        value = complex(abs * angle.cos(), abs * angle.sin())
+    result: Tensor = record(
+        "PolarBackward0", value, (abs, angle), _polar_vjp, dtype=value.dtype, keeps_output=True,
+        shapes=(tuple(abs.shape), tuple(angle.shape)),
+    )  # fmt: skip
+    return result
+
+
+def _polar_vjp(node: Any, g: Tensor) -> Any:
+    """The parts of the gradient along the result and across it."""
+    (y,) = node.saved_tensors
+    turned = g.conj_physical()
+    along, across = real(turned * y.sgn()), real(turned * y * 1j)
+    return along._sum_to_shape(node.shapes[0]), across._sum_to_shape(node.shapes[1])
 
 
 @op

@@ -18,8 +18,9 @@ from lucid_gpu.kernels import convolution
 from lucid_gpu.kernels.windows import Frame, Window
 from lucid_gpu.ops import windows
 from lucid_gpu.ops.arguments import require_tensor
-from lucid_gpu.ops.memory_formats import channels_order, lay, signals_order
-from lucid_gpu.ops.record import keeping, record
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.memory_formats import channels_order, led_in, signals_order
+from lucid_gpu.ops.record import keeping, leads_back, record
 from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
 from lucid_gpu.tape import costly
@@ -108,16 +109,17 @@ def _convolution(
     slide = slide_of(weight.shape[2:], stride, padding, dilation)
     check(whole, weight, bias, groups)
     check_size(whole, slide)
+    order = order_of_result(whole, weight, groups)
     if rank == 1:
         result = _convolved(whole.unsqueeze(2), weight.unsqueeze(2), slide.window(), groups)
         result = result.squeeze(2)
     elif rank == 2:
-        result = _convolved(whole, weight, slide.window(), groups)
+        result = leads_back(_convolved(whole, weight, slide.window(), groups), order)
     elif convolution.takes_volumes(whole.device, whole.dtype.name):
-        result = _convolved(whole, weight, Window(*slide), groups)
+        result = leads_back(_convolved(whole, weight, Window(*slide), groups), order)
     else:
-        result = _convolved_volumes(whole, weight, Window(*slide), groups)
-    order = order_of_result(whole, weight, groups)
+        x, filters = led_in(whole, order), led_in(weight, order)
+        result = _convolved_volumes(x, filters, Window(*slide), groups)
     return finished(result, bias, order, batched=whole is input)
 
 

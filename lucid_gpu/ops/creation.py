@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 import reprlib
+import sys
 from collections.abc import Sequence
 from types import MethodType
 from typing import Any
@@ -20,13 +21,13 @@ from lucid_gpu.devices.determinism import unwritten
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.scheduler import begin_step
-from lucid_gpu.ops.arguments import into, is_number, shape_for, type_for
+from lucid_gpu.ops.arguments import extents, into, shape_for, type_for
 from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.ops.memory_formats import in_format, like
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import strided
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import op, type_name
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, _set, _tensor, from_array
 
@@ -52,8 +53,8 @@ def _with_options(
     """What constructors take for PyTorch's sake besides: see `zeros`."""
     if unknown:
         raise TypeError(
-            f"this constructor got an unexpected keyword argument {next(iter(unknown))!r}; it "
-            "takes dtype, device, requires_grad, layout, pin_memory, memory_format and out"
+            f"got an unexpected keyword argument {next(iter(unknown))!r}; dtype, device, "
+            "requires_grad, layout, pin_memory, memory_format and out are taken"
         )
     if layout not in (strided, None):
         raise NotImplementedError(f"tensors are made dense, got layout={layout}; see .to_sparse()")
@@ -63,7 +64,7 @@ def _with_options(
         made = made.pin_memory()
     if out is None:
         return made
-    return into(made.to(out.dtype), out, "out")
+    return into(made.to(out.dtype), out, "out", made=True)
 
 
 def tensor(
@@ -292,29 +293,20 @@ def shared(data: Any) -> Tensor | None:
 def from_numpy(array: Any) -> Tensor:
     """A CPU tensor that shares memory with a NumPy array.
 
+    A tensor on the CPU is returned as it is: NumPy's functions of tensors give tensors.
+
     Raises
     ------
     TypeError
-        For anything but a NumPy array, and for element types without a tensor type.
+        For anything else, and for element types without a tensor type.
     """
+    if isinstance(array, Tensor) and array.device.type == "cpu":
+        return array
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+        raise TypeError(f"expected np.ndarray (got {type_name(array)})")
     view = shared(array)
     assert view is not None
     return view
-
-
-def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(size) == 1 and not is_number(size[0]):
-        size = tuple(size[0])
-    try:
-        shape = tuple([operator.index(n) for n in size])
-    except TypeError:
-        raise TypeError(f"argument 'size' must be ints, got {size}") from None
-    for n in shape:
-        if n < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
-    return shape
 
 
 def _named_size(name: str, options: dict[str, Any]) -> tuple[Any]:
@@ -344,7 +336,7 @@ def full(
     TypeError
         For a ``size`` that is not a sequence of integers.
     """
-    shape = _shape((size,))
+    shape = extents("full", (size,))
     where = resolve(device, options.get("out"))
     if isinstance(fill_value, (np.number, np.bool_, Tensor)):
         fill_value = fill_value.item()
@@ -363,9 +355,9 @@ def number_in(value: Any, d: dtype) -> Any:
         value = value.item()
     if not isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
         raise TypeError(f"argument 'fill_value' must be Number, not {type(value).__name__}")
-    if isinstance(value, complex) and not d.is_complex:
+    if isinstance(value, complex) and not d.is_complex and d is not dt.bool:
         if value.imag:
-            raise _overflow(d)
+            raise dt.overflow(d)
         value = value.real
     if d.category != 1:
         if d is dt.float32:
@@ -376,7 +368,7 @@ def number_in(value: Any, d: dtype) -> Any:
     if not low and isinstance(value, (int, np.integer)):
         low = -top
     if not low <= value <= top:  # nor is NaN
-        raise _overflow(d)
+        raise dt.overflow(d)
     return int(value) % (top + 1) if low == -top else int(value)
 
 
@@ -388,7 +380,7 @@ def _largest(d: dtype) -> float:
 def refuse_beyond(value: Any, d: dtype) -> None:
     """Refuse a finite number that a type of real floats does not hold."""
     if d.category == 2 and _largest(d) < abs(value) < math.inf:
-        raise _overflow(d)
+        raise dt.overflow(d)
 
 
 def refuse_unheld(value: Tensor, d: dtype) -> None:
@@ -399,10 +391,6 @@ def refuse_unheld(value: Tensor, d: dtype) -> None:
     if value.dtype is d or d is dt.bool or value._wrapper is not None:
         return
     refuse_beyond(number_in(value, d), d)
-
-
-def _overflow(d: dtype) -> RuntimeError:
-    return RuntimeError(f"value cannot be converted to type {d.name} without overflow")
 
 
 def _filled(value: float) -> Any:
@@ -416,7 +404,7 @@ def _filled(value: float) -> Any:
     ) -> Tensor:
         dtype = type_for(dtype, options.get("out"))
         d = get_default_dtype() if dtype is None else dtype
-        shape = _shape(size or _named_size(make.__name__, options))
+        shape = extents(make.__name__, size or _named_size(make.__name__, options))
         return full(shape, value, dtype=d, device=device, requires_grad=requires_grad, **options)
 
     return make
@@ -452,7 +440,7 @@ def empty(
     where = resolve(device, options.get("out"))
     dtype = type_for(dtype, options.get("out"))
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
-    shape = _shape(size or _named_size("empty", options))
+    shape = extents("empty", size or _named_size("empty", options))
     there, value = backend(where), unwritten(d)
     array = there.empty(shape, d, where) if value is None else there.full(shape, value, d, where)
     if capturing.is_array(array):
@@ -464,6 +452,7 @@ def _like(
     input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool, options: Any
 ) -> Tensor:
     if input.is_sparse:
+        _refuse_format(options)
         zeros: Tensor = input._full_like(value, dtype, device, requires_grad)
         return zeros
     d = input.dtype if dtype is None else dtype
@@ -471,6 +460,12 @@ def _like(
     wanted = options.pop("memory_format", None)
     made = like(full(tuple(input.shape), value, dtype=d, device=where, **options), input, wanted)
     return made._mark() if requires_grad else made
+
+
+def _refuse_format(options: dict[str, Any]) -> None:
+    """Refuse a memory format for a sparse tensor, which has none."""
+    if options.get("memory_format") is not None:
+        raise RuntimeError("memory format option is only supported by strided tensors")
 
 
 @op
@@ -522,8 +517,12 @@ def empty_like(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Uninitialized memory of another tensor's shape, type and device."""
+    """Uninitialized memory of another tensor's shape, type and device.
+
+    RuntimeError for a ``memory_format`` of a sparse tensor.
+    """
     if input.is_sparse:
+        _refuse_format(options)
         return input._full_like(0, dtype, device, requires_grad)
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
@@ -584,25 +583,34 @@ def arange(
     else:
         d = as_dtype(dtype)
     if d.category not in (1, 2):
-        raise NotImplementedError(f'"arange" not implemented for {d.name}')
+        raise dt.unimplemented("arange", d)
     cut = [int(x) for x in (start, end, step)]
     if d.category == 1 and cut[2] == 0:
         raise ValueError("step must be nonzero")
     if d is dt.int64:  # PyTorch cuts what it is given, for the other integers after counting
         start, end, step = cut
     count = math.ceil((end - start) / step)
+    if count > sys.maxsize:
+        raise RuntimeError("invalid size, possible overflow?")
     if d.category == 1:
         start, end, step = cut
-    where_ = resolve(device, options.get("out"))
+    out = options.get("out")
+    if out is not None and out.numel() not in (0, count):
+        warn_user(
+            f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()} "
+            f"which does not match the computed number of elements {count}. Note that this may "
+            "occur as a result of rounding error. The out tensor will be resized to a tensor of "
+            f"shape ({count},)."
+        )
+    where_ = resolve(device, out)
     if where_.type != "cpu":
-        made = shape_for(_range(start, step, count, d, where_), options.get("out"))
+        made = shape_for(_range(start, step, count, d, where_), out)
         return _finish(made, d, where_, requires_grad, options)
     if d.category == 1:
         array = np.arange(count, dtype=np.int64) * step + start
     else:
         array = np.arange(count, dtype=np.float64) * step + start
-    array = shape_for(array, options.get("out"))
-    return _from_host(array, d, where_, requires_grad, options)
+    return _from_host(shape_for(array, out), d, where_, requires_grad, options)
 
 
 def _range(start: Any, step: Any, count: int, d: dt.dtype, where: device) -> Any:
@@ -635,13 +643,30 @@ def linspace(
     start, end = ends_of("linspace", start, end)
     d = _type_between("linspace", start, end, type_for(dtype, options.get("out")))
     if d.category < 2:  # PyTorch cuts what it is given
-        start, end = int(start), int(end)
+        start, end = number_in(start, d), number_in(end, d)
     where = resolve(device, options.get("out"))
-    if where.type == "cpu" or steps < 2 or isinstance(start + end, complex):
-        array = shape_for(np.linspace(start, end, steps), options.get("out"))
+    if where.type == "cpu" or steps < 2 or not _finite(start, end):
+        array = shape_for(spaced(start, end, steps), options.get("out"))
         return _from_host(array, d, where, requires_grad, options)
     made = shape_for(_evenly_spaced(start, end, steps, where).to(d).array, options.get("out"))
     return _finish(made, d, where, requires_grad, options)
+
+
+def _finite(start: Any, end: Any) -> bool:
+    """Whether both are real numbers, and neither NaN nor infinite."""
+    return not isinstance(start + end, complex) and math.isfinite(start) and math.isfinite(end)
+
+
+def spaced(start: Any, end: Any, steps: int) -> Any:
+    """`numpy.linspace`; of infinite numbers and NaN the values that steps from both ends have."""
+    if isinstance(start + end, complex) or steps < 2 or _finite(start, end):
+        return np.linspace(start, end, steps) if steps != 1 else np.array([start])
+    places = np.arange(steps)
+    with np.errstate(invalid="ignore"):
+        step = (np.float64(end) - start) / (steps - 1)
+        return np.where(
+            places < steps // 2, start + step * places, end - step * (steps - 1 - places)
+        )
 
 
 def ends_of(name: str, start: Any, end: Any) -> list[Any]:
@@ -659,7 +684,7 @@ def _type_between(name: str, start: Any, end: Any, dtype: Any) -> dtype:
     """The type of numbers from ``start`` to ``end``; RuntimeError for a real one, complex ends."""
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     if d is dt.bool:
-        raise NotImplementedError(f'"{name}" not implemented for {d.name}')
+        raise dt.unimplemented(name, d)
     if d.category == 3 or not (isinstance(start, complex) or isinstance(end, complex)):
         return d
     wide = as_dtype("complex128" if get_default_dtype() is dt.float64 else "complex64")

@@ -13,22 +13,23 @@ from typing import Any
 
 from lucid_gpu.devices import backend, capturing
 from lucid_gpu.devices.device_errors import DeviceError
-from lucid_gpu.dtypes import int64
+from lucid_gpu.dtypes import int64, unimplemented
 from lucid_gpu.fusion.costs import costs_of
+from lucid_gpu.fusion.program import loads_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import cross_entropy as kernels
 from lucid_gpu.kernels.cross_entropy import Settings
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.in_place import alias_of
-from lucid_gpu.ops.record import keeping, record, watch
+from lucid_gpu.ops.record import keeping, record, ties, watch
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor, from_array, of_kept
 
 __all__ = ["cross_entropy", "nll_loss", "reduce_loss"]
 
@@ -92,9 +93,9 @@ def nll_loss(
     _check_weight(input, weight)
     require_weight_dtype(input, weight)
     if input.dtype.category != 2:
-        raise NotImplementedError(f'"nll_loss" not implemented for {input.dtype.name}')
+        raise unimplemented("nll_loss", input.dtype)
     safe, kept = _safe(input, target, ignore_index)
-    picked = _pick(input, safe)
+    picked = ties(_pick(input, safe))
     watch(picked, target)
     return _total(-picked, safe, kept, weight, reduction)
 
@@ -149,10 +150,7 @@ def cross_entropy(
     require_tensor("cross_entropy_loss", "input", 1, input)
     require_tensor("cross_entropy_loss", "target", 2, target)
     if not input.is_floating_point():
-        raise NotImplementedError(
-            f'"cross_entropy" not implemented for {input.dtype.name}; scores are floats: '
-            "input.float()"
-        )
+        raise unimplemented("cross_entropy", input.dtype, "; scores are floats: input.float()")
     _check_weight(input, weight)
     if target.is_floating_point():
         if ignore_index >= 0:
@@ -217,21 +215,35 @@ def _class_loss_batched(
 
 def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
     """The losses and their sum, and the gradient, by what `kernels.cross_entropy` chooses."""
-    how = how._replace(masked=capturing.capturing() is not None)
+    if capturing.recorder is not None:
+        how = how._replace(masked=capturing.capturing() is not None)
     value, kept = kernels.losses(input.array, target.array, how)
-    wide, rest = from_array(kept.lse, None, input.device), kept._replace(lse=None)
-
-    def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
-        if is_grad_enabled() or open_levels:
-            return (_recorded_gradient(node, g, weight, how),)
-        x, numbers, lse = node.saved_tensors
-        kept = rest._replace(lse=lse.array)
-        gradient = kernels.gradient(x.array, numbers.array, kept, _number_or_array(g), how)
-        return (from_array(gradient, x.dtype, x.device),)
-
-    recorded = is_grad_enabled() and input.requires_grad
+    program = input._expr.program
+    wide = from_array(kept.lse, None, program.device)
+    recorded = state.grad and program.needs_grad
     read = alias_of(input) if recorded else input  # PyTorch saves log_softmax of it
-    return record("CrossEntropyBackward0", value, (input,), vjp, (read, target, wide), input.dtype)
+    return record(
+        "CrossEntropyBackward0",
+        value,
+        (input,),
+        _gradient,
+        (read, target, wide),
+        program.dtype,
+        gives_new=True,
+        rest=kept._replace(lse=None),
+        how=how,
+        weight=weight,
+    )
+
+
+def _gradient(node: Any, g: Tensor) -> tuple[Tensor]:
+    how = node.how
+    if state.grad or open_levels:
+        return (_recorded_gradient(node, g, node.weight, how),)
+    x, numbers, lse = node.saved_tensors
+    kept = node.rest._replace(lse=lse.array)
+    gradient = kernels.gradient(x.array, numbers.array, kept, _number_or_array(g), how)
+    return (of_kept(loads_of(x._expr.program)[0], gradient),)
 
 
 def _number_or_array(g: Tensor) -> Any:
@@ -319,7 +331,7 @@ def _check_target(input: Tensor, target: Tensor) -> None:
     expected = (*shape[:dim], *shape[dim + 1 :])
     if not shape or target._expr.program.shape != expected:
         _check_batch(input, target)
-        if target.shape == input.shape:
+        if target.shape == input.shape and target.dtype.category < 2:
             raise RuntimeError(
                 "Expected floating point type for target with class probabilities, got "
                 f"{target.dtype}"
@@ -354,7 +366,8 @@ def require_weight_dtype(input: Tensor, weight: Tensor | None) -> None:
     """Refuse weights of classes that are of another type than the scores."""
     if weight is not None and weight.dtype is not input.dtype:
         raise RuntimeError(
-            f"expected scalar type {input.dtype.name} but found {weight.dtype.name} for the weight"
+            f"expected scalar type {input.dtype.type_name} but found {weight.dtype.type_name} for "
+            "the weight"
         )
 
 

@@ -59,7 +59,7 @@ def ctc_loss(
             f"ctc_loss: log_probs must have shape (T, N, C) or (T, C), got {list(log_probs.shape)}"
         )
     if not log_probs.is_floating_point():
-        raise NotImplementedError(f'"ctc_loss" not implemented for {log_probs.dtype.name}')
+        raise dt.unimplemented("ctc_loss", log_probs.dtype)
     if not 0 <= blank < scores.shape[2]:
         raise RuntimeError("blank must be in label range")
     if targets.dtype.category != 1:

@@ -41,7 +41,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     to = input.dtype if input.dtype.category >= 2 else dt.int64
     to = to if dtype is None else as_dtype(dtype)
     if to is dt.bool:
-        raise NotImplementedError('"cumsum" not implemented for bool')
+        raise dt.unimplemented("cumsum", to)
     return running_sum(input, dim, to, False)
 
 

@@ -11,19 +11,22 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import as_dtype, dtype
+from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.creation import full
 from lucid_gpu.ops.cumsum import cumsum, running_sum
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.in_place import alias_before, written
 from lucid_gpu.ops.memory_formats import lying, row_major_order
-from lucid_gpu.ops.record import keeping, record
-from lucid_gpu.ops.reductions import ValuesAndIndices, normalize_dim
-from lucid_gpu.ops.shape import cat, flip
+from lucid_gpu.ops.named_results import values_and_indices
+from lucid_gpu.ops.record import keeping, record, was_replaced
+from lucid_gpu.ops.reductions import normalize_dim
+from lucid_gpu.ops.shape import cat, flip, stack
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor, apply, from_array
 
 
 @op(autocast={"cuda": "float32"})
@@ -47,7 +50,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     to = input.dtype if input.dtype.category >= 2 else dt.int64
     to = to if dtype is None else as_dtype(dtype)
     if to is dt.bool:
-        raise NotImplementedError('"cumprod" not implemented for bool')
+        raise dt.unimplemented("cumprod", to)
     input = input.to(to)
     dim = normalize_dim(dim, input.ndim)
     return _running_product(input, dim) if input.ndim else input.clone()
@@ -66,10 +69,10 @@ def _running_product(input: Tensor, dim: int) -> Tensor:
 def _cumprod_vjp(node: Any, g: Tensor) -> Any:
     """``sum_j g[j] prod_(i <= j, i != k) x[i]``: what follows each factor, times what precedes."""
     x, y = node.saved_tensors
-    if node.observed:
-        if x.numel() > 1 and not (x == 0).any():
-            product = g * y.conj_physical()
-            return (running_sum(product, node.dim, g.dtype, True) / x.conj_physical(),)
+    if node.observed and x.numel() > 1 and not (x == 0).any():
+        product = g * y.conj_physical()
+        return (running_sum(product, node.dim, g.dtype, True) / x.conj_physical(),)
+    if node.observed or was_replaced(x):
         y = _running_product(x, node.dim)
     following = recurrence(_shifted(x.conj_physical(), node.dim, 0.0, True), g, node.dim, True)
     return (following * _shifted(y.conj_physical(), node.dim, 1.0, False),)
@@ -132,14 +135,18 @@ def _recurrence_batched(level: Batch, f: Any, a: Tensor, b: Tensor, dim: int, *r
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """``log(cumsum(exp(input)))`` along a dimension, without overflow; of the input's shape.
 
-    NotImplementedError for integers, bool and complex; IndexError for a ``dim`` that there is not.
+    Those of complex numbers are added one after the other, which decides about multiples of 2 pi.
+    NotImplementedError for integers and bool; IndexError for a ``dim`` that there is not.
     """
-    if input.dtype.category != 2:
-        raise NotImplementedError(f'"logcumsumexp" not implemented for {input.dtype.name}')
+    if input.dtype.category < 2:
+        raise dt.unimplemented("logcumsumexp", input.dtype)
     dim = normalize_dim(dim, input.ndim)
-    if not input.ndim:
+    if not input.ndim or not input.shape[dim]:
         return input.clone()
-    array = scans.logcumsumexp(input.array, dim, input.dtype, input.device)
+    if input.dtype.is_complex:
+        array = _complex_sums(input.detach(), dim).array
+    else:
+        array = scans.logcumsumexp(input.array, dim, input.dtype, input.device)
     result: Tensor = record(
         "LogcumsumexpBackward0", array, (input,), _logcumsumexp_vjp, (input,), input.dtype, True,
         dim=dim,
@@ -147,12 +154,21 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     return result
 
 
+def _complex_sums(input: Tensor, dim: int) -> Tensor:
+    sums, so_far = [], full((), complex(-math.inf), dtype=input.dtype, device=input.device)
+    for x in input.unbind(dim):
+        so_far = apply(TABLE["logaddexp"], x, so_far)
+        sums.append(so_far)
+    return stack(sums, dim)
+
+
 def _logcumsumexp_vjp(node: Any, g: Tensor) -> Any:
     """``sum_(i >= k) g[i] exp(x[k] - y[i])``, summed from the end with factors of at most 1."""
     x, y = node.saved_tensors
-    y = where(y.isinf().logical_and(y < 0), 0.0, y)  # nothing but -inf so far
-    decay = (y - _shifted(y, node.dim, math.inf, True)).exp()
-    return ((x - y).exp() * recurrence(decay, g, node.dim, True),)
+    size = y.real if y.is_complex() else y
+    y = where(size.isinf().logical_and(size < 0), 0.0, y)  # nothing but -inf so far
+    decay = (y - _shifted(y, node.dim, math.inf, True)).exp().conj_physical()
+    return ((x - y).exp().conj_physical() * recurrence(decay, g, node.dim, True),)
 
 
 @op
@@ -178,12 +194,15 @@ def cummin(input: Tensor, dim: int) -> Any:
 def _running_extremum(row: str, name: str, input: Tensor, dim: int) -> Any:
     if input.dtype.is_complex:
         raise NotImplementedError(f"{row} is not implemented for complex tensors")
+    if not input.ndim and dim not in (-1, 0):
+        op = name.partition("Backward")[0].lower()
+        raise IndexError(f"{op}(): Expected reduction dim -1 or 0 for scalar but got {dim}")
     dim = normalize_dim(dim, input.ndim)
     if not input.ndim:
-        return ValuesAndIndices(input.clone(), input.new_zeros((), dtype=dt.int64))
+        return values_and_indices(name, input.clone(), input.new_zeros((), dtype=dt.int64))
     places = scans.running_extremum(input.detach().array, dim, row, input.dtype, input.device)
     indices = from_array(places, dt.int64, input.device)
-    return ValuesAndIndices(gathered(name, input, dim, indices), indices)
+    return values_and_indices(name, gathered(name, input, dim, indices), indices)
 
 
 @batching(logcumsumexp, cummax, cummin)

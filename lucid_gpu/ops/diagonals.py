@@ -158,7 +158,7 @@ def trace(input: Tensor) -> Tensor:
     if input.ndim != 2:
         raise RuntimeError("trace: expected a matrix")
     if input.dtype is dt.bool:
-        raise NotImplementedError('"trace" not implemented for bool')
+        raise dt.unimplemented("trace", input.dtype)
     return diagonal(input).sum()
 
 

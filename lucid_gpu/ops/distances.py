@@ -65,7 +65,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MO
     for name, x in (("X1", x1), ("X2", x2)):
         if not x.dtype.is_floating_point:
             raise RuntimeError(
-                f"cdist only supports floating-point dtypes, {name} got: {x.dtype.name}"
+                f"cdist only supports floating-point dtypes, {name} got: {x.dtype.type_name}"
             )
         if x.ndim < 2:
             raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {x.ndim}D")
@@ -78,7 +78,9 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MO
     if compute_mode not in (None, *_MODES):
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
     if x1.dtype is not x2.dtype:
-        raise RuntimeError(f"expected scalar type {x1.dtype.name} but found {x2.dtype.name}")
+        raise RuntimeError(
+            f"expected scalar type {x1.dtype.type_name} but found {x2.dtype.type_name}"
+        )
     many = max(x1.shape[-2], x2.shape[-2]) > _MANY
     if p == 2 and (compute_mode == _MODES[1] or (many and compute_mode != _MODES[2])):
         return _euclidean(x1, x2)
@@ -123,7 +125,9 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     if input.ndim != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     if not input.dtype.is_floating_point:
-        raise RuntimeError(f"pdist only supports floating-point dtypes, got {input.dtype.name}")
+        raise RuntimeError(
+            f"pdist only supports floating-point dtypes, got {input.dtype.type_name}"
+        )
     _require_norm("pdist", p)
     first, second = triu_indices(input.shape[0], input.shape[0], 1, device=input.device)
     return _length(input[first] - input[second], p)

@@ -13,7 +13,7 @@ import ml_dtypes
 from lucid_gpu import dtypes as dt
 from lucid_gpu.kernels import gamma_samples
 from lucid_gpu.ops.generator import Generator, _draw
-from lucid_gpu.ops.random_numbers import _normal, _on_device, _uniform
+from lucid_gpu.ops.random_numbers import _normal, _on_device, _uniform, drawn_by
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -26,12 +26,14 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     NotImplementedError for integers, bool and complex; RuntimeError for negative rates.
     """
     if input.dtype.category != 2:
-        raise NotImplementedError(f'"poisson" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("poisson", input.dtype)
     rates = _on_host(input)
     if not (rates >= 0).all():
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     numbers = gamma_samples.stream(*_draw(generator, input.device))
-    return _on_device(numbers.poisson(rates), input.shape, input.dtype, input.device)
+    counts = numbers.poisson(rates.reshape(-1))
+    sample = _on_device(counts, input.shape, input.dtype, input.device)
+    return drawn_by(sample, input)
 
 
 @op
@@ -58,8 +60,9 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     if not ((trials >= 0) & (shares >= 0) & (shares <= 1)).all():
         raise RuntimeError("binomial expects count >= 0 and 0 <= prob <= 1")
     numbers = gamma_samples.stream(*_draw(generator, count.device))
-    successes = numbers.binomial(trials.astype("int64"), shares)
-    return _on_device(successes, shape, count.dtype, count.device)
+    successes = numbers.binomial(trials.astype("int64")[None], shares[None])
+    sample = _on_device(successes, shape, count.dtype, count.device)
+    return drawn_by(sample, count, prob)
 
 
 def _on_host(t: Tensor) -> Any:
@@ -84,7 +87,7 @@ def standard_gamma(alpha: Tensor, generator: Generator | None = None) -> Tensor:
         at a fixed quantile; it has no second derivative.
     """
     if alpha.dtype.category != 2:
-        raise NotImplementedError(f'"gamma" not implemented for {alpha.dtype.name}')
+        raise dt.unimplemented("gamma", alpha.dtype)
     shapes = _on_host(alpha)
     if not (shapes >= 0).all():
         raise RuntimeError("gamma expects alpha >= 0")
@@ -158,7 +161,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
     if self.dtype.is_complex or self.dtype is dt.bool:
-        raise NotImplementedError(f'"geometric" not implemented for {self.dtype.name}')
+        raise dt.unimplemented("geometric", self.dtype)
     trials = ((-_unit(self, generator)).log1p() / math.log1p(-p)).ceil().clamp(min=1)
     return self._write(trials.to(self.dtype), "geometric_")
 

@@ -8,7 +8,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.random_numbers import _uniform
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import Truth, op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
@@ -16,7 +16,7 @@ __all__ = ["dropout"]
 
 
 @op
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: Truth = False) -> Tensor:
     """Zero elements with probability ``p`` and divide the others by ``1 - p``, in training.
 
     Parameters
@@ -48,10 +48,10 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     if not training or p == 0.0:
         return input
     if input.dtype.is_complex:
-        raise NotImplementedError(f'"dropout" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("dropout", input.dtype)
     if input.dtype.category < 2:
         raise RuntimeError(
-            f"result type float32 can't be cast to the desired output type {input.dtype.name}"
+            f"result type float32 can't be cast to the desired output type {input.dtype.type_name}"
         )
     mask = kept(input, p)
     if not costs_of(input.device).draws_again:
@@ -66,7 +66,7 @@ def _dropout_batched(
     input: Tensor,
     p: float = 0.5,
     training: bool = True,
-    inplace: bool = False,
+    inplace: Truth = False,
 ) -> Any:
     if p < 0.0 or p > 1.0 or not training or p == 0.0:
         return f.body(input, p, training, inplace)
@@ -80,7 +80,7 @@ def kept(input: Tensor, p: float) -> Tensor:
     return mask
 
 
-def dropped(input: Tensor, mask: Tensor, p: float, inplace: bool) -> Tensor:
+def dropped(input: Tensor, mask: Tensor, p: float, inplace: Truth) -> Tensor:
     """``input`` with zeros where the mask is false, the rest scaled up."""
     result = input * mask * (1.0 / (1.0 - p) if p < 1.0 else 0.0)
     return input.copy_(result) if inplace else result

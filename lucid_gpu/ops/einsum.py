@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.ops.arguments import no_tensor, takes_out
 from lucid_gpu.ops.diagonals import diagonal
+from lucid_gpu.ops.record import leads_back
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import own, permute, reshape, squeeze
 from lucid_gpu.tape.door import op
@@ -63,7 +64,10 @@ def einsum(*args: Any) -> Tensor:
     form = _form(equation, tuple([x.ndim for x in operands]))
     taken = [_taken(x, term, i) for i, (x, term) in enumerate(zip(operands, form.terms))]
     _check_extents(taken)
-    for i, j in _path(form, taken) if len(taken) > 2 else ():
+    path = _path(form, taken) if len(taken) > 2 else ()
+    if len(taken) > 1:
+        taken = [_without_ones(operand) for operand in taken]
+    for i, j in path:
         later, first = taken.pop(max(i, j)), taken.pop(min(i, j))
         if _rank(later, form) < _rank(first, form):  # the result then lies in its order
             later, first = first, later
@@ -74,8 +78,7 @@ def einsum(*args: Any) -> Tensor:
     else:
         product = _pair(taken[0], taken[1], set(form.output), form.output)
     gone = [label for label in product[1] if label not in form.output]
-    x, labels = _without(product, gone, form.output)
-    result = permute(x, [labels.index(label) for label in form.output])
+    result = _over(*_without(product, gone, form.output), form.output)
     return own(result, *operands, copies=False)
 
 
@@ -243,6 +246,15 @@ def _check_extents(taken: list[Labeled]) -> None:
             seen[label] = before if n == 1 else n
 
 
+def _without_ones(operand: Labeled) -> Labeled:
+    """Without labels of extent 1, along which an operand broadcasts as if it did not have them."""
+    x, labels = operand
+    ones = [d for d, n in enumerate(x.shape) if n == 1]
+    if not ones:
+        return operand
+    return squeeze(x, ones), tuple([k for d, k in enumerate(labels) if d not in ones])
+
+
 def _without(operand: Labeled, gone: Iterable[Label], order: Sequence[Label] = ()) -> Labeled:
     """Summed over some labels; those in ``order`` come first then, in that order."""
     x, labels = operand
@@ -275,7 +287,6 @@ def _pair(
     alone = [k for k in first[1] if k not in second[1] and k not in needed]
     others = [k for k in second[1] if k not in first[1] and k not in needed]
     first, second = _without(first, alone, order), _without(second, others, order)
-    first, second = _not_broadcast(first, second, needed), _not_broadcast(second, first, needed)
     (x, a), (y, b) = first, second
     batch = [k for k in a if k in b and k in needed]
     summed = [k for k in a if k in b and k not in needed]
@@ -291,6 +302,8 @@ def _pair(
         left = _grouped(x, a, batch, rows, summed)
         right = _grouped(y, b, batch, summed, columns)
         product: Tensor = left @ right
+        if order and product.ndim == 2:  # PyTorch's is a batch of one
+            leads_back(product, [(0, 1), (0, 1)])
         extents = [x.shape[a.index(k)] for k in rows] + [y.shape[b.index(k)] for k in columns]
         if len(rows) != 1 or len(columns) != 1:
             product = reshape(product, (*product.shape[: len(batch)], *extents))
@@ -298,6 +311,10 @@ def _pair(
     every = [*batch, *rows, *columns]
     if order:
         every.sort(key=lambda k: place.get(k, len(place)))
+    if summed and x.dtype is not y.dtype:
+        raise RuntimeError(
+            f"expected scalar type {x.dtype.type_name} but found {y.dtype.type_name}"
+        )
     every += summed
     product = _over(x, a, every) * _over(y, b, every)
     total, labels = _without((product, tuple(every)), summed)
@@ -379,7 +396,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
             f"both inputs should have same dtype, got {a.dtype.name} and {b.dtype.name}"
         )
     needed = set(left).symmetric_difference(right)
-    return _pair((a, tuple(left)), (b, tuple(right)), needed)[0]
+    one, other = (a, tuple(left)), (b, tuple(right))
+    one, other = _not_broadcast(one, other, needed), _not_broadcast(other, one, needed)
+    return _pair(one, other, needed)[0]
 
 
 def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:

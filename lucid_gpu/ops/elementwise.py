@@ -18,21 +18,34 @@ from lucid_gpu.fusion.expression import of_number, reread
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import (
+    LACKING,
+    by_numpys_names,
     into,
     require_float,
     require_one_dtype,
     require_tensor,
     require_tensors,
+    signature_of,
     takes_out,
 )
 from lucid_gpu.ops.in_place import alias_before, alias_to_write, before_write, written
-from lucid_gpu.ops.memory_formats import joint_order, lay, lying
-from lucid_gpu.ops.record import constant, keeping, keeps, record
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.memory_formats import joint_order, lying
+from lucid_gpu.ops.record import composes, constant, keeping, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import preserve_format
-from lucid_gpu.tape.door import body_of, op
+from lucid_gpu.tape.door import body_of, op, type_name
 from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.overrides import (
+    NOBODY,
+    asked,
+    asks,
+    changed,
+    declined,
+    instead,
+    overridable,
+)
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import (
     Tensor,
@@ -53,11 +66,22 @@ _INTERNAL = ("cast", "identity", "where", "add", "sub", *HIDDEN)
 # --- the table ------------------------------------------------------------------------------------
 
 
+def _out(out: Tensor | None) -> dict[str, Any]:
+    """``out=``, where it was given, as those are shown it that override ops."""
+    return {} if out is None else {"out": out}
+
+
 def _unary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
-    def function(input: Any, *, out: Tensor | None = None) -> Tensor:
+    def function(input: Any = LACKING, *, out: Tensor | None = None, **named: Any) -> Any:
+        if named or input is LACKING:
+            return function(**by_numpys_names(function, named, input=input), out=out)
+        if asks and (answer := asked(function, (input,), _out(out))) is not NOBODY:
+            return answer
         if out is None and isinstance(input, Tensor):
-            result: Tensor = method(input)
-            return result
+            return method(input)
+        if (answer := instead(function, (input,), _out(out))) is not NOBODY:
+            return answer
+        require_tensor(op.name, "input", 1, input)
         result = apply(op, input)
         if out is not None and result.dtype is not input.dtype and op.name == "abs":
             return into(result, out, "abs of complex numbers")  # of which PyTorch converts
@@ -73,23 +97,56 @@ _OF_A_TENSOR = ("copysign", "eq", "ne", "lt", "le", "gt", "ge", "fmod")
 
 
 def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
-    def function(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-        if out is None and isinstance(input, Tensor):
-            result: Tensor = method(input, other)
-            return result
-        if op.name in _DIVIDES:
-            input = _dividend(input, other) if op.name == "floor_divide" else input
-            _refuse_zero(input, other)
-        return into(apply(op, input, other), out, op.name)
+    def function(
+        input: Any = LACKING, other: Any = LACKING, *, out: Tensor | None = None, **named: Any
+    ) -> Any:
+        if named or other is LACKING:
+            return function(**by_numpys_names(function, named, input=input, other=other), out=out)
+        if asks and (answer := asked(function, (input, other), _out(out))) is not NOBODY:
+            return answer
+        try:
+            if out is None and isinstance(input, Tensor):
+                return method(input, other)
+            if op.name in _DIVIDES:
+                input = _dividend(input, other) if op.name == "floor_divide" else input
+                _refuse_zero(input, other)
+            return into(apply(op, input, other), out, op.name)
+        except TypeError:
+            if (answer := instead(function, (input, other), _out(out))) is NOBODY:
+                raise
+            return answer
 
-    def of_a_tensor(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-        if not isinstance(input, Tensor):
-            require_tensor(op.name, "input", 1, input)
-        result: Tensor = method(input, other)
+    def of_a_tensor(
+        input: Any = LACKING, other: Any = LACKING, *, out: Tensor | None = None, **named: Any
+    ) -> Any:
+        if named or other is LACKING:
+            return of_a_tensor(
+                **by_numpys_names(of_a_tensor, named, input=input, other=other), out=out
+            )
+        if asks and (answer := asked(of_a_tensor, (input, other), _out(out))) is not NOBODY:
+            return answer
+        try:
+            if not isinstance(input, Tensor):
+                require_tensor(op.name, "input", 1, input)
+            result: Tensor = method(input, other)
+        except TypeError:
+            if (answer := instead(of_a_tensor, (input, other), _out(out))) is NOBODY:
+                raise
+            return answer
         return result if out is None else into(result, out, op.name)
 
-    def of_tensors(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def of_tensors(
+        input: Any = LACKING, other: Any = LACKING, *, out: Tensor | None = None, **named: Any
+    ) -> Any:
+        if named or other is LACKING:
+            return of_tensors(
+                **by_numpys_names(of_tensors, named, input=input, other=other), out=out
+            )
+        if asks and (answer := asked(of_tensors, (input, other), _out(out))) is not NOBODY:
+            return answer
         if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+            if (answer := instead(of_tensors, (input, other), _out(out))) is not NOBODY:
+                return answer
             require_tensors(op.name, input=input, other=other)
         result: Tensor = method(input, other)
         return result if out is None else into(result, out, op.name)
@@ -103,6 +160,7 @@ def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
     function = (_unary_function if op.arity == 1 else _binary_function)(op, method)
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = method.__doc__
+    function.__signature__ = signature_of("input", *["other"] * (op.arity - 1))  # type: ignore[attr-defined]
     return function
 
 
@@ -135,7 +193,11 @@ def _refuse_zero(dividend: Any, divisor: Any) -> None:
                 return
         elif not isinstance(value, int) and not _whole_of_numpy(value):
             return
-    zero = divisor == 0 if isinstance(divisor, int) else (divisor == 0).any().item()
+    if isinstance(divisor, int):  # of the dividend's type: 256 is 0 beside a byte
+        bits = 8 * dividend.dtype.itemsize if dividend.dtype.category else 64
+        zero = divisor % 2**bits == 0 and -(2**63) <= divisor < 2**63  # others are refused as such
+    else:
+        zero = (divisor == 0).any().item()
     if zero and all(value.numel() for value in (dividend, divisor) if isinstance(value, Tensor)):
         raise RuntimeError(
             "ZeroDivisionError: integers were divided by zero; convert one with .float() for inf "
@@ -168,11 +230,11 @@ def _bounded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     def at_least(self: Tensor, min: Any) -> Any:
         d = self._expr.program.dtype
-        return method(self, _within(min, d) if d.category < 2 else min)
+        return method(self, *_within(d, min) if d.category < 2 else (min,))
 
     def at_most(self: Tensor, max: Any) -> Any:
         d = self._expr.program.dtype
-        return method(self, _within(max, d) if d.category < 2 else max)
+        return method(self, *_within(d, max) if d.category < 2 else (max,))
 
     return at_least if name == "clamp_min" else at_most
 
@@ -191,23 +253,31 @@ _DIVIDES = {"floor_divide": "floordiv", "remainder": "mod", "fmod": None}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 # Methods of rows with no checks but those of their types.
 _straight: dict[str, Callable[..., Any]] = {
-    name: unary(op) if op.arity == 1 else binary(op, named=True)
+    name: unary(op) if op.arity == 1 else binary(op, "")
     for name, op in TABLE.items()
     if op.arity < 3 and op.rule != "draw"
 }
+
+
+def _whole(op: Op, method: Callable[..., Any]) -> Callable[..., Any]:
+    """A row's method with what it checks."""
+    if op.name in _DIVIDES:
+        method = _checked(method)
+    if op.name in _BOUNDS:
+        method = _bounded(method, op.name)
+    if op.name == "conj_physical":
+        method = _of_complex(method)
+    method.__name__, method.__qualname__ = op.name, f"Tensor.{op.name}"
+    method.__doc__ = _said_of(op)
+    return method
+
+
 for _name, _op in TABLE.items():
     if _name in _INTERNAL or _op.rule == "draw":
         continue
-    _method: Callable[..., Any] = _straight[_name] if _op.arity < 3 else binary(_op, named=True)
-    if _name in _DIVIDES:
-        _method = _checked(_method)
-    if _name in _BOUNDS:
-        _method = _bounded(_method, _name)
-    if _name == "conj_physical":
-        _method = _of_complex(_method)
-    _method.__doc__ = _said_of(_op)
-    _set(_name, _method)
-    FUNCTIONS[_name] = _function(_op, _method)
+    _called = _whole(_op, _straight[_name] if _op.arity < 3 else binary(_op, ""))
+    _set(_name, _called if _op.arity == 1 else _whole(_op, binary(_op, _name)))
+    FUNCTIONS[_name] = _function(_op, _called)
 
 
 _power: Callable[..., Any] = body_of(Tensor.pow)
@@ -225,16 +295,20 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     return into(apply(TABLE["pow"], input, exponent), out, "pow")
 
 
+@overridable
 def clamp_min(input: Any, min: Any, *, out: Tensor | None = None) -> Tensor:
     """The larger of ``input`` and ``min``, element by element."""
-    require_tensor("clamp_min", "input", 1, input)
-    return into(input.clamp_min(min), out, "clamp_min")
+    if not isinstance(input, Tensor):
+        require_tensor("clamp_min", "input", 1, input)
+    return into(input.clamp_min(min), out, "maximum" if isinstance(min, Tensor) else "clamp_min")
 
 
+@overridable
 def clamp_max(input: Any, max: Any, *, out: Tensor | None = None) -> Tensor:
     """The smaller of ``input`` and ``max``, element by element."""
-    require_tensor("clamp_max", "input", 1, input)
-    return into(input.clamp_max(max), out, "clamp_max")
+    if not isinstance(input, Tensor):
+        require_tensor("clamp_max", "input", 1, input)
+    return into(input.clamp_max(max), out, "minimum" if isinstance(max, Tensor) else "clamp_max")
 
 
 _set("pow", _pow)
@@ -295,15 +369,29 @@ def _scaled(input: Any, other: Any, alpha: Number) -> Any:
         return other if alpha else other * False if isinstance(other, Tensor) else False
     if alpha == 1:
         return other
+    if not isinstance(other, (Tensor, builtins.bool, int, float, complex)):
+        other = _number_of(other)
     if isinstance(input, Tensor) and isinstance(other, Tensor):  # small integers do not wrap first
         _, other = _of_one_type(input, other)
-    return other * alpha
+    of = other if isinstance(other, Tensor) else input
+    return other * (factors_in(of.dtype, alpha)[0] if category == 1 else alpha)
+
+
+def factors_in(d: dtype, *numbers: Any) -> list[Any]:
+    """Factors of tensors of a type; those of integers are cut off and must fit, as in PyTorch."""
+    from lucid_gpu.ops.creation import number_in
+
+    if d.category == 1:
+        return [number_in(n, d) for n in numbers]
+    return [int(n) if d is dt.bool and isinstance(n, float) else n for n in numbers]
 
 
 def _number_of(alpha: Any) -> Number:
     """A 0-d tensor or a number of NumPy's as a Python number; its bools are floats to PyTorch."""
     if isinstance(alpha, Tensor) and alpha.requires_grad:  # no gradient would come to it
         raise TypeError("argument 'alpha' or 'value' must be Number, not Tensor that requires grad")
+    if not hasattr(alpha, "item"):
+        raise TypeError(f"argument 'alpha' or 'value' must be Number, not {type_name(alpha)}")
     value: Any = alpha.item()
     numpy_bool = isinstance(value, builtins.bool) and not isinstance(alpha, Tensor)
     return float(value) if numpy_bool else value
@@ -324,86 +412,188 @@ def _two(name: str, a: Any, b: Any) -> Any:
     return _straight[name](a, b) if type(a) is Tensor else apply(TABLE[name], a, b)
 
 
-def _old_order(name: str, keyword: str, number: Any, *tensors: Any) -> Any:
+def _old_order(name: str, keyword: str, given: Any, number: Any, *operands: Any) -> Any:
     """Operands of ``add(x, alpha, other)``, which once was ``add(x, other, alpha=alpha)``."""
     wanted = 1 if keyword == "alpha" else 2
-    single = not isinstance(number, Tensor) or not number.ndim
-    if not (single and len(tensors) == wanted and all(isinstance(t, Tensor) for t in tensors)):
+    kinds = (Tensor, builtins.bool, int, float, complex) if wanted == 1 else Tensor
+    right = len(operands) == wanted and all(isinstance(t, kinds) for t in operands)
+    if not (right and _is_single(number) and given == 1):
         raise TypeError(
             f"{name}() takes {wanted} positional argument{'s' * (wanted > 1)} but "
-            f"{1 + len(tensors)} were given; a number is given as {keyword}="
+            f"{1 + len(operands)} were given; a number is given as {keyword}="
         )
     warn_user(
         f"This overload of {name} is deprecated: give the number behind the tensors, as {keyword}=",
     )
-    return number.item() if isinstance(number, Tensor) else number, *tensors
+    return number.item() if isinstance(number, Tensor) else number, *operands
 
 
-def add(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
-    """``input + alpha * other``, element by element; the two broadcast.
+def _is_single(number: Any) -> builtins.bool:
+    return not isinstance(number, Tensor) or not number.ndim
 
-    RuntimeError for an ``alpha`` that is a float where both are integers, shapes that do not
-    broadcast, and an ``out`` of a type that cannot hold the result; TypeError for operands beside
-    the two.
+
+def in_old_order(function: Callable[..., Tensor], operands: Any, beta: Any, alpha: Any) -> Tensor:
+    """A sum of products called as ``addmm(beta, input, alpha, mat1, mat2)``, or without `alpha`.
+
+    The tensor whose method it is stands first.
     """
-    if old:
-        alpha, other = _old_order("add", "alpha", other, *old)
-    scaled = other if type(alpha) is int and alpha == 1 else _scaled(input, other, alpha)
-    return into(_two("add", input, scaled), out, "add")
+    name, (input, number, *rest) = function.__name__, operands
+    if not isinstance(input, Tensor):
+        input, number = number, input
+    numbers, tensors = (number, *rest[:-2]), (input, *rest[-2:])
+    right = len(numbers) <= 2 and all(map(_is_single, numbers)) and beta == alpha == 1
+    if not (right and all(isinstance(t, Tensor) for t in tensors)):
+        raise TypeError(
+            f"{name}() takes 3 positional arguments but {len(operands)} were given; numbers are "
+            "given as beta= and alpha="
+        )
+    warn_user(
+        f"This overload of {name} is deprecated: give the numbers behind the tensors, as beta= "
+        "and alpha=",
+    )
+    return function(*tensors, **dict(zip(("beta", "alpha"), numbers, strict=False)))
 
 
-def sub(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
-    """``input - alpha * other``, element by element; the two broadcast.
+def _adding() -> Callable[..., Any]:
+    def add(
+        input: Any = LACKING,
+        other: Any = LACKING,
+        *old: Any,
+        alpha: Number = 1,
+        out: Tensor | None = None,
+        **named: Any,
+    ) -> Tensor:
+        """``input + alpha * other``, element by element; the two broadcast.
 
-    RuntimeError for bool, an ``alpha`` that is a float where both are integers, and shapes that do
-    not broadcast; TypeError for operands beside the two.
-    """
-    if old:
-        alpha, other = _old_order("sub", "alpha", other, *old)
-    bools = other.dtype is dt.bool if isinstance(other, Tensor) else other is True or other is False
-    plain = bools or (type(alpha) is int and alpha == 1)  # bools are refused below
-    scaled = other if plain else _scaled(input, other, alpha)
-    return into(_two("sub", input, scaled), out, "sub")
+        RuntimeError for an ``alpha`` that is a float where both are integers, shapes that do not
+        broadcast, and an ``out`` of a type that cannot hold the result; TypeError for operands
+        beside the two.
+        """
+        if named or other is LACKING:
+            given = by_numpys_names(add, named, input=input, other=other)
+            return add(**given, alpha=alpha, out=out)
+        if asks:
+            given = changed(alpha=(alpha, 1), out=(out, None))
+            if (answer := asked(add, (input, other, *old), given)) is not NOBODY:
+                return answer
+        if old:
+            alpha, other = _old_order("add", "alpha", alpha, other, *old)
+        try:
+            scaled = other if type(alpha) is int and alpha == 1 else _scaled(input, other, alpha)
+            return into(_two("add", input, scaled), out, "add")
+        except TypeError:
+            given = changed(alpha=(alpha, 1), out=(out, None))
+            if (answer := instead(add, (input, other), given)) is NOBODY:
+                raise
+            return answer
+
+    add.__signature__ = signature_of("input", "other", "*old", alpha=1)  # type: ignore[attr-defined]
+    return add
 
 
+add: Callable[..., Any] = _adding()
+
+
+def _subtracting() -> Callable[..., Any]:
+    def sub(
+        input: Any = LACKING,
+        other: Any = LACKING,
+        *old: Any,
+        alpha: Number = 1,
+        out: Tensor | None = None,
+        **named: Any,
+    ) -> Tensor:
+        """``input - alpha * other``, element by element; the two broadcast.
+
+        RuntimeError for bool, an ``alpha`` that is a float where both are integers, and shapes that
+        do not broadcast; TypeError for operands beside the two.
+        """
+        if named or other is LACKING:
+            given = by_numpys_names(sub, named, input=input, other=other)
+            return sub(**given, alpha=alpha, out=out)
+        if asks:
+            given = changed(alpha=(alpha, 1), out=(out, None))
+            if (answer := asked(sub, (input, other, *old), given)) is not NOBODY:
+                return answer
+        if old:
+            alpha, other = _old_order("sub", "alpha", alpha, other, *old)
+        bools = (
+            other.dtype is dt.bool if isinstance(other, Tensor) else other is True or other is False
+        )
+        plain = bools or (type(alpha) is int and alpha == 1)  # bools are refused below
+        try:
+            scaled = other if plain else _scaled(input, other, alpha)
+            return into(_two("sub", input, scaled), out, "sub")
+        except TypeError:
+            given = changed(alpha=(alpha, 1), out=(out, None))
+            if (answer := instead(sub, (input, other), given)) is NOBODY:
+                raise
+            return answer
+
+    sub.__signature__ = signature_of("input", "other", "*old", alpha=1)  # type: ignore[attr-defined]
+    return sub
+
+
+sub: Callable[..., Any] = _subtracting()
+
+
+@overridable
 def rsub(input: Any, other: Any, *, alpha: Number = 1) -> Tensor:
     """``other - alpha * input``, element by element; refuses what `sub` refuses."""
     require_tensor("rsub", "input", 1, input)
     return sub(other, input, alpha=alpha)
 
 
-def div(
-    input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None
-) -> Tensor:
-    """``input / other``, broadcast; ``rounding_mode`` is None, ``"trunc"`` or ``"floor"``.
+def _dividing() -> Callable[..., Any]:
+    def div(
+        input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None
+    ) -> Tensor:
+        """``input / other``, broadcast; ``rounding_mode`` is None, ``"trunc"`` or ``"floor"``.
 
-    RuntimeError for another ``rounding_mode``, integers that are rounded and divided by zero (on
-    the CPU, which looks), and shapes that do not broadcast.
-    """
-    if rounding_mode is None:
-        return into(apply(TABLE["div"], input, other), out, "div")
-    input = _dividend(input, other)
-    _refuse_zero(input, other)
-    if rounding_mode == "floor":
-        floored = apply(TABLE["floor_divide"], input, other)
-        by = type(other) is Tensor and other.requires_grad  # whose gradient alone reads the input
-        read = [t for t, wanted in ((input, by), (other, True)) if wanted and type(t) is Tensor]
-        return into(keeps(floored, *read), out, "div")
-    if rounding_mode != "trunc":
-        raise RuntimeError(
-            "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-            f"'{rounding_mode}'"
-        )
-    if all(
-        isinstance(o, int) or isinstance(o, Tensor) and o.dtype.category < 2 for o in (input, other)
-    ):
-        if isinstance(input, Tensor) and input.dtype is dt.bool:
-            input = input.to(_common_type(input, other))
-        rest = apply(TABLE["fmod"], input, other)
-        quotient = apply(TABLE["floor_divide"], apply(TABLE["sub"], input, rest), other)
-    else:
-        quotient = apply(TABLE["div"], input, other).trunc()
-    return into(quotient, out, "div")
+        RuntimeError for another ``rounding_mode``, integers that are rounded and divided by zero
+        (on the CPU, which looks), and shapes that do not broadcast.
+        """
+        if asks:
+            given = changed(rounding_mode=(rounding_mode, None), out=(out, None))
+            if (answer := asked(div, (input, other), given)) is not NOBODY:
+                return answer
+        if rounding_mode is None:
+            try:
+                return into(apply(TABLE["div"], input, other), out, "div")
+            except TypeError:
+                if (answer := instead(div, (input, other), _out(out))) is NOBODY:
+                    raise
+                return answer
+        input = _dividend(input, other)
+        _refuse_zero(input, other)
+        if rounding_mode == "floor":
+            floored = apply(TABLE["floor_divide"], input, other)
+            by = (
+                type(other) is Tensor and other.requires_grad
+            )  # whose gradient alone reads the input
+            read = [t for t, wanted in ((input, by), (other, True)) if wanted and type(t) is Tensor]
+            return into(keeps(floored, *read), out, "div")
+        if rounding_mode != "trunc":
+            raise RuntimeError(
+                "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+                f"'{rounding_mode}'"
+            )
+        if all(
+            isinstance(o, int) or isinstance(o, Tensor) and o.dtype.category < 2
+            for o in (input, other)
+        ):
+            if isinstance(input, Tensor) and input.dtype is dt.bool:
+                input = input.to(_common_type(input, other))
+            rest = apply(TABLE["fmod"], input, other)
+            quotient = apply(TABLE["floor_divide"], apply(TABLE["sub"], input, rest), other)
+        else:
+            quotient = apply(TABLE["truncated_quotient"], input, other)
+        return into(quotient, out, "div")
+
+    return div
+
+
+div: Callable[..., Any] = _dividing()
 
 
 def _common_type(*operands: Any) -> dtype:
@@ -422,21 +612,42 @@ def where(
     TypeError for a ``condition`` that is not a tensor; RuntimeError for one that is neither bool
     nor uint8, and shapes that do not broadcast.
     """
+    if asks:
+        operands = (condition,) if input is None and other is None else (condition, input, other)
+        if (answer := asked(where, operands, _out(out))) is not NOBODY:
+            return answer
     if input is None and other is None and isinstance(condition, Tensor):
         return condition.nonzero(as_tuple=True)
     if not isinstance(condition, Tensor):
+        if (answer := instead(where, (condition, input, other), _out(out))) is not NOBODY:
+            return answer
         raise TypeError(
-            "where(): argument 'condition' (position 1) must be Tensor, not "
-            f"{type(condition).__name__}"
+            f"where(): argument 'condition' (position 1) must be Tensor, not {type_name(condition)}"
         )
     if condition.dtype is dt.uint8:
         condition = condition.to(dt.bool)
     elif condition.dtype is not dt.bool:
         raise RuntimeError(
             "where expected condition to be a boolean tensor, but got a tensor with dtype "
-            f"{condition.dtype.name}; compare it, as in x != 0"
+            f"{condition.dtype.type_name}; compare it, as in x != 0"
         )
-    return into(apply(TABLE["where"], condition, input, other), out, "where")
+    if isinstance(input, Tensor):
+        other = _held(other, input.dtype)
+    elif isinstance(other, Tensor):
+        input = _held(input, other.dtype)
+    try:
+        return into(apply(TABLE["where"], condition, input, other), out, "where")
+    except TypeError:
+        if (answer := instead(where, (condition, input, other), _out(out))) is NOBODY:
+            raise
+        return answer
+
+
+def _held(value: Any, d: dtype) -> Any:
+    """A whole number as a type of integers holds it; anything else as it is."""
+    from lucid_gpu.ops.creation import number_in
+
+    return number_in(value, d) if d.category == 1 and isinstance(value, Integral) else value
 
 
 def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
@@ -455,25 +666,34 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     RuntimeError without either bound; NotImplementedError for bool.
     """
     if min is None and max is None:
-        raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if isinstance(min, Tensor) and isinstance(max, Tensor):
         return _clamp_between(input, min, max)
     if input.dtype.category < 2:
-        min, max = _within(min, input.dtype), _within(max, input.dtype)
-    if min is not None:
-        input = apply(TABLE["clamp_min"], input, min)
-    if max is not None:
-        input = apply(TABLE["clamp_max"], input, max)
-    return input
+        min, max = _within(input.dtype, min, max)
+    if max is None:
+        return apply(TABLE["clamp_min"], input, min)
+    if min is None:
+        return apply(TABLE["clamp_max"], input, max)
+    return _clamp(input, min, max)
 
 
-def _within(bound: Any, d: dtype) -> Any:
-    """A whole bound as a type of integers holds it."""
-    from lucid_gpu.ops.creation import number_in
+@op(whole=True)
+def _clamp(input: Tensor, min: Any, max: Any) -> Tensor:
+    """`clamp` with both bounds."""
+    above = apply(TABLE["clamp_min"], input, min)
+    return composes(apply(TABLE["clamp_max"], above, max), input)
 
-    if d is dt.bool and type(bound) is builtins.bool:
-        raise NotImplementedError('"clamp" not implemented for bool: use logical_and, logical_or')
-    return number_in(bound, d) if isinstance(bound, Integral) and d.category == 1 else bound
+
+def _within(d: dtype, *bounds: Any) -> list[Any]:
+    """Whole bounds as a type of integers holds them; beside bool one of them is of a wider type."""
+    if d is not dt.bool:
+        return [_held(b, d) for b in bounds]
+    given = [b for b in bounds if b is not None]
+    wider = {getattr(b, "dtype", type(b)) for b in given} - {dt.bool, builtins.bool}
+    if not wider and not (len(given) == 1 and isinstance(given[0], Tensor)):
+        raise dt.unimplemented("clamp", d, ": use logical_and, logical_or")
+    return [int(b) if type(b) is builtins.bool else b for b in bounds]
 
 
 @keeping("input", "low", "high")
@@ -481,7 +701,7 @@ def _clamp_between(input: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Which of the three gets the gradient is PyTorch's choice: none where ``low == high``."""
     input, low, high = _of_one_type(input, low, high)
     if input.dtype is dt.bool:
-        raise NotImplementedError('"clamp" not implemented for bool: use logical_and, logical_or')
+        raise dt.unimplemented("clamp", dt.bool, ": use logical_and, logical_or")
     x, a, b = input.detach(), low.detach(), high.detach()
     value = x.maximum(a).minimum(b)
     clamped = where((a < b).logical_and(x < a), low, value)
@@ -510,7 +730,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     if isinstance(weight, Tensor) and weight.ndim:
         require_one_dtype("lerp: expected input and weight to have the same dtype", input, weight)
     if input.dtype.category < 2:
-        raise NotImplementedError(f'"lerp" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("lerp", input.dtype)
     if isinstance(weight, Tensor):
         if weight.dtype.category <= input.dtype.category:
             weight = weight.to(input.dtype)
@@ -541,22 +761,22 @@ def addcmul(
     NotImplementedError for bool; TypeError for operands beside the three.
     """
     if old:
-        value, tensor1, tensor2 = _old_order("addcmul", "value", tensor1, tensor2, *old)
+        value, tensor1, tensor2 = _old_order("addcmul", "value", value, tensor1, tensor2, *old)
     if isinstance(value, Tensor):
         value = _number_of(value)
     operands = tensor1, tensor2
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
     if input.dtype is dt.bool:
-        raise NotImplementedError('"addcmul" not implemented for bool')
-    if input.dtype.category < 2 and not isinstance(value, complex):
-        value = int(value)  # of the result's type too, as in PyTorch
-    result = input + (tensor1 if value == 1 else tensor1 * value) * tensor2  # rounds as PyTorch's
+        raise dt.unimplemented("addcmul", dt.bool)
+    (value,) = factors_in(input.dtype, value)
+    scaled = tensor1 if value == 1 else tensor1 * value  # first: rounds as PyTorch's
+    result = input + scaled * tensor2
     needed = operands[1].requires_grad, operands[0].requires_grad
-    return _keeps_converted(result, operands, (tensor1, tensor2), needed)
+    return _keeps_converted(result, operands, (scaled, tensor2), needed)
 
 
 def _keeps_converted(result: Tensor, operands: Any, used: Any, needed: Sequence[bool]) -> Tensor:
-    """Have writes to operands refused that were converted, and so are not what was saved."""
+    """Have writes to operands refused that were converted or scaled: they are not what we save."""
     if operands[0] is used[0] and operands[1] is used[1]:
         return result
     return keeps(result, *[t for t, u, n in zip(operands, used, needed) if n and t is not u])
@@ -572,7 +792,7 @@ def addcdiv(
     RuntimeError if both of the quotient are integers; TypeError for operands beside the three.
     """
     if old:
-        value, tensor1, tensor2 = _old_order("addcdiv", "value", tensor1, tensor2, *old)
+        value, tensor1, tensor2 = _old_order("addcdiv", "value", value, tensor1, tensor2, *old)
     if tensor1.dtype.category < 2 and tensor2.dtype.category < 2:
         raise RuntimeError(
             "Integer division with addcdiv is no longer supported: convert one with .float(), or "
@@ -582,35 +802,49 @@ def addcdiv(
         value = _number_of(value)
     operands = tensor1, tensor2
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
-    result = input + (tensor1 if value == 1 else tensor1 * value) / tensor2  # rounds as PyTorch's
+    scaled = tensor1 if value == 1 else tensor1 * value  # first: rounds as PyTorch's
+    result = input + scaled / tensor2
     needed = operands[1].requires_grad, operands[0].requires_grad or operands[1].requires_grad
-    return _keeps_converted(result, operands, (tensor1, tensor2), needed)
+    return _keeps_converted(result, operands, (scaled, tensor2), needed)
 
 
-def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """``value`` where the mask is true, else the input's elements; the mask broadcasts.
+def _filling() -> Callable[..., Any]:
+    def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+        """``value`` where the mask is true, else the input's elements; the mask broadcasts.
 
-    RuntimeError for a number that the input's type does not hold, a value with dimensions, and a
-    mask that is not boolean.
-    """
-    from lucid_gpu.ops.creation import number_in, refuse_beyond, refuse_unheld
+        RuntimeError for a number that the input's type does not hold, a value with dimensions, and
+        a mask that is not boolean.
+        """
+        from lucid_gpu.ops.creation import number_in, refuse_beyond, refuse_unheld
 
-    if isinstance(mask, Tensor) and mask.dtype is not dt.bool:
-        raise RuntimeError(
-            f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype}"
-        )
-    if isinstance(value, Tensor):
-        if value.ndim:
+        if asks and (answer := asked(masked_fill, (input, mask, value), {})) is not NOBODY:
+            return answer
+        if (
+            not isinstance(input, Tensor)
+            and (answer := instead(masked_fill, (input, mask, value), {})) is not NOBODY
+        ):
+            return answer
+        if isinstance(mask, Tensor) and mask.dtype is not dt.bool:
             raise RuntimeError(
-                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-                f"{value.ndim} dimension(s)."
+                f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype}"
             )
-        refuse_unheld(value, input.dtype)
-    elif input.dtype is not dt.bool:
-        value = number_in(value, input.dtype)
-        refuse_beyond(value, input.dtype)
-    filled = apply(TABLE["where"], mask, value, input).to(input.dtype)
-    return filled if filled._expr.program.order is None else lay(filled, None)
+        if isinstance(value, Tensor):
+            if value.ndim:
+                raise RuntimeError(
+                    "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                    f"{value.ndim} dimension(s)."
+                )
+            refuse_unheld(value, input.dtype)
+        elif input.dtype is not dt.bool:
+            value = number_in(value, input.dtype)
+            refuse_beyond(value, input.dtype)
+        filled = apply(TABLE["where"], mask, value, input).to(input.dtype)
+        return filled if filled._expr.program.order is None else lay(filled, None)
+
+    return masked_fill
+
+
+masked_fill: Callable[..., Any] = _filling()
 
 
 @op
@@ -671,19 +905,24 @@ def _real(name: str, input: Tensor) -> Tensor:
     return input
 
 
-def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
+def _round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """Each element to the nearest number of ``decimals`` decimal places, of two the even one.
 
     NotImplementedError for ``decimals`` of integers, bool and complex.
     """
-    return into(_rounded(input, decimals), out, "round")
+    rounded = _rounded(input, decimals)
+    return rounded if out is None else into(rounded, out, "round")
+
+
+_round.__name__ = _round.__qualname__ = "round"
+round = overridable(_round)
 
 
 def _rounded(input: Tensor, decimals: int) -> Tensor:
     if not decimals:
         return apply(TABLE["round"], input)
     if input.dtype.category != 2:
-        raise NotImplementedError(f'"round" with decimals not implemented for {input.dtype.name}')
+        raise dt.unimplemented("round with decimals", input.dtype)
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
         return apply(TABLE["round"], input * scale) / scale
@@ -704,27 +943,45 @@ def frac(input: Tensor) -> Tensor:
 # --- activations ----------------------------------------------------------------------------------
 
 
-@op
+def piecewise(input: Tensor) -> Tensor:
+    """The operand of a function made of pieces, as its composition reads it: see `Tie`."""
+    return _tied(TABLE["piecewise"], input)
+
+
+def operand(input: Tensor) -> Tensor:
+    """An operand as a composition reads it whose gradient is tied to it: see `Tie`."""
+    return _tied(TABLE["operand"], input)
+
+
+def _tied(row: Op, input: Tensor) -> Tensor:
+    program = input._expr.program
+    if not is_grad_enabled() or not (program.needs_grad or program.wrapped):
+        return input
+    return apply(row, input)
+
+
+@op(whole=True)
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``x`` where positive, else ``negative_slope * x``; elementwise.
 
     NotImplementedError for integers, bool and complex.
     """
     require_float("leaky_relu", input)
-    return keeps(apply(TABLE["where"], input > 0, input, input * negative_slope), input)
+    x = piecewise(input)
+    return keeps(apply(TABLE["where"], x > 0, x, x * negative_slope), input)
 
 
-@op
+@op(whole=True)
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``; elementwise.
 
     NotImplementedError for integers, bool and complex.
     """
     require_float("elu", input)
-    return input.relu() + apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha
+    return composes(input.relu() + apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha, input)
 
 
-@op
+@op(whole=True)
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``, element by element.
 
@@ -733,16 +990,19 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     require_float("celu", input)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    return input.relu() + (apply(TABLE["clamp_max"], input, 0.0) / alpha).expm1() * alpha
+    below = (apply(TABLE["clamp_max"], input, 0.0) / alpha).expm1() * alpha
+    if alpha != alpha:  # NaN is below 0 alone
+        return composes(where(input < 0, below, input), input)
+    return composes(input.relu() + below, input)
 
 
-@op
+@op(whole=True)
 def selu(input: Tensor) -> Tensor:
     """Scaled elu of each element (Klambauer et al., Self-Normalizing Neural Networks, 2017)."""
     return elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946
 
 
-@op
+@op(whole=True)
 def silu(input: Tensor) -> Tensor:
     """``x * sigmoid(x)``; elementwise.
 
@@ -750,7 +1010,7 @@ def silu(input: Tensor) -> Tensor:
     """
     if input.dtype.category < 2:
         require_float("silu", input)
-    return input * input.sigmoid()
+    return composes(input * input.sigmoid(), input)
 
 
 def unrounded(input: Tensor) -> Tensor:
@@ -758,7 +1018,7 @@ def unrounded(input: Tensor) -> Tensor:
     return input.float() if input.dtype in (dt.float16, dt.bfloat16) else input
 
 
-@op(autocast={"cuda": "float32"})
+@op(autocast={"cuda": "float32"}, whole=True)
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``, elementwise; ``x`` where ``beta * x > threshold``.
 
@@ -767,24 +1027,27 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     require_float("softplus", input)
     scaled = input * beta
     far = unrounded(scaled) > threshold
-    curve = apply(TABLE["where"], far, 0.0, scaled).exp().log1p() / beta
+    if beta:
+        curve = apply(TABLE["where"], far, 0.0, scaled).exp().log1p() / beta
+    else:
+        curve = input * 0.5 + math.inf  # infinite, with the slope that it comes to
     return keeps(apply(TABLE["where"], far, input, curve), input)
 
 
-@op
+@op(whole=True)
 def mish(input: Tensor) -> Tensor:
     """``x * tanh(softplus(x))``; elementwise.
 
     NotImplementedError for integers, bool and complex.
     """
     require_float("mish", input)
-    return input * softplus(input).tanh()
+    return composes(input * softplus(input).tanh(), input)
 
 
 _gelu_tanh = unary(TABLE["gelu_tanh"])
 
 
-@op
+@op(whole=True)
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``x * Phi(x)``, elementwise, for the normal distribution function (Hendrycks, Gimpel, 2016).
 
@@ -806,10 +1069,10 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         return _gelu_tanh(input)
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return keeps(0.5 * input * (1 + (input * math.sqrt(0.5)).erf()), input)
+    return keeps((1 + (input * math.sqrt(0.5)).erf()) * 0.5 * input, input)
 
 
-@op
+@op(whole=True)
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """Elements clamped to ``[min_val, max_val]``; no gradient at and beyond the ends.
 
@@ -824,7 +1087,8 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
         raise ValueError(f"min_val cannot be greater than max_val; got {min_val} and {max_val}")
     if input.dtype.category != 2:
         return _hardtanh_of_integers(input, min_val, max_val)
-    return apply(TABLE["capped"], apply(TABLE["raised"], input, min_val), max_val)
+    low = apply(TABLE["raised"], piecewise(input), min_val)
+    return composes(apply(TABLE["capped"], low, max_val), input)
 
 
 def _hardtanh_of_integers(input: Tensor, low: float, high: float) -> Tensor:
@@ -844,14 +1108,15 @@ def relu6(input: Tensor) -> Tensor:
     return hardtanh(input, 0.0, 6.0)
 
 
-@op
+@op(whole=True)
 def hardsigmoid(input: Tensor) -> Tensor:
     """``relu6(x + 3) / 6``; elementwise.
 
     NotImplementedError for integers, bool and complex.
     """
     require_float("hardsigmoid", input)
-    return keeps(hardtanh(input + 3, 0.0, 6.0) / 6, input)
+    # x + 3 is compared with nothing: rounded to 16 bits it is 6 before x is 3
+    return keeps((hardtanh(input, -3.0, 3.0) + 3) / 6, input)
 
 
 _hardswish = unary(TABLE["hardswish"])
@@ -867,7 +1132,7 @@ def hardswish(input: Tensor) -> Tensor:
     return _hardswish(input)
 
 
-@op
+@op(whole=True)
 def logsigmoid(input: Tensor) -> Tensor:
     """``log(sigmoid(x))`` without overflow; elementwise.
 
@@ -900,6 +1165,8 @@ METHODS = (add, sub, div, clamp, clip, lerp, addcmul, addcdiv, masked_fill, nan_
 for _composition in METHODS:
     attach(Tensor, _composition)
     FUNCTIONS[_composition.__name__] = _composition
+# Those who override ops tell torch.add from Tensor.add.
+attach(Tensor, _adding(), _subtracting(), _dividing(), _filling(), round=_round)
 FUNCTIONS |= {"where": where, "rsub": rsub}
 _set("where", _where_method)
 
@@ -931,7 +1198,7 @@ def _operator(name: str, method: Callable[..., Tensor]) -> Callable[..., Any]:
 
     def operator(self: Tensor, other: Any) -> Any:
         if not isinstance(other, Tensor) and is_foreign(name, other):
-            return NotImplemented
+            return declined(f"__{name}__", self, other)
         return method(self, other)
 
     operator.__doc__ = method.__doc__
@@ -939,13 +1206,14 @@ def _operator(name: str, method: Callable[..., Tensor]) -> Callable[..., Any]:
 
 
 for _dunder, _original in _IN_PLACE_OPERATORS.items():
-    _set(f"__{_dunder}__", _operator(_original, _in_place(TABLE[_original])))
+    _set(f"__{_dunder}__", _operator(_dunder, _in_place(TABLE[_original])))
 
 
 for _name, _dunder_name in _DIVIDES.items():
     if _dunder_name is not None:
-        _set(f"__{_dunder_name}__", _checked(binary(TABLE[_name])))
-        _set(f"__r{_dunder_name}__", _checked(binary(TABLE[_name], True), True))
+        _set(f"__{_dunder_name}__", _checked(binary(TABLE[_name], f"__{_dunder_name}__")))
+        _reflected = binary(TABLE[_name], f"__r{_dunder_name}__", reflected=True)
+        _set(f"__r{_dunder_name}__", _checked(_reflected, True))
 
 
 # --- conversion -----------------------------------------------------------------------------------
@@ -1142,10 +1410,11 @@ def _over_vjp(node: Any, g: Tensor) -> tuple[Tensor, Tensor]:
 def spread_copy(value: Tensor, like: Tensor) -> Tensor:
     """A value broadcast to another's shape, which shares neither writes nor history with it."""
     program = value._expr.program
-    row_major = not program.is_load or program.root.value[1] is None  # an expanded one is shared
+    # an expanded one is shared, and what a level's tensor consists of may be
+    row_major = value._wrapper is None and (not program.is_load or program.root.value[1] is None)
     if value.shape == like.shape and not value.requires_grad and row_major:
         own = value.alias()
-        if not program.is_load and value._wrapper is None:
+        if not program.is_load:
             own._expr = reread(own._expr)
         return own
     return apply(TABLE["identity"], value, shape=tuple(like.shape))

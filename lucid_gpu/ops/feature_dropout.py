@@ -10,7 +10,7 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.dropout import dropped
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import Truth, op
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
@@ -20,7 +20,7 @@ _SATURATION = 1.7580993408473766  # -alpha * scale of selu: what it gives far be
 
 @op
 def dropout1d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: Truth = False
 ) -> Tensor:
     """Zero whole channels with probability ``p``, in training; the others are scaled up.
 
@@ -54,7 +54,7 @@ def dropout1d(
 
 @op
 def dropout2d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: Truth = False
 ) -> Tensor:
     """`dropout1d` of images ``(n, c, h, w)``.
 
@@ -77,7 +77,7 @@ def dropout2d(
 
 @op
 def dropout3d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: Truth = False
 ) -> Tensor:
     """`dropout1d` of volumes ``(n, c, d, h, w)`` or ``(c, d, h, w)``; ValueError as there."""
     _check(p, "dropout3d", input)
@@ -88,7 +88,7 @@ def dropout3d(
 
 @op
 def alpha_dropout(
-    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: Truth = False
 ) -> Tensor:
     """Set elements to selu's lower limit with probability ``p``, then restore mean and variance.
 
@@ -114,7 +114,7 @@ def alpha_dropout(
 
 @op
 def feature_alpha_dropout(
-    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: Truth = False
 ) -> Tensor:
     """`alpha_dropout` of whole channels of ``(n, c, *)``.
 
@@ -126,7 +126,7 @@ def feature_alpha_dropout(
     return _saturated(input, _one_each(input, 2), p, training, inplace)
 
 
-def feature_dropout(input: Tensor, p: float, training: bool, inplace: bool = False) -> Tensor:
+def feature_dropout(input: Tensor, p: float, training: bool, inplace: Truth = False) -> Tensor:
     """`dropout1d` to `dropout3d` of ``(n, c, *)`` of any rank, without their warnings."""
     _check(p, "feature_dropout", input)
     return _channels(input, 2, p, training, inplace)
@@ -161,7 +161,7 @@ def _one_each(input: Tensor, lead: int) -> tuple[int, ...]:
 def _mask(input: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
     if input.dtype.category < 2:
         raise RuntimeError(
-            f"result type float32 can't be cast to the desired output type {input.dtype.name}"
+            f"result type float32 can't be cast to the desired output type {input.dtype.type_name}"
         )
     mask: Tensor = _uniform(shape, dt.float32, input.device, None, 0.0, 1.0, True) >= p
     if not costs_of(input.device).draws_again:
@@ -169,7 +169,7 @@ def _mask(input: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
     return mask
 
 
-def _channels(input: Tensor, lead: int, p: float, training: bool, inplace: bool) -> Tensor:
+def _channels(input: Tensor, lead: int, p: float, training: bool, inplace: Truth) -> Tensor:
     if not training or p == 0.0:
         return input
     if lead == 2:
@@ -178,7 +178,7 @@ def _channels(input: Tensor, lead: int, p: float, training: bool, inplace: bool)
 
 
 def _saturated(
-    input: Tensor, shape: tuple[int, ...], p: float, training: bool, inplace: bool
+    input: Tensor, shape: tuple[int, ...], p: float, training: bool, inplace: Truth
 ) -> Tensor:
     if not training or p == 0.0:
         return input

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend
-from lucid_gpu.devices.current_gpu import on_gpu
+from lucid_gpu.devices import backend, on_gpu_of
+from lucid_gpu.devices.copies import write
 from lucid_gpu.dtypes import dtype, when_default_changes
 from lucid_gpu.fusion import Eager, eager, foreach
 from lucid_gpu.fusion.costs import costs_of
@@ -125,11 +125,10 @@ def write_together(
     arrays = _in_rows(tensors, targets, where)
     change(arrays)
     if arrays is not targets:
-        here = nullcontext() if where.type == "cpu" else on_gpu(backend(where).xp.cuda, where.index)
-        with here:
+        with on_gpu_of(where):
             for target, array in zip(targets, arrays, strict=True):
                 if target is not array:
-                    target[...] = array
+                    write(target, array)
 
 
 def _in_rows(tensors: Sequence[Tensor], arrays: list[Any], where: device) -> list[Any]:

@@ -13,10 +13,12 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.ops.arguments import is_number
 from lucid_gpu.ops.complex_numbers import real
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import cast
-from lucid_gpu.ops.memory_formats import lay, strides_of
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.memory_formats import strides_of
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
@@ -381,5 +383,5 @@ def ifftshift(input: Tensor, dim: Sizes = None) -> Tensor:
 
 
 def _shifted(input: Tensor, dim: Sizes, up: int) -> Tensor:
-    dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    dims: Any = range(input.ndim) if dim is None else (dim,) if is_number(dim) else dim
     return roll(input, [(input.shape[d] + up) // 2 for d in dims], list(dims))

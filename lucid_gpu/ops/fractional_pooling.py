@@ -11,9 +11,9 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.random import rand
-from lucid_gpu.ops.record import keeping
-from lucid_gpu.ops.shape import cat
-from lucid_gpu.tape.door import op
+from lucid_gpu.ops.record import keeping, ties
+from lucid_gpu.ops.shape import cat, own
+from lucid_gpu.tape.door import Truth, op
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -62,7 +62,7 @@ def _of_rank(rank: int) -> Callable[..., Any]:
         kernel_size: Any,
         output_size: Any = None,
         output_ratio: Any = None,
-        return_indices: bool = False,
+        return_indices: Truth = False,
         _random_samples: Tensor | None = None,
     ) -> Any:
         require_tensor(name, "input", 1, input)
@@ -81,9 +81,9 @@ def _of_rank(rank: int) -> Callable[..., Any]:
             )
             largest = values.view(windows.shape).argmax(-1, keepdim=True)
             places = windows.gather(-1, largest).view(*input.shape[:-rank], prod(size))
-        pooled = input.flatten(-rank).gather(-1, places)
-        pooled = pooled.view(*input.shape[:-rank], *size)
-        return (pooled, places.view(pooled.shape)) if return_indices else pooled
+        pooled = ties(input.flatten(-rank).gather(-1, places))
+        pooled = own(pooled.view(*input.shape[:-rank], *size))
+        return (pooled, own(places.view(pooled.shape))) if return_indices else pooled
 
     return named(fractional_max_pool, name, _MAX, rank)
 

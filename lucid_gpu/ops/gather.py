@@ -19,10 +19,12 @@ from lucid_gpu.ops.arguments import (
 from lucid_gpu.ops.index_parsing import Distinct
 from lucid_gpu.ops.index_primitives import read
 from lucid_gpu.ops.indexing import picked
-from lucid_gpu.ops.memory_formats import lay
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.named_results import values_and_indices
 from lucid_gpu.ops.record import keeping, watch
-from lucid_gpu.ops.reductions import ValuesAndIndices, normalize_dim
+from lucid_gpu.ops.reductions import existing_dim, normalize_dim
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.shape import own
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
@@ -64,7 +66,7 @@ def _gather(input: Tensor, dim: int, index: Tensor, **checks: Any) -> Tensor:
         raise RuntimeError("gather(): Expected dtype int32/int64 for index")
     if input.ndim + index.ndim < 2:  # the other one may be a vector
         elements = gathered("GatherBackward0", input.reshape(-1), dim, index.reshape(-1), **checks)
-        return elements.reshape(index.shape)
+        return own(elements.reshape(index.shape))
     if index.ndim != input.ndim:
         raise RuntimeError(
             "Index tensor must have the same number of dimensions as input tensor: got "
@@ -126,7 +128,7 @@ def _gathered_batched(
 def _values_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) -> Any:
     """The elements at one position along a dimension, and the positions."""
     values = gathered(name, input, dim, where, keepdim)
-    return ValuesAndIndices(values, where if keepdim else where.squeeze(dim))
+    return values_and_indices(name, values, where if keepdim else where.squeeze(dim))
 
 
 @op
@@ -142,7 +144,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     if indices.dtype is not dt.int64:
         raise RuntimeError(
             "torch.take_along_dim(): dtype of indices should be Long but got "
-            f"{indices.dtype.name}: indices.long()"
+            f"{indices.dtype.type_name}: indices.long()"
         )
     if dim is None:
         return _gather(input.reshape(-1), 0, indices.reshape(-1))
@@ -151,9 +153,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
             "torch.take_along_dim(): input and indices should have the same number of dimensions, "
             f"but got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
         )
-    dim = normalize_dim(dim, input.ndim)
+    dim = existing_dim(dim, input.ndim)
     shapes = [(*t.shape[:dim], 1, *t.shape[dim + 1 :]) for t in (input, indices)]
-    if input.ndim and shapes[0] != shapes[1]:
+    if shapes[0] != shapes[1]:
         wide = broadcast_shapes(shapes, "take_along_dim")
         input, indices = (
             t.expand((*wide[:dim], t.shape[dim], *wide[dim + 1 :])) for t in (input, indices)
@@ -184,7 +186,10 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
                 "index_select(): Index to scalar can have only 1 value, got "
                 f"{index.numel()} value(s)"
             )
-        return picked("IndexSelectBackward0", input.reshape(1), (index.reshape(-1),)).reshape(())
+        first = picked("IndexSelectBackward0", input.reshape(1), (index.reshape(-1),))
+        return own(first.reshape(()))
+    if input.ndim > 1 and not input.shape[dim] and index.numel():
+        raise RuntimeError("index_select(): self indexing axis dim should be positive")
     lead = (slice(None),) * dim
     return lay(picked("IndexSelectBackward0", input, (*lead, index.reshape(-1))), None)
 

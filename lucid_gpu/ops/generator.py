@@ -10,6 +10,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import capturing, resolve
 from lucid_gpu.ops.creation import tensor
+from lucid_gpu.tape.door import type_name
 from lucid_gpu.tensor import Tensor
 
 DEFAULT_SEED = 67280421310721  # PyTorch's, before `manual_seed`
@@ -140,7 +141,7 @@ def _refuse_capture(what: str) -> None:
 default_generator = Generator()
 
 
-def manual_seed(seed: int) -> Generator:
+def manual_seed(seed: Any) -> Generator:
     """Seed the default generator, of all devices."""
     return default_generator.manual_seed(seed)
 
@@ -171,7 +172,7 @@ def _draw(generator: Generator | None, where: device) -> tuple[int, int]:
     if generator is None:
         return default_generator.next_draw()
     if not isinstance(generator, Generator):
-        raise TypeError(f"generator must be a Generator or None, not {type(generator).__name__}")
+        raise TypeError(f"generator must be a Generator or None, not {type_name(generator)}")
     if generator.device.type != where.type:
         raise RuntimeError(
             f"Expected a '{where.type}' device type for generator but found "

@@ -123,7 +123,8 @@ def _check(input: Tensor, grid: Tensor, mode: str) -> None:
             )
     if input.dtype is not grid.dtype:
         raise RuntimeError(
-            f"grid_sampler(): expected scalar type {input.dtype.name} but found {grid.dtype.name}"
+            f"grid_sampler(): expected scalar type {input.dtype.type_name} but found "
+            f"{grid.dtype.type_name}"
         )
 
 

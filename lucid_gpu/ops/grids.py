@@ -12,7 +12,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, resolve
 from lucid_gpu.dtypes import as_dtype, dtype
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.splitting import unbind
 from lucid_gpu.ops.user_warnings import warn_user
@@ -51,7 +51,11 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
             )
         if t.dtype is not vectors[0].dtype:
             raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
-    require_one_device("meshgrid", *vectors)
+        if t.device is not vectors[0].device:
+            raise RuntimeError(
+                "torch.meshgrid expects all tensors to have the same device, but got "
+                f"{vectors[0].device} and {t.device}"
+            )
     if indexing not in (None, "ij", "xy"):
         raise RuntimeError(
             'torch.meshgrid: indexing must be one of "xy" or "ij", but received: ' + f"{indexing}"

@@ -9,13 +9,20 @@ from math import prod
 from typing import Any
 
 from lucid_gpu.ops import reductions
-from lucid_gpu.ops.arguments import as_float, into, require_one_device, require_tensor
+from lucid_gpu.ops.arguments import (
+    as_float,
+    into,
+    require_one_device,
+    require_parameter_types,
+    require_tensor,
+)
 from lucid_gpu.ops.batch_norm import _per_channel, batch_norm, require_channels
-from lucid_gpu.ops.layer_norm import layer_norm
-from lucid_gpu.ops.memory_formats import channels_order, lay, lying, row_major_order
+from lucid_gpu.ops.layer_norm import normalized_groups
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.memory_formats import channels_order, led_in, lying, row_major_order
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import avg_pool2d
-from lucid_gpu.ops.record import unsaved
+from lucid_gpu.ops.record import keeps, unsaved
 from lucid_gpu.ops.shape import owned
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
@@ -81,12 +88,18 @@ def group_norm(
                 f"Expected {role} to be a vector of size equal to the number of channels in input, "
                 f"but got {role} of shape {list(t.shape)} and input of shape {list(shape)}"
             )
-    wide = input.to(input.dtype.compute) if input.is_floating_point() else input
+    d = input.dtype
+    for t in (weight, bias):
+        if t is not None and t._expr.program.dtype is not d:
+            require_parameter_types(d, (t.dtype,))
+    wide = input if d.compute is d or d.category != 2 else input.to(d.compute)
+    normal = wide
     if elements:
-        rows = wide.reshape(groups, elements // groups)
-        wide = layer_norm(rows, (elements // groups,), eps=eps).reshape(shape)
-        wide = lay(wide, channels_order(input))
-    return _scaled(wide, weight, bias).to(input.dtype)
+        order = channels_order(input)
+        normal = lay(normalized_groups(led_in(wide, order), groups, eps), order)
+    result = _scaled(normal, weight, bias)
+    result = result if result.dtype is d else result.to(d)
+    return result if wide is input else keeps(result, input)
 
 
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -147,11 +160,14 @@ def instance_norm(
             f"Expected more than 1 spatial element when training, got input size {input.shape}"
         )
     require_channels(input.shape[1], running_mean=running_mean, running_var=running_var)
+    followers = [t.dtype for t in (running_mean, running_var) if t is not None]
+    require_parameter_types(input.dtype, followers)
     scale = None if weight is None else unsaved(weight)  # PyTorch repeats it
     if eps == 0 and input.numel():
         result = _by_deviation(input, window, scale, bias)
     else:
-        result = group_norm(input, max(input.shape[1], 1), scale, bias, eps)
+        rows = input.contiguous()  # also its gradient lies row by row
+        result = group_norm(rows, max(input.shape[1], 1), scale, bias, eps)
     if not input.numel():  # nothing has no figures, and moves none
         return result
     with no_grad():

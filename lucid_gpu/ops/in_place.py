@@ -27,6 +27,7 @@ from lucid_gpu.storage import SameMemory, Storage
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node
+from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import (
     Tensor,
     _laid_out,
@@ -125,7 +126,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         edge = Overwritten(expr), 0
     if state.transforms and new.program.needs_grad and not old.needs_grad:
         state.took_history.append(weakref.ref(self))
-    before = self._edge() if "_retains_grad" in self.__dict__ else None
+    before = self._edge() if "_retains_grad" in fields(self) else None
     self._expr = new
     if new.program.is_load:
         storage.add_cell(new.leaves[0])
@@ -158,17 +159,27 @@ def before_write(tensor: Tensor, name: str) -> Tensor:
     """
     if state.written and scheduler.full(tensor, name):
         store_written()
-    wrapper = tensor._wrapper
-    if not state.grad or tensor.is_sparse or (wrapper is not None and not wrapper.level.batches):
+    if not state.grad or tensor.is_sparse:
         return tensor
     return alias_to_write(tensor, name)
 
 
 def alias_to_write(tensor: Tensor, name: str) -> Tensor:
-    """`alias_of`, of what the op ``name`` is about to write."""
+    """`alias_of`, of what the op ``name`` is about to write: a view's hooks do not see that."""
     if tensor._base is not None and tensor._creation is not None:
         tensor._refuse_written_view(False, name)  # before reading it is refused
-    return alias_of(tensor)
+    return _alias_without_hooks(tensor)
+
+
+def _alias_without_hooks(view: Tensor) -> Tensor:
+    wrapper = view._wrapper
+    if wrapper is not None and wrapper.level.batches:
+        batched: Tensor = wrapper.level.over(view, _alias_without_hooks)
+        return batched
+    other = alias_of(view)
+    if view._base is not None and other._expr.program.is_load:
+        other._expr = view._without_hooks(other._expr)
+    return other
 
 
 def alias_of(tensor: Tensor) -> Tensor:
@@ -179,9 +190,7 @@ def alias_of(tensor: Tensor) -> Tensor:
         return batched
     other = tensor.alias()
     value = other._expr
-    if tensor._base is not None and value.program.is_load:
-        other._expr = tensor._without_hooks(value)
-    elif not value.program.is_load:
+    if not value.program.is_load:
         if value.program.needs_grad and value.node is None and saves_result(value):
             region.region_node(value)  # both know when it is written
         other._expr = expression.reread(value)
@@ -271,8 +280,8 @@ def _fitted(value: Tensor, old: Any, name: str) -> Tensor:
         return value
     if program.dtype.category > old.dtype.category:
         raise RuntimeError(
-            f"result type {program.dtype.name} can't be cast to the desired output type "
-            f"{old.dtype.name} in {name}"
+            f"result type {program.dtype.type_name} can't be cast to the desired output type "
+            f"{old.dtype.type_name} in {name}"
         )
     return value.to(old.dtype)
 
@@ -386,13 +395,16 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
         own = program.is_load and not program.marks
         if own and storage is not None and type(memory) is Storage:
             sharers = leaf.sharers
+            try:
+                (sharing,), (reading,) = memory.tensors, memory.cells
+            except ValueError:  # there were others
+                sharing = reading = _nobody
             if (  # as in `_alone`
                 count(value) == of_value
                 and count(leaves) == of_leaves
                 and count(leaf) == of_leaf
-                and len(memory.tensors) == len(memory.cells) == 1
-                and memory.tensors[0]() is tensor
-                and memory.cells[0]() is leaf
+                and sharing() is tensor
+                and reading() is leaf
                 and (sharers is None or len(sharers) == 1)
                 and leaf.same is None
                 and type(leaf.node) in _ENDS
@@ -407,6 +419,10 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
 
 
 _NOWHERE = Cell(None)
+
+
+def _nobody() -> None:
+    """A weak reference to what is not there."""
 
 
 def _counts(tensor: Tensor) -> tuple[int, int, int]:
@@ -453,16 +469,23 @@ def _write_through(target: Tensor, value: Tensor, storage: Storage, name: str) -
     put(_writable(target, name), source, name)
 
 
-def put(array: Any, source: Any, name: str) -> None:
-    """Write elements; where several are one, those alone that the op ``name`` changes."""
+def put(array: Any, source: Any, name: str) -> Any:
+    """Write elements; where several are one, those alone that the op ``name`` changes.
+
+    Returns
+    -------
+    array of bool or None
+        Where several are one, which were written.
+    """
     expanded = refers_to_itself(array)
     if not (expanded and name in _IN_PART) and not overlaps(array):
         write(array, source)
-        return
+        return None
     if expanded:
         warn_expanded(name)
     changed = (source != array) & ((source == source) | (array == array))
     array[changed] = source[changed]
+    return changed
 
 
 def warn_expanded(name: str) -> None:

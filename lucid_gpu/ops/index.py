@@ -100,7 +100,7 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
     "linalg.determinant": "det slogdet logdet",
     "linalg.householder": "geqrf orgqr ormqr",
     "linalg.inverse": "inverse triangular_solve cholesky_solve cholesky_inverse",
-    "linalg.low_rank": "svd_lowrank pca_lowrank",
+    "linalg.low_rank": "svd_lowrank pca_lowrank lobpcg",
     "linalg.lu": "lu_unpack",
     "linalg.old_names": "svd qr lu lu_solve frobenius_norm nuclear_norm",
     "linalg.products": "matrix_power matrix_exp cross chain_matmul",
@@ -112,7 +112,8 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
         "instance_norm embedding embedding_renorm_ dropout_ alpha_dropout_ "
         "feature_alpha_dropout_ feature_dropout feature_dropout_ grid_sampler grid_sampler_2d "
         "grid_sampler_3d affine_grid_generator native_channel_shuffle max_pool1d_with_indices "
-        "norm_except_dim convolution conv_tbc segment_reduce",
+        "norm_except_dim convolution conv_tbc segment_reduce native_layer_norm "
+        "native_group_norm native_batch_norm native_dropout",
     "order": "msort kthvalue mode aminmax unique unique_consecutive isin searchsorted bucketize",
     "padding": "constant_pad_nd",
     "pooling": "avg_pool1d max_pool1d max_pool2d max_pool3d",

@@ -10,6 +10,7 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
 from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_out
+from lucid_gpu.ops.elementwise import factors_in
 from lucid_gpu.ops.gather import along, gather, index_select, keys_of_slices
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.index_primitives import with_values
@@ -172,7 +173,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
         source = source.reshape(())
     dim = _checked("index_copy_", input, dim, index, source, True)
     if not input.ndim:
-        return source.reshape(()).clone()
+        return with_values(input, (), source.reshape(()))
     where = index.array.reshape(-1)
     result: Tensor = with_values(input, (*[slice(None)] * dim, where), source)
     watch(result, index)
@@ -187,7 +188,7 @@ def _by_slices(
 ) -> Addition:
     dim = _checked("index_add_", input, dim, index, source, wait)
     if alpha != 1:
-        source = source * (alpha if input.dtype.category >= 2 else int(alpha))
+        source = source * factors_in(input.dtype, alpha)[0]
     shape = tuple(input.shape) or (1,)
     return Addition(
         "IndexAddBackward0",
@@ -208,17 +209,17 @@ def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, 
     dim = normalize_dim(dim, input.ndim)
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError(
-            f"{name}(): Expected dtype int32/int64 for index but got: {index.dtype.name}"
+            f"{name}(): Expected dtype int32/int64 for index but got: {index.dtype.type_name}"
         )
     if index.ndim > 1:
         raise IndexError(
             f"{name}(): Index is supposed to be a vector, but got dim: {index.ndim} with type: "
-            f"{index.dtype.name} and size: {list(index.shape)}"
+            f"{index.dtype.type_name} and size: {list(index.shape)}"
         )
     if source.dtype is not input.dtype:
         raise RuntimeError(
-            f"{name}(): self ({input.dtype.name}) and source ({source.dtype.name}) must have the "
-            "same scalar type; convert it with source.to(x.dtype)"
+            f"{name}(): self ({input.dtype.type_name}) and source ({source.dtype.type_name}) must "
+            "have the same scalar type; convert it with source.to(x.dtype)"
         )
     own, theirs = list(input.shape), list(source.shape)
     if own[:dim] + own[dim + 1 :] != theirs[:dim] + theirs[dim + 1 :] or len(own) != len(theirs):
@@ -233,7 +234,9 @@ def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, 
             f"({count}), for dim: {dim}"
         )
     size = own[dim] if own else 1
-    bounds.check(index.array, size, dim, input.device, 0, wait=wait)
+    added = len(own) > 1 and name == "index_add_"
+    fault = bounds.no_element if added else bounds.outside  # PyTorch's RuntimeError
+    bounds.check(index.array, size, dim, input.device, 0, fault, wait=wait)
     return dim
 
 

@@ -42,14 +42,16 @@ from lucid_gpu.ops.index_primitives import (
     with_values,
     zeros_with_values,
 )
-from lucid_gpu.ops.memory_formats import lay, lying, strides_of
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.memory_formats import lying, strides_of
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.ops.shape import movedim, owned
+from lucid_gpu.ops.shape import movedim, own, owned
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.overrides import declined
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -63,6 +65,11 @@ def getitem(input: Tensor, index: Any) -> Tensor:
         return picked("IndexBackward0", input, index)
     except Backwards as backwards:
         return picked("IndexBackward0", *backwards.turned(input))
+    except (AttributeError, IndexError, TypeError):
+        answer = declined("__getitem__", input, index)
+        if answer is NotImplemented:
+            raise
+        return answer
 
 
 def _plain(input: Tensor, index: Any) -> bool:
@@ -229,13 +236,22 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     except Backwards:
         _set_backwards(input, index, value)
         return
+    except (AttributeError, IndexError, TypeError):
+        if declined("__setitem__", input, index, value) is NotImplemented:
+            raise
+        return
     if not basic and ints_apart(parsed):
         setitem(*_by_ints_first(input, parsed), value)
         return
     if not basic and isinstance(value, Tensor) and value.dtype is not input.dtype:
         _fitting(input, parsed, value)
         _refuse_other_type(input, parsed, value)
-    value = as_value(input, value)
+    try:
+        value = as_value(input, value)
+    except (RuntimeError, TypeError):
+        if declined("__setitem__", input, index, value) is NotImplemented:
+            raise
+        return
     if state.grad:
         refuse_recorded(input, value.requires_grad, "x[...] = value", basic)
     if not basic and value.ndim and input.device.type != "cpu":
@@ -392,8 +408,8 @@ def _refuse_other_type(input: Tensor, parsed: Any, value: Tensor) -> None:
     if value.numel() != 1 or only_mask(parsed) is None:
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got "
-            f"{input.dtype.name} for the destination and {value.dtype.name} for the source; write "
-            "value.to(x.dtype)."
+            f"{input.dtype.type_name} for the destination and {value.dtype.type_name} for the "
+            "source; write value.to(x.dtype)."
         )
     refuse_unheld(value, input.dtype)
 
@@ -408,7 +424,10 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     """
     require_one_device("take", input, index)
     require_long("take()", index)
-    return picked("TakeBackward0", input.reshape(-1), index)
+    if index.ndim:
+        return picked("TakeBackward0", input.reshape(-1), index)
+    # as a vector: an index without dimensions is basic, and gives a view of the input
+    return own(picked("TakeBackward0", input.reshape(-1), index.reshape(1)).reshape(()))
 
 
 @op
@@ -430,7 +449,8 @@ def require_long(name: str, index: Tensor) -> None:
     """Refuse an index of another type than int64; ``name`` begins the sentence."""
     if index.dtype is not dt.int64:
         raise RuntimeError(
-            f"{name}: Expected a long tensor for index, but got {index.dtype.name}: index.long()"
+            f"{name}: Expected a long tensor for index, but got {index.dtype.type_name}: "
+            "index.long()"
         )
 
 

@@ -12,10 +12,11 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.resampling import Axis, Band, area, band, resampled
 from lucid_gpu.ops.arguments import require_tensor
-from lucid_gpu.ops.memory_formats import channels_order, lay, lying
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.memory_formats import channels_order, lying
+from lucid_gpu.ops.record import leads_back, record, ties
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import Truth, op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -36,7 +37,7 @@ def interpolate(
     scale_factor: Any = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
+    recompute_scale_factor: Truth = None,
     antialias: bool = False,
 ) -> Tensor:
     """Signals, images or volumes resampled to another size.
@@ -167,7 +168,7 @@ def _resized(
         )
     images = input.dtype is dt.uint8 and mode in ("bilinear", "bicubic", "lanczos")
     if not (images or input.is_floating_point() or (input.dtype is dt.uint8 and "nearest" in mode)):
-        raise NotImplementedError(f'"interpolate" ({mode}) not implemented for {input.dtype.name}')
+        raise dt.unimplemented(f"interpolate ({mode})", input.dtype)
     wide = images or input.dtype is dt.float64
     axes = [
         Axis(_MODES[mode], n, out, factor, aligned, antialias, wide)
@@ -175,7 +176,13 @@ def _resized(
     ]
     bands = [area(axis.size, axis.out) if mode == "area" else band(axis) for axis in axes]
     result: Tensor = _resample_bytes(input, bands) if images else resample(input, bands)
-    return lay(result, None) if mode == "area" and input.ndim == 5 else result
+    if input.ndim == 5 and (mode == "area" or "nearest" in mode):
+        result = leads_back(result, (0, 1, 2, 3, 4))
+    if mode != "area":
+        return result
+    # an adaptive mean, of which PyTorch's has other rules than those of the rest
+    result = ties(result)
+    return lay(result, None) if input.ndim == 5 else leads_back(result, channels_order(input))
 
 
 @op

@@ -12,26 +12,24 @@ from typing import Any, NamedTuple
 
 import ml_dtypes
 
-from lucid_gpu.devices import capturing
-from lucid_gpu.devices.copies import reshaped
-from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import of_row_major, one_device
-from lucid_gpu.fusion.program import Program, load_program, when_forgotten
+from lucid_gpu.dtypes import dtype, unimplemented
+from lucid_gpu.fusion.expression import one_device
+from lucid_gpu.fusion.program import Program, load_program, loads_of, when_forgotten
 from lucid_gpu.kernels import layer_norm as kernels
 from lucid_gpu.kernels.layer_norm import Wanted
-from lucid_gpu.ops.arguments import as_float, require_tensor
+from lucid_gpu.ops.arguments import as_float, extents, require_parameter_types, require_tensor
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.memory_formats import channels_order
 from lucid_gpu.ops.normalization import moments
-from lucid_gpu.ops.record import record, saves_for
+from lucid_gpu.ops.record import leads_back, record, saves_for
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.engine import adding
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tensor import Tensor, of_kept
 
 __all__ = ["layer_norm", "rms_norm"]
-
-_NAMES = {False: "NativeLayerNormBackward0", True: "FusedRmsNormBackward0"}
 
 
 @op(autocast={"cuda": "float32"})
@@ -141,21 +139,38 @@ class _Plan(NamedTuple):
 
     Attributes
     ----------
+    name : str
+        Of the node.
+    rms, has_weight, has_bias : bool
+    shape : tuple of int
+        Of a row.
     columns : int
+        Its elements.
+    groups : bool
+        Whether rows are no dimensions of the input.
     by_rows : bool
         Whether kernels of rows compute it.
-    seen : bool
-        Whether the input is rows as it is, and weight and bias are vectors.
+    results : pair of Program
+        Of a result that is not recorded, and of one that is.
     statistics, gradient, of_weight : Program
-        Of the mean of each row, of the input's gradient, and of the weight's and the bias's.
+        Of what is known of each row, of the input's gradient, and of the weight's and the bias's.
+    needs_grad : bool
+        Whether the input's gradient is asked for.
     """
 
+    name: str
+    rms: bool
+    has_weight: bool
+    has_bias: bool
+    shape: tuple[int, ...]
     columns: int
+    groups: bool
     by_rows: bool
-    seen: bool
+    results: tuple[Program, Program]
     statistics: Program
     gradient: Program
     of_weight: Program
+    needs_grad: bool
 
 
 @functools.lru_cache(maxsize=1024)
@@ -177,7 +192,7 @@ def _plan(
         )
     d, where = input.dtype, input.device
     if d.category < 2:
-        raise NotImplementedError(f'"{name}" not implemented for {d.name}')
+        raise unimplemented(name, d)
     if input.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape "
@@ -189,13 +204,24 @@ def _plan(
                 f"Expected {role} to be of same shape as normalized_shape, but got {role} of shape "
                 f"{list(p.shape)} and normalized_shape = {list(shape)}"
             )
+    rms = name == "rms_norm"
+    if not rms:
+        require_parameter_types(d, [p.dtype for p in others])
+    rows = prod(input.shape[: -len(shape)])
     return _Plan(
+        "FusedRmsNormBackward0" if rms else "NativeLayerNormBackward0",
+        rms,
+        weight is not None,
+        bias is not None,
+        shape,
         prod(shape),
+        False,
         d.is_floating_point and 0 not in shape and all(p.dtype is d for p in others),
-        len(shape) == 1 and len(input.shape) == 2,
-        load_program(d.compute, (prod(input.shape[: -len(shape)]), 1), None, False, where),
+        loads_of(input),
+        load_program(d.compute, (2 - rms, rows, 1), None, False, where),
         load_program(d, input.shape, None, False, where),
         load_program(d, shape, None, False, where),
+        bool(input.needs_grad),
     )
 
 
@@ -218,17 +244,22 @@ def _normalized(
             f"{type(normalized_shape).__name__}"
         )
     program, shape = input._expr.program, tuple(normalized_shape)
+    for n in shape:
+        if type(n) is not int:
+            shape = extents(name, (shape,))
+            break
     of_weight = None if weight is None else weight._expr.program
     plan = _plan(name, program, shape, of_weight, None if bias is None else bias._expr.program)
-    d, rms = program.dtype, name == "rms_norm"
+    d, rms = program.dtype, plan.rms
     if eps is None and rms:
         eps = _least(d.compute)
     elif type(eps) is not float:
         eps = as_float(name, "eps", 4 if rms else 5, eps)
     if plan.by_rows:
-        return _by_rows(plan, input, shape, weight, bias, eps, rms)
+        return _by_rows(plan, input, weight, bias, eps)
     if not d.is_floating_point or d.compute is d:
-        return _composed(input, shape, weight, bias, eps, rms)
+        result = _composed(input, shape, weight, bias, eps, rms)
+        return result if result.dtype is d else result.to(d)
     wide = [None if t is None else t.to(d.compute) for t in (input, weight, bias)]
     assert wide[0] is not None
     return _composed(wide[0], shape, wide[1], wide[2], eps, rms).to(d)
@@ -240,90 +271,119 @@ def _least(d: dtype) -> float:
     return float(ml_dtypes.finfo(d.numpy).eps)
 
 
+@op
+def normalized_groups(input: Tensor, groups: int, eps: float) -> Tensor:
+    """`layer_norm` of so many rows of elements that follow each other, which there are."""
+    plan = _plan_of_groups(input._expr.program, groups)
+    if plan.by_rows:
+        return _by_rows(plan, input, None, None, eps)
+    rows = input.reshape(groups, plan.columns)
+    return _composed(rows, plan.shape, None, None, eps, False).reshape(plan.gradient.shape)
+
+
+@batching(normalized_groups)
+def _groups_batched(level: Batch, f: Any, x: Tensor, groups: int, eps: float) -> Any:
+    values = level.value(x)
+    return level.wrap(f(values, groups * values.shape[0], eps))
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan_of_groups(input: Program, groups: int) -> _Plan:
+    columns = prod(input.shape) // groups
+    rows = load_program(input.dtype, (groups, columns), None, input.needs_grad, input.device)
+    plan = _plan("layer_norm", rows, (columns,), None, None)
+    return plan._replace(
+        name="NativeGroupNormBackward0",
+        groups=True,
+        results=loads_of(input),
+        gradient=loads_of(input)[0],
+    )
+
+
+when_forgotten.append(_plan_of_groups.cache_clear)
+
+
 def _by_rows(
-    plan: _Plan,
-    input: Tensor,
-    shape: tuple[int, ...],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    rms: bool,
+    plan: _Plan, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:
     """All of it as one op."""
-    columns, seen = plan.columns, plan.seen
-    x, w, b = input.array, _array(weight), _array(bias)
-    if not seen:
-        x, w, b = _rows(x, columns), _flat(w), _flat(b)
-    y, (mean, rstd) = kernels.normalized(x, w, b, eps, rms)
-    statistics = [
-        None if a is None else _tensor(of_row_major(plan.statistics, a)) for a in (mean, rstd)
-    ]
-    inputs = [t for t in (input, weight, bias) if t is not None]
-
-    def vjp(node: Any, g: Tensor) -> list[Tensor | None]:
-        x, w, mean, rstd = node.saved_tensors
-        wanted = _wanted(node.needs_input_grad, w is not None, has_bias)
-        if state.grad or open_levels:
-            gradients = _recorded_gradients(x, g, w, shape, eps, rms, wanted)
-        else:
-            known = _array(mean), rstd.array
-            rows, cotangents, scale = x.array, g.array, _array(w)
-            if not seen:
-                rows, cotangents = _rows(rows, columns), _rows(cotangents, columns)
-                scale = _flat(scale)
-            earlier = node.earlier
-            if earlier is not None:
-                earlier, node.earlier = _rows(earlier.array, columns), None
-            dx, dw, db = kernels.gradients(rows, cotangents, scale, known, wanted, earlier)
-            if not seen:
-                dx, dw, db = (
-                    None if a is None else a.reshape(size)
-                    for a, size in ((dx, plan.gradient.shape), (dw, shape), (db, shape))
-                )
-            gradients = [
-                None if dx is None else _tensor(of_row_major(plan.gradient, dx)),
-                None if dw is None else _tensor(of_row_major(plan.of_weight, dw)),
-                None if db is None else _tensor(of_row_major(plan.of_weight, db)),
-            ]
-        if not has_bias:
-            del gradients[2]
-        if w is None:
-            del gradients[1]
-        return gradients
-
-    has_bias = bias is not None
-    program = plan.gradient
-    saved = (input, weight, *statistics)
-    needs_grad = input._expr.program.needs_grad
-    adds = needs_grad and kernels.adds_earlier(program.device)
-    if not seen:
-        y = y.reshape(program.shape)
-    look_around = adding if adds else None
-    d = program.dtype
-    result: Tensor = record(_NAMES[rms], y, inputs, vjp, saved, d, look_around=look_around)
-    if rms and weight is not None:  # in PyTorch several ops
-        saves_for(result, {0: (0,), 1: (0, 1) if needs_grad else ()})
+    x = input.array
+    w = None if weight is None else weight.array
+    b = None if bias is None else bias.array
+    y, statistics = kernels.normalized(x, w, b, eps, plan.rms, plan.columns)
+    saved: tuple[Tensor | None, ...] = ()
+    if state.grad or open_levels:
+        saved = (input, weight, of_kept(plan.statistics, statistics))
+    inputs = [input]
+    if weight is not None:
+        inputs.append(weight)
+    if bias is not None:
+        inputs.append(bias)
+    adds = plan.needs_grad and kernels.adds_earlier(plan.gradient.device)
+    result: Tensor = record(
+        plan.name,
+        y,
+        inputs,
+        _gradients,
+        saved,
+        results=plan.results,
+        look_around=adding if adds else None,
+        gives_new=True,
+        plan=plan,
+        eps=eps,
+    )
+    if plan.rms and not x.flags.c_contiguous:  # in PyTorch elementwise ops
+        result = leads_back(lay(result, channels_order(input)), channels_order)
+    if plan.rms and weight is not None:  # in PyTorch several ops
+        saves_for(result, {0: (0,), 1: (0, 1) if plan.needs_grad else ()})
     return result
 
 
-def _rows(array: Any, columns: int) -> Any:
-    if capturing.recorder is None:
-        return array.reshape(-1, columns)
-    return reshaped(array, (-1, columns))
+def _gradients(node: Any, g: Tensor) -> list[Tensor | None]:
+    x, w, known = node.saved_tensors
+    plan = node.plan
+    wanted = _wanted(node.needs_input_grad, plan.has_weight, plan.has_bias)
+    if state.grad or open_levels:
+        if plan.groups:
+            x, g = x.reshape(-1, plan.columns), g.reshape(-1, plan.columns)
+        dx, dw, db = _recorded_gradients(x, g, w, plan.shape, node.eps, plan.rms, wanted)
+        if plan.groups and dx is not None:
+            dx = dx.reshape(plan.gradient.shape)
+    else:
+        earlier = node.earlier
+        if earlier is not None:
+            earlier, node.earlier = earlier.array, None
+        dx, dw, db = kernels.gradients(
+            x.array,
+            g.array,
+            None if w is None else w.array,
+            known.array,
+            wanted,
+            earlier,
+            plan.columns,
+        )
+        if dx is not None:
+            dx = of_kept(plan.gradient, dx)
+        if dw is not None:
+            dw = of_kept(plan.of_weight, _in_shape(dw, plan.shape))
+        if db is not None:
+            db = of_kept(plan.of_weight, _in_shape(db, plan.shape))
+    gradients = [dx]
+    if plan.has_weight:
+        gradients.append(dw)
+    if plan.has_bias:
+        gradients.append(db)
+    return gradients
+
+
+def _in_shape(vector: Any, shape: tuple[int, ...]) -> Any:
+    return vector if len(shape) == 1 else vector.reshape(shape)
 
 
 @functools.lru_cache(maxsize=64)
 def _wanted(needs: tuple[bool, ...], has_weight: bool, has_bias: bool) -> Wanted:
     """Which gradients are asked for, of what each input needs."""
     return Wanted(needs[0], has_weight and needs[1], has_bias and needs[-1])
-
-
-def _array(t: Tensor | None) -> Any:
-    return None if t is None else t.array
-
-
-def _flat(array: Any) -> Any:
-    return None if array is None else array.reshape(-1)
 
 
 def _recorded_gradients(
@@ -345,7 +405,7 @@ def _recorded_gradients(
     lead = tuple(range(x.ndim - len(shape)))
 
     def summed(t: Tensor) -> Tensor:
-        return t.sum(lead) if lead else t
+        return t.sum(lead) if lead else t.alias()  # writes to it leave the cotangent alone
 
     return [
         dx * rstd if wanted.x else None,

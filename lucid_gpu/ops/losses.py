@@ -52,7 +52,8 @@ def reduction_of(size_average: Flag, reduce: Flag, reduction: str) -> str:
                 "Boolean value of Tensor with more than one value is ambiguous: a loss takes its "
                 "settings first and tensors when it is called, as in MSELoss()(input, target)"
             )
-    old = "none" if reduce is False else "sum" if size_average is False else "mean"
+    summed, single = [flag is not None and not flag for flag in (size_average, reduce)]
+    old = "none" if single else "sum" if summed else "mean"
     warn_user(
         f"size_average and reduce args will be deprecated, please use reduction='{old}' instead.",
     )
@@ -92,7 +93,7 @@ def _weighted(loss: Tensor, input: Tensor, weight: Tensor | None, reduction: str
     return reduce_loss(loss * weight, reduction)
 
 
-@op(autocast="float32")
+@op(autocast="float32", whole=True)
 def mse_loss(
     input: Tensor,
     target: Tensor,
@@ -143,7 +144,7 @@ def l1_loss(
     return _weighted((input - target).abs(), input, weight, reduction)
 
 
-@op(autocast="float32")
+@op(autocast="float32", whole=True)
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -174,7 +175,7 @@ def smooth_l1_loss(
     return reduce_loss(loss, reduction)
 
 
-@op(autocast="float32")
+@op(autocast="float32", whole=True)
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -406,7 +407,9 @@ def binary_cross_entropy(
             f"({input.shape}) is deprecated. Please ensure they have the same size."
         )
     if target.dtype is not input.dtype:
-        raise RuntimeError(f"Found dtype {target.dtype.name} but expected {input.dtype.name}")
+        raise RuntimeError(
+            f"Found dtype {target.dtype.type_name} but expected {input.dtype.type_name}"
+        )
     require_float("binary_cross_entropy", input)
     if not open_levels and input.device.type == "cpu":
         for role, t in (("input", input), ("target", target)):
@@ -483,8 +486,8 @@ def binary_cross_entropy_with_logits(
     negative = -logsigmoid(input)
     if target.dtype.category < input.dtype.category:
         raise RuntimeError(
-            f"result type {input.dtype.name} can't be cast to the desired output type "
-            f"{target.dtype.name}: give targets as floats, target.to(input.dtype)"
+            f"result type {input.dtype.type_name} can't be cast to the desired output type "
+            f"{target.dtype.type_name}: give targets as floats, target.to(input.dtype)"
         )
     if pos_weight is not None:
         negative = negative * ((pos_weight - 1) * target + 1)

@@ -302,7 +302,7 @@ def _triplet(
 # --- margins between classes ----------------------------------------------------------------------
 
 
-@op(autocast="float32")
+@op(autocast="float32", whole=True)
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -359,7 +359,8 @@ def multilabel_soft_margin_loss(
     loss = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:
         loss = loss * weight
-    return reduce_loss(loss.sum(-1) / input.shape[-1], reduction)
+    classes = input.ndim - 1  # also where the target broadcasts it to more dimensions
+    return reduce_loss(loss.sum(classes) / input.shape[classes], reduction)
 
 
 def _as_rows(name: str, input: Tensor) -> Tensor:
@@ -373,7 +374,7 @@ def _as_rows(name: str, input: Tensor) -> Tensor:
 
 def _require_long(target: Tensor) -> None:
     if target.dtype is not dt.int64:
-        raise RuntimeError(f"expected scalar type Long but found {target.dtype.name}")
+        raise RuntimeError(f"expected scalar type Long but found {target.dtype.type_name}")
 
 
 @op(autocast="float32")

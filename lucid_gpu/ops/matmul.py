@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, capturing, cublaslt
 from lucid_gpu.devices.background_matmul import BackgroundMatmul
 from lucid_gpu.devices.copies import reshaped
 from lucid_gpu.dtypes import bool as bool_type
-from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import Cell, Expr, made_here, of_array, one_device
-from lucid_gpu.fusion.program import load_program
+from lucid_gpu.dtypes import dtype, unimplemented
+from lucid_gpu.fusion import layout
+from lucid_gpu.fusion.expression import Cell, Expr, made_here, one_device
+from lucid_gpu.fusion.program import Program, load_program, loads_of
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.arguments import (
@@ -23,8 +24,10 @@ from lucid_gpu.ops.arguments import (
     require_tensors,
     takes_out,
 )
-from lucid_gpu.ops.memory_formats import lay
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.elementwise import factors_in, in_old_order
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.memory_formats import strides_of
+from lucid_gpu.ops.record import leads_back, record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import own
@@ -32,8 +35,9 @@ from lucid_gpu.tape import costly
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad, state
+from lucid_gpu.tape.overrides import declined
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
-from lucid_gpu.tensor import Tensor, _set, _tensor, from_array, is_foreign
+from lucid_gpu.tensor import Tensor, _set, _tensor, from_array, is_foreign, of_kept
 
 
 @op(autocast="lower")
@@ -69,13 +73,14 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
             return other.__rmatmul__(input)
     a, b = input, other
     _check(a, b)
-    a_rank, b_rank = a.ndim, b.ndim
+    a_rank, b_rank = len(a._expr.program.shape), len(b._expr.program.shape)
     if a_rank == 1:
         a = a.unsqueeze(0)
     if b_rank == 1:
         b = b.unsqueeze(1)
     result = _product(a, b)
     if b_rank == 1:
+        leads_back(result, [(0, 1), None])  # PyTorch's is an outer product
         result = result.squeeze(-1)
     if a_rank == 1:
         result = result.squeeze(-1 if b_rank == 1 else -2)
@@ -83,22 +88,25 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
 
 
 def _check(a: Tensor, b: Tensor) -> None:
-    left, right = list(a._expr.program.shape), list(b._expr.program.shape)
+    first, second = a._expr.program, b._expr.program
+    left, right = first.shape, second.shape
     if not left or not right:
         raise RuntimeError(
             f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D"
         )
-    one_device("matmul", (a._expr.program, b._expr.program))
-    _same_type(a, b)
+    if first.device is not second.device:
+        one_device("matmul", (first, second))
+    if first.dtype is not second.dtype or first.dtype is bool_type:
+        _same_type(a, b)
     if left[-1] != right[-2 if len(right) > 1 else -1]:
         rows = f"{left[-2] if len(left) > 1 else 1}x{left[-1]}"
         columns = f"{right[-2]}x{right[-1]}" if len(right) > 1 else f"{right[0]}x1"
         raise RuntimeError(
             f"mat1 and mat2 shapes cannot be multiplied ({rows} and {columns}); matmul got shapes "
-            f"{left} and {right}"
+            f"{list(left)} and {list(right)}"
         )
-    if len(left) > 2 or len(right) > 2:
-        broadcast_shapes([tuple(left[:-2]), tuple(right[:-2])], "matmul")
+    if left[:-2] != right[:-2]:
+        broadcast_shapes([left[:-2], right[:-2]], "matmul")
 
 
 def _same_type(a: Tensor, b: Tensor) -> None:
@@ -109,7 +117,7 @@ def _same_type(a: Tensor, b: Tensor) -> None:
             f"{b.dtype.name}; convert one with .to(...)"
         )
     if d is bool_type:
-        raise NotImplementedError('"matmul" not implemented for bool; convert with .to(...)')
+        raise unimplemented("matmul", d, "; convert with .to(...)")
 
 
 def _rows(x: Any) -> Any:
@@ -118,6 +126,17 @@ def _rows(x: Any) -> Any:
         return x
     shape = math.prod(x.shape[:-1]), x.shape[-1]
     return x.reshape(shape) if capturing.recorder is None else reshaped(x, shape)
+
+
+def _as_factor(x: Tensor, there: Any) -> Any:
+    """The array of a tensor whose rows are all multiplied by one matrix: by one product."""
+    array = x.array
+    if array.ndim == 2:
+        return array
+    told = observers or costly.active  # of matrices
+    if told or array.ndim < 3 or x._expr.program.root.value[1] or not there.joins_rows:
+        return _rows(array)
+    return array
 
 
 def _multiply(
@@ -144,16 +163,44 @@ def _multiply_matrices(where: device, x: Any, y: Any, d: dtype) -> Any:
 def _product(a: Tensor, b: Tensor) -> Tensor:
     x, y = a.array, b.array
     left, right = a._expr.program, b._expr.program
+    where, d, results = left.device, left.dtype, None
+    if x.ndim == y.ndim == 2 and not (observers or costly.active):
+        array = backend(where).matmul(x, y, d)
+        results = left.next.get((_product, right)) or _keep_results(left, right)
+    else:
+        array = _multiply_matrices(where, x, y, d)
     result: Tensor = record(
         "MmBackward0" if x.ndim == y.ndim == 2 else "BmmBackward0",
-        _multiply_matrices(left.device, x, y, left.dtype),
+        array,
         (a, b),
         _product_vjp,
         (a if right.needs_grad else None, b if left.needs_grad else None),
-        left.dtype,
+        d,
+        results=results,
         shapes=(left.shape, right.shape),
+        gives_new=True,
     )
+    if y.ndim == 2 and (left.root.value[1] or right.root.value[1]):
+        first = _by_columns(a) if x.ndim == 2 else None
+        return leads_back(result, [first, _by_columns(b)])
     return result
+
+
+def _by_columns(x: Tensor) -> tuple[int, int] | None:
+    """The order of a matrix that lies column by column, as PyTorch's gradient of it does then."""
+    steps = strides_of(x)
+    return (1, 0) if steps[0] == 1 and steps[1] == x._expr.program.shape[0] else None
+
+
+def _keep_results(left: Program, right: Program) -> tuple[Program, Program] | None:
+    """The programs of a product of two matrices of floats, for the next one; None of others."""
+    d = left.dtype
+    if d.category < 2:
+        return None
+    shape = left.shape[0], right.shape[1]
+    results = loads_of(load_program(d, shape, None, False, left.device))
+    left.next[_product, right] = results
+    return results
 
 
 def _conj(x: Tensor) -> Tensor:
@@ -196,6 +243,8 @@ def _product_gradients(node: Any, g: Tensor, a: Tensor | None, b: Tensor | None)
     cotangents = g.array
     where, d = g._expr.program.device, g._expr.program.dtype
     left, right = node.shapes
+    if costly.active:  # which may keep what it sees
+        node.gives_new = False
     gradients: list[Any] = [None, None]
     if b is not None and node.needs_input_grad[0]:
         array = _multiply_matrices(where, cotangents, _conj(b).array.swapaxes(-1, -2), d)
@@ -286,18 +335,90 @@ def _product_as_batched(level: Batch, f: Any, a: Tensor, b: Tensor, d: dtype) ->
     return level.wrap(f(level.aligned(a, rank), level.aligned(b, rank), d))
 
 
+class Linear(NamedTuple):
+    """What a linear layer gives of values of two programs.
+
+    ``shape`` is the result's. ``results`` are its programs, not recorded and recorded, and
+    ``gradients`` those of the gradients of input and weight; None for integers.
+    """
+
+    shape: tuple[int, ...]
+    results: tuple[Program, Program] | None
+    gradients: tuple[Program, Program] | None
+
+
 @op(autocast="lower")
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """``input @ weight.T + bias``, whose weight gradient comes out in the weight's own layout.
 
     Parameters
     ----------
-    input : Tensor, shape (..., k)
-    weight : Tensor, shape (m, k)
-    bias : Tensor, shape (m,), optional
+    input : Tensor, shape (*, in_features)
+    weight : Tensor, shape (out_features, in_features) or (in_features,)
+    bias : Tensor, shape (out_features,) or (), optional
+    out : Tensor, optional
+        What the result is written into.
+
+    Returns
+    -------
+    Tensor, shape (*, out_features) or (*)
+
+    Raises
+    ------
+    RuntimeError
+        For shapes, types or devices that do not fit each other.
+    TypeError
+        For anything but tensors.
     """
-    if not (isinstance(input, Tensor) and isinstance(weight, Tensor)):
+    if out is not None:
+        return put_into(linear(input, weight, bias), out, "linear")
+    try:
+        a, b = input._expr.program, weight._expr.program
+    except AttributeError:
         require_tensors("linear", input=input, weight=weight)
+        raise
+    known: Linear | None = a.next.get((linear, b))
+    if known is None:
+        if len(b.shape) == 1:
+            product = input @ weight
+            return product if bias is None else product + bias
+        known = a.next[linear, b] = _linear_of(input, weight)
+    where = a.device
+    if bias is not None:
+        if isinstance(bias, Tensor) and bias._expr.program.dtype is not a.dtype:
+            require_one_dtype("linear: self and mat2 must have the same dtype", bias, input)
+        if cublaslt.preferred and not costly.active:
+            biased = _biased(where, input, weight, bias, known)
+            if biased is not None:
+                return biased
+    there = backend(where)
+    x, w = _as_factor(input, there), weight.array.T
+    if observers or costly.active:
+        array = _multiply(where, x, w, a.dtype, "mm" if bias is None else "addmm")
+    else:
+        array = there.matmul(x, w, a.dtype)
+    result: Tensor = record(
+        "LinearBackward0",
+        array if array.ndim == len(known.shape) else array.reshape(known.shape),
+        (input, weight),
+        _linear_vjp,
+        (input if b.needs_grad else None, weight if a.needs_grad else None),
+        a.dtype,
+        results=known.results,
+        known=known,
+        gives_new=True,
+    )
+    if input._expr.program.root.value[1] or weight._expr.program.root.value[1]:  # computed by now
+        by_rows = strides_of(weight) == layout.row_major(b.shape)
+        of_input = _by_columns(input) if len(a.shape) == 2 else None
+        leads_back(result, [of_input, None if by_rows else (1, 0)])
+    return result if bias is None else result + bias
+
+
+def _linear_of(input: Tensor, weight: Tensor) -> Linear:
+    """What `linear` gives of values like these two, which fit each other."""
     a, b = input._expr.program, weight._expr.program
     if len(b.shape) != 2 or not a.shape or a.shape[-1] != b.shape[1]:
         rows, columns = math.prod(a.shape[:-1]), a.shape[-1] if a.shape else 1
@@ -306,24 +427,16 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"{weight.shape[-1]}x{weight.shape[0]}); linear got input of shape "
             f"{list(a.shape)} and weight of shape {list(b.shape)}"
         )
-    where = one_device("linear", (a, b))
+    one_device("linear", (a, b))
     if a.dtype is not b.dtype or a.dtype is bool_type:
         _same_type(input, weight)
-    if bias is not None and cublaslt.preferred and not costly.active:
-        biased = _biased(where, input, weight, bias)
-        if biased is not None:
-            return biased
-    name = "mm" if bias is None else "addmm"
-    array = _multiply(where, _rows(input.array), weight.array.T, a.dtype, name)
-    result: Tensor = record(
-        "LinearBackward0",
-        array if len(a.shape) == 2 else array.reshape(*a.shape[:-1], b.shape[0]),
-        (input, weight),
-        _linear_vjp,
-        (input if b.needs_grad else None, weight if a.needs_grad else None),
-        a.dtype,
-    )
-    return result if bias is None else result + bias
+    shape, d = (*a.shape[:-1], b.shape[0]), a.dtype
+    if d.category < 2:
+        return Linear(shape, None, None)
+    plain, of_input, of_weight = [
+        load_program(d, s, None, False, a.device) for s in (shape, a.shape, b.shape)
+    ]
+    return Linear(shape, loads_of(plain), (of_input, of_weight))
 
 
 def _linear_vjp(node: Any, g: Tensor) -> Any:
@@ -347,8 +460,13 @@ def _linear_jvp(call: Call) -> Any:
 
 @batching(linear)
 def _linear_batched(
-    level: Batch, f: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
+    level: Batch, f: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Any = None
 ) -> Any:
+    if out is not None:
+        return put_into(linear(x, weight, bias), out, "linear")
+    if weight.ndim == 1:
+        product = x @ weight
+        return product if bias is None else product + bias
     if level.holds(weight):
         product = x @ weight.mT
     elif level.holds(x):
@@ -358,7 +476,9 @@ def _linear_batched(
     return product if bias is None else product + bias
 
 
-def _biased(where: device, input: Tensor, weight: Tensor, bias: Tensor) -> Tensor | None:
+def _biased(
+    where: device, input: Tensor, weight: Tensor, bias: Tensor, known: Linear
+) -> Tensor | None:
     """A linear layer whose product adds the bias; None where cuBLASLt does not do that."""
     a, b, c = input._expr.program, weight._expr.program, bias._expr.program
     if c.shape != b.shape[:1] or c.dtype is not a.dtype or c.device is not where:
@@ -374,6 +494,7 @@ def _biased(where: device, input: Tensor, weight: Tensor, bias: Tensor) -> Tenso
         _biased_vjp,
         (input if b.needs_grad else None, weight if a.needs_grad else None),
         a.dtype,
+        known=known,
     )
     return result
 
@@ -406,28 +527,43 @@ def _multiply_with(where: device, multiply: Any, x: Any, y: Any) -> Any:
 def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) -> list[Any]:
     """The same of arrays, where nobody asks for the gradients' gradients."""
     program = g._expr.program
-    cotangents, where, d = _rows(g.array), program.device, program.dtype
+    where, d = program.device, program.dtype
+    there, is_complex = backend(where), d.category == 3
+    cotangents = _as_factor(g, there)
     gradients: list[Any] = [None, None]
     background = rows = None
     needs_x, needs_w = node.needs_input_grad[:2]
-    there, is_complex = backend(where), d.category == 3
+    known: Linear = node.known
+    assert known.gradients is not None  # only floats have them
+    of_input, of_weight = known.gradients
+    if d is not of_input.dtype or program.shape != known.shape:  # who calls `grad_fn` may err
+        raise RuntimeError(
+            f"{node.name()}: expected a gradient of shape {list(known.shape)} and type "
+            f"{of_input.dtype.name}, got {list(program.shape)} and {d.name}"
+        )
     watched = observers or costly.active
+    if costly.active:  # which may keep what it sees
+        node.gives_new = False
     multiply = partial(_multiply, where) if watched else there.matmul
     if x is not None and needs_w:
-        rows = _rows((_conj(x) if is_complex else x).array)
+        rows = _as_factor(_conj(x) if is_complex else x, there)
         if w is not None and needs_x and state.task is not None and not watched:
-            background = there.matmul_in_background(cotangents.T, rows, d)
+            background = there.matmul_in_background(cotangents, rows, d)
     if w is not None and needs_x:
         beside = multiply if background is None else there.matmul_beside
         array = beside(cotangents, (_conj(w) if is_complex else w).array, d)
-        if len(program.shape) != 2:
-            array = array.reshape(*program.shape[:-1], array.shape[1])
-        gradients[0] = _tensor(of_array(array, d, where))
+        if array.ndim != len(of_input.shape):
+            array = array.reshape(of_input.shape)
+        gradients[0] = of_kept(of_input, array)
     if background is not None:
         state.task.background.append(background)
         gradients[1] = _tensor(_of_background(background, d))
     elif rows is not None:
-        gradients[1] = _tensor(of_array(multiply(cotangents.T, rows, d), d, where))
+        if watched:
+            array = multiply(cotangents.T, rows, d)
+        else:
+            array = there.matmul_of_rows(cotangents, rows, d)
+        gradients[1] = of_kept(of_weight, array)
     return gradients
 
 
@@ -519,7 +655,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     if input.dtype is not tensor.dtype:
         raise RuntimeError(
             "dot : expected both vectors to have same dtype, but found "
-            f"{input.dtype.name} and {tensor.dtype.name}"
+            f"{input.dtype.type_name} and {tensor.dtype.type_name}"
         )
     if input.shape != tensor.shape:
         n, m = input.shape[0], tensor.shape[0]
@@ -543,21 +679,17 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return input.unsqueeze(1) * vec2
 
 
-def in_type_of(product: Tensor, *numbers: Any) -> list[Any]:
-    """Factors of a product; those of integers are cut off, as in PyTorch."""
-    whole = product.dtype.category < 2
-    return [int(n) if whole and isinstance(n, float) else n for n in numbers]
-
-
 @op(autocast="lower")
 @takes_out
 def addmm(
-    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+    input: Tensor, mat1: Tensor, mat2: Tensor, *old: Any, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """``beta * input + alpha * (mat1 @ mat2)``; ``input`` broadcasts to the product of matrices.
 
     RuntimeError for shapes or types that do not fit each other.
     """
+    if old:
+        return in_old_order(addmm, (input, mat1, mat2, *old), beta, alpha)
     require_one_dtype("addmm: self and mat2 must have the same dtype", input, mat2)
     if cublaslt.preferred and beta == alpha == 1 and _is_linear(input, mat1, mat2):
         return linear(mat1, mat2.t(), input)
@@ -566,11 +698,19 @@ def addmm(
             product = mm(mat1, mat2)
     else:
         product = mm(mat1, mat2)
-    beta, alpha = in_type_of(product, beta, alpha)
-    if beta == 0:  # what is there may be NaN
-        return product if alpha == 1 else product * alpha
-    total = (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
-    return lay(total, None)
+    beta, alpha = factors_in(product.dtype, beta, alpha)
+    total = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return plus_nothing(total, input)
+    return lay((input if beta == 1 else input * beta) + total, None)
+
+
+def plus_nothing(total: Tensor, input: Tensor) -> Tensor:
+    """A total without an operand that is multiplied by 0, and may be NaN: its gradient is zeros."""
+    if not (input.requires_grad and is_grad_enabled()):
+        return total
+    zeros = input.masked_fill(input.new_ones((), dtype=bool_type), 0)
+    return total + zeros
 
 
 def _is_linear(bias: Tensor, x: Tensor, y: Tensor) -> bool:
@@ -602,7 +742,7 @@ def _rmatmul(self: Tensor, other: Any) -> Any:
         product: Tensor = Tensor._matmul_of_arrays(other, self)
         return product
     if not hasattr(other, "__len__") or isinstance(other, (str, bytes)):
-        return NotImplemented
+        return declined("__rmatmul__", self, other)
     from lucid_gpu.ops.creation import as_tensor
 
     return matmul(as_tensor(other), self)
@@ -611,8 +751,9 @@ def _rmatmul(self: Tensor, other: Any) -> Any:
 def _matmul(self: Tensor, other: Any) -> Any:
     """``self @ other``."""
     if not isinstance(other, Tensor) and is_foreign("matmul", other):
-        return NotImplemented
+        return declined("__matmul__", self, other)
     return matmul(self, other)
 
 
-attach(Tensor, __matmul__=_matmul, __rmatmul__=_rmatmul)
+_set("__matmul__", _matmul)
+_set("__rmatmul__", _rmatmul)

@@ -14,9 +14,11 @@ from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.layout import order_of, result_strides
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
+from lucid_gpu.ops.laying import is_plain, lay
 from lucid_gpu.ops.mirrors import in_memory, is_batched
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import leads_back, record
 from lucid_gpu.storage import memory_format, preserve_format
+from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Call, jvp
 from lucid_gpu.tensor import Tensor, _laid_out
 
@@ -75,9 +77,14 @@ def kept_order(input: Tensor) -> tuple[int, ...] | None:
     program = input._expr.program
     if not program.is_load or program.free or program.root.value[1] is None:
         return program.order
-    shape, item = program.shape, program.dtype.itemsize
-    strides = tuple([step // item for step in program.root.value[1]])
-    return order_of(shape, result_strides(shape, [(shape, strides)]))
+    known: tuple[Any] | None = program.next.get("kept order")
+    if known is None:
+        shape, item = program.shape, program.dtype.itemsize
+        strides = tuple([step // item for step in program.root.value[1]])
+        order = order_of(shape, result_strides(shape, [(shape, strides)]))
+        known = program.next["kept order"] = (order,)
+    (order,) = known
+    return order
 
 
 def channels_order(*inputs: Tensor) -> tuple[int, ...] | None:
@@ -133,18 +140,11 @@ def row_major_order(*inputs: Tensor) -> None:
 
 def joint_order(*inputs: Tensor) -> tuple[int, ...] | None:
     """The order of a result that is computed element by element from tensors of any shapes."""
-    if all(_is_plain(t._expr.program) for t in inputs):
+    if all(is_plain(t._expr.program) for t in inputs):
         return None
     operands = [(t._expr.program.shape, strides_of(t)) for t in inputs]
     shape = broadcast_shapes([own for own, _ in operands])
     return order_of(shape, result_strides(shape, operands))
-
-
-def _is_plain(program: Any) -> bool:
-    """Whether a value lies in row-major order, or will."""
-    if program.order is not None:
-        return False
-    return not program.is_load or program.free or program.root.value[1] is None
 
 
 def strides_of(input: Tensor) -> tuple[int, ...]:
@@ -157,7 +157,16 @@ def strides_of(input: Tensor) -> tuple[int, ...]:
     return tuple([step // program.dtype.itemsize for step in program.root.value[1]])
 
 
-def lying(*names: str, rule: Callable[..., Any] = kept_order) -> Callable[[F], F]:
+def led_in(input: Tensor, order: tuple[int, ...] | None) -> Tensor:
+    """The input of a composition, row by row, whose gradient lies in an order; see `leads_back`."""
+    if order is None or not (input.requires_grad and is_grad_enabled()):
+        return input
+    return leads_back(in_order(input, None), order)
+
+
+def lying(
+    *names: str, rule: Callable[..., Any] = kept_order, back: bool = False
+) -> Callable[[F], F]:
     """Declare how the results of a function lie in memory.
 
     Parameters
@@ -167,6 +176,8 @@ def lying(*names: str, rule: Callable[..., Any] = kept_order) -> Callable[[F], F
     rule : callable
         Of these tensors: gives the order of the dimensions, None for row-major. By default it is
         the order of the one that is named.
+    back : bool
+        Whether the gradients of the op that gave the result lie so too.
     """
 
     def declare(function: F) -> F:
@@ -184,7 +195,8 @@ def lying(*names: str, rule: Callable[..., Any] = kept_order) -> Callable[[F], F
             if isinstance(result, tuple):
                 parts = [_lay_beside(tensors, part, order) for part in result]
                 return tuple(parts) if type(result) is tuple else type(result)(*parts)
-            return _lay_beside(tensors, result, order)
+            result = _lay_beside(tensors, result, order)
+            return leads_back(result, order) if back else result
 
         return cast(F, laid)
 
@@ -216,45 +228,13 @@ def columns(function: F) -> F:
 
 
 def _in_columns(result: Tensor) -> Tensor:
-    rank = result.ndim
-    return result if rank < 2 else lay(result, (*range(rank - 2), rank - 1, rank - 2))
+    return result if result.ndim < 2 else lay(result, columns_order(result))
 
 
-def lay(result: Tensor, order: tuple[int, ...] | None) -> Tensor:
-    """A result, which nobody has seen yet, in an order in memory; None is row-major.
-
-    Its elements move when its strides are looked at, or a view is taken, if they do not lie so.
-    What comes back stands for the result; mostly it is the same tensor.
-    """
-    if is_batched(result) or result.is_sparse:
-        return result
-    program, storage = result._expr.program, result._storage
-    if _is_plain(program) if order is None else program.order == order and not program.is_load:
-        return result
-    array = result._cell().array
-    dense = layout.lies_in(array.shape, array.strides, order or range(array.ndim), array.itemsize)
-    if storage is not None and (result._base is not None or storage.others(result)):
-        if dense or result._wrapper is not None:  # a copy would have no tangent
-            return result
-        return _laid_out(result, order or tuple(range(array.ndim)))
-    lay_as(result, False if dense else (True if order is None else order))
-    return result
-
-
-def lay_as(tensor: Tensor, free: bool | tuple[int, ...]) -> None:
-    """Say of a realized tensor whether its order in memory is PyTorch's: see `Program.free`."""
-    old = tensor._load()
-    root, program = old.program.root, old.program
-    loads = load_program(
-        root.dtype, root.shape, _strides_in_memory(old), root.needs_grad, program.device,
-        program.marks, free,
-    )  # fmt: skip
-    tensor._expr = Expr(loads, old.leaves, None)
-
-
-def _strides_in_memory(value: Expr) -> tuple[int, ...] | None:
-    array = value.leaves[0].array
-    return None if array.flags.c_contiguous else array.strides
+def columns_order(matrices: Tensor) -> tuple[int, ...]:
+    """The order of matrices of this rank that lie column by column."""
+    rank = matrices.ndim
+    return (*range(rank - 2), rank - 1, rank - 2)
 
 
 def moved(tensor: Tensor, array: Any, strides: tuple[int, ...] | None) -> None:
@@ -296,4 +276,4 @@ def same_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
 
 @jvp(same_vjp)
 def _same_jvp(call: Call) -> Any:
-    return [call.tangent().alias()]
+    return [call.tangent().clone()]  # which is written apart from that of the input, a view perhaps

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid_gpu.dtypes import bool as bool_
 from lucid_gpu.dtypes import int64
 from lucid_gpu.ops import (
     batch_norm as _batch_norm,
@@ -29,6 +30,9 @@ from lucid_gpu.ops import (
 )
 from lucid_gpu.ops import (
     group_norm as _group_norm,
+)
+from lucid_gpu.ops import (
+    layer_norm as _layer_norm,
 )
 from lucid_gpu.ops import (
     losses as _losses,
@@ -430,6 +434,70 @@ def segment_reduce(
     return result.reshape(*shape, *rest)
 
 
+def native_layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`nn.functional.layer_norm`, with the means and the reciprocals of the deviations."""
+    result = _layer_norm.layer_norm(input, normalized_shape, weight, bias, eps)
+    dims = tuple(range(input.ndim - len(normalized_shape), input.ndim))
+    return (result, *_moments(input.detach(), dims, eps, True))  # PyTorch's have no gradient
+
+
+def native_group_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`nn.functional.group_norm`, with means and reciprocals of deviations, of shape (N, group)."""
+    result = _group_norm.group_norm(input, group, weight, bias, eps)
+    return (result, *_moments(input.reshape(N, group, -1), (2,), eps, False))
+
+
+def native_batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`nn.functional.batch_norm`, with the means and reciprocals of the deviations, if training."""
+    figures = running_mean, running_var, weight, bias
+    result = _batch_norm.batch_norm(input, *figures, training, momentum, eps)
+    if not training:
+        return result, input.new_empty((0,)), input.new_empty((0,))
+    dims = (0, *range(2, input.ndim))
+    return (result, *_moments(input.detach(), dims, eps, False))
+
+
+def _moments(input: Tensor, dims: tuple[int, ...], eps: float, keep: bool) -> tuple[Tensor, Tensor]:
+    wide = input if input.dtype.itemsize > 2 else input.float()
+    deviation = (wide.var(dims, correction=0, keepdim=keep) + eps).rsqrt()
+    return wide.mean(dims, keep).to(input.dtype), deviation.to(input.dtype)
+
+
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """`nn.functional.dropout`, and where it kept elements; ``train`` may be None for True."""
+    if train is False or not input.numel():
+        return input.clone(), input.new_ones(input.shape, dtype=bool_)
+    if p < 0.0 or p > 1.0:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
+    require_float("native_dropout", input)
+    mask = _dropout.kept(input, p)
+    return _dropout.dropped(input, mask, p, False), mask
+
+
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     kl_div, binary_cross_entropy_with_logits, poisson_nll_loss, cosine_embedding_loss,
     hinge_embedding_loss, margin_ranking_loss, triplet_margin_loss, ctc_loss, batch_norm,
@@ -437,4 +505,5 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     feature_alpha_dropout_, feature_dropout, feature_dropout_, grid_sampler, grid_sampler_2d,
     grid_sampler_3d, affine_grid_generator, native_channel_shuffle,
     max_pool1d_with_indices, norm_except_dim, convolution, conv_tbc, segment_reduce,
+    native_layer_norm, native_group_norm, native_batch_norm, native_dropout,
 )  # fmt: skip

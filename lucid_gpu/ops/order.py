@@ -9,11 +9,12 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public, require_one_device, takes_out
 from lucid_gpu.ops.creation import as_tensor
+from lucid_gpu.ops.named_results import VALUES, result_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import (
-    ValuesAndIndices,
     amax,
     amin,
+    existing_dim,
     kept_shape,
     normalize_dim,
 )
@@ -35,7 +36,7 @@ def msort(input: Tensor) -> Tensor:
 
 def _require_order(name: str, d: dt.dtype, bools: bool = True) -> None:
     if d.is_complex or (d is dt.bool and not bools):
-        raise NotImplementedError(f'"{name}" not implemented for {d.name}')
+        raise dt.unimplemented(name, d)
 
 
 @op
@@ -57,7 +58,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
             f"kthvalue(): selected number k out of range for dimension {dim}: got {k} of {extent}"
         )
     if not input.ndim:
-        return ValuesAndIndices(input.clone(), input.new_zeros((), dtype=dt.int64))
+        return VALUES["kthvalue"](input.clone(), input.new_zeros((), dtype=dt.int64))
     order = backend(input.device).argsort(input.detach().array, dim)
     return _at(input, dim, order, k - 1, keepdim, "KthvalueBackward0")
 
@@ -80,7 +81,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     _require_order("mode", input.dtype)
     dim = normalize_dim(dim, input.ndim)
     if not input.ndim:
-        return ValuesAndIndices(input.clone(), input.new_zeros((), dtype=dt.int64))
+        return VALUES["mode"](input.clone(), input.new_zeros((), dtype=dt.int64))
     if not input.shape[dim]:
         raise IndexError(
             f"mode(): Expected reduction dim {dim} to have non-zero size. Got shape "
@@ -113,6 +114,7 @@ def _mode_batched(level: Batch, f: Any, x: Tensor, dim: int = -1, keepdim: bool 
     return level.wrap_all(f(level.value(x), normalize_dim(dim, x.ndim) + 1, keepdim))
 
 
+@result_of("aminmax")
 class Extrema(NamedTuple):
     """What `aminmax` gives."""
 
@@ -211,8 +213,8 @@ def _distinct(
     _require_order("unique", input.dtype)
     xp = xp_of(input)
     array = input.detach().array
-    whole = dim is None or not input.ndim
-    axis = 0 if dim is None else normalize_dim(dim, input.ndim)
+    whole = dim is None
+    axis = 0 if dim is None else existing_dim(dim, input.ndim)
     if not whole and not array.size:
         if array.shape[axis] or 0 in array.shape[:axis] + array.shape[axis + 1 :]:
             raise RuntimeError(
@@ -235,8 +237,8 @@ def _distinct(
     (starts,) = xp.nonzero(begins)
     values = ranked[starts]
     if not whole:
-        values = xp.ascontiguousarray(xp.moveaxis(values, 0, axis))
-    results = [from_array(values, input.dtype, input.device)]
+        values = xp.moveaxis(xp.ascontiguousarray(values), 0, axis)
+    results = [from_array(values, input.dtype, input.device)._keep_order()]
     if inverse:
         places = xp.empty(len(rows), "int64")
         places[order] = xp.cumsum(begins) - 1
@@ -309,7 +311,9 @@ def isin(
         raise TypeError("isin(): one of 'elements' and 'test_elements' must be a Tensor")
     for t in (elements, test_elements):
         if isinstance(t, Tensor) and (t.dtype is dt.bool or t.dtype.is_complex):
-            raise RuntimeError(f"Unsupported input type encountered for isin(): {t.dtype.name}")
+            raise RuntimeError(
+                f"Unsupported input type encountered for isin(): {t.dtype.type_name}"
+            )
     xp = xp_of(like)
     own, others = [_wide(as_tensor(t, device=like.device)) for t in (elements, test_elements)]
     contained = xp.isin(own, others.reshape(-1), invert=invert)

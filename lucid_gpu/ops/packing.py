@@ -27,13 +27,15 @@ class Packed:
     edge : (Node or None, int) or None
         None for tensors without a gradient; the node is None for an output of the node that saved
         it, which would hold itself.
+    program : Program
+        Of the tensor.
     """
 
-    __slots__ = ("data", "edge", "unpack_hook")
+    __slots__ = ("data", "edge", "program", "unpack_hook")
 
     def __init__(self, value: Tensor, edge: Any, hooks: tuple[Any, Any]) -> None:
         pack_hook, self.unpack_hook = hooks
-        self.edge = edge
+        self.edge, self.program = edge, value._expr.program
         version = value._version
         recording, state.grad = state.grad, False
         try:
@@ -44,13 +46,15 @@ class Packed:
             raise RuntimeError(PACK_WROTE)
 
     def unpack(self, saved_for: Node) -> Tensor:
-        """The tensor, with the gradient it was saved with."""
+        """The tensor, with the gradient it was saved with; for kernels of the type it had."""
         value = self.unpack_hook(self.data)
         if not isinstance(value, Tensor):
             raise TypeError(
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
                 f"{type(value)}"
             )
+        if saved_for.reads_arrays:
+            value = self._as_saved(value, saved_for)
         if self.edge is None and not value.requires_grad:
             return value
         value = value.detach() if value.requires_grad else value.alias()
@@ -58,6 +62,17 @@ class Packed:
             node, output = self.edge
             value._attach(saved_for if node is None else node, output)
         return value
+
+    def _as_saved(self, value: Tensor, saved_for: Node) -> Tensor:
+        """The tensor as kernels take it, which do not look at it again."""
+        was, came = self.program, value._expr.program
+        if came.shape != was.shape or came.device is not was.device:
+            raise RuntimeError(
+                f"{saved_for.name()} saved a tensor of shape {list(was.shape)} on {was.device}, "
+                f"and the unpack_hook returned one of shape {list(came.shape)} on {came.device}; "
+                "return one of that shape, there"
+            )
+        return value if came.dtype is was.dtype else value.detach().to(was.dtype)
 
 
 def pack(tensor: Tensor, hooks: tuple[Any, Any]) -> Packed:

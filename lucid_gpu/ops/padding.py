@@ -13,9 +13,10 @@ from typing import Any
 from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.arguments import require_tensor
-from lucid_gpu.ops.creation import refuse_unheld
-from lucid_gpu.ops.memory_formats import channels_order, empty_in, lay
-from lucid_gpu.ops.record import keeps, record
+from lucid_gpu.ops.creation import number_in, refuse_unheld
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.memory_formats import channels_order, empty_in
+from lucid_gpu.ops.record import TIED, keeps, leads_back, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
@@ -159,6 +160,8 @@ def _constant(input: Tensor, sides: Sides, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         refuse_unheld(value, input.dtype)
         value = value.item()
+    elif input.dtype.category == 1:
+        value = number_in(float(value), input.dtype)  # a double to PyTorch too
     return framed(input, sides, value)
 
 
@@ -249,9 +252,9 @@ def bordered(input: Tensor, sides: Sides, mode: str) -> Tensor:
         array[border] = array[copied]
     result: Tensor = record(
         f"{_NAMES[mode]}{len(sides)}DBackward0", array, (input,), _bordered_vjp,
-        dtype=input.dtype, sides=sides, mode=mode,
+        dtype=input.dtype, sides=sides, mode=mode, ties=None if mode == "circular" else TIED,
     )  # fmt: skip
-    return lay(result if mode == "circular" else keeps(result, input), order)
+    return leads_back(lay(result if mode == "circular" else keeps(result, input), order), order)
 
 
 def _inside(shape: Sequence[int], sides: Sides) -> tuple[Any, ...]:

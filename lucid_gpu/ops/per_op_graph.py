@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
-from lucid_gpu.fusion.expression import Cell, Expr, Replaced, build, of_constant, of_index
-from lucid_gpu.fusion.gradient import Gradient, Part, gradient_of
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.expression import Cell, Expr, build, of_constant, of_index
+from lucid_gpu.fusion.gradient import Elsewhere, Gradient, Part, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import RegionNode, title_of
-from lucid_gpu.fusion.saving import FROM_OPERANDS, SAVE_ALL, saved_leaves
+from lucid_gpu.fusion.saving import FROM_OPERANDS, SAVE_ALL, replacements
 from lucid_gpu.ops.packing import pack_output
 from lucid_gpu.ops.record import OpNode, refuse_inference, save
 from lucid_gpu.ops.reductions import sum_to_shape
@@ -109,7 +110,7 @@ def apply_by_op(
         return None
     tensors, rule, sources, _ = alone
     node = _node_class(rule.program)(tensors, vjp_alone, ())
-    node.alone = alone._replace(tensors=[])
+    node.alone, node.ties = alone._replace(tensors=[]), op.ties
     node.saved = tuple([save(tensors[sources[i]]) for i in rule.saves if i < len(sources)])
     recording, state.grad = state.grad, False
     try:
@@ -184,7 +185,7 @@ def _node_class(program: Program) -> type[Any]:
     title = title_of(program)
     node_class = _classes.get(title)
     if node_class is None:
-        node_class = _classes[title] = type(title, (OpNode,), {})
+        node_class = _classes[title] = type(title, (OpNode,), {"reads_arrays": False})
     return node_class
 
 
@@ -214,8 +215,8 @@ def evaluate_gradient(
         See `evaluate`.
     """
     values = list(leaves)
-    for part, shape in gradient.steps:
-        values.append(sum_to_shape(evaluate(part, values, marked), shape))
+    for step in gradient.steps:
+        values.append(sum_to_shape(evaluate(step.part, values, marked), step.shape))
     return {leaf: evaluate(part, values, marked) for leaf, part in gradient.results}
 
 
@@ -234,13 +235,13 @@ def evaluate(part: Part, leaves: Sequence[Any], marked: bool = False) -> Tensor:
         if ins.op == "load":
             value = leaves[part.leaves[ins.value[0]]]
         elif ins.op == "scalar":
-            value = _number(leaves[part.leaves[ins.value]], ins.dtype, program.device)
+            value = _Number(leaves[part.leaves[ins.value]], ins.dtype, program.device)
         elif ins.op == "index":
             value = _tensor(of_index(ins.shape, program.device))
         elif ins.op == "constant":
-            value = _number(ins.value[1], ins.dtype, program.device)
+            value = _Number(ins.value[1], ins.dtype, program.device)
         elif ins.op == "boundary":
-            value = _leading_to(made[ins.args[0]], leaves[part.leaves[ins.value]])
+            value = _leading_to(_tensors([made[ins.args[0]]])[0], leaves[part.leaves[ins.value]])
         else:
             op = TABLE[ins.op]
             recording = state.grad
@@ -249,22 +250,45 @@ def evaluate(part: Part, leaves: Sequence[Any], marked: bool = False) -> Tensor:
             try:
                 value = apply(
                     op,
-                    *[made[a] for a in ins.args],
+                    *_operands([made[a] for a in ins.args], op),
                     to=ins.dtype if op.rule in ("cast", "draw") else None,
                     shape=ins.shape if op.rule == "identity" else None,
                 )
             finally:
                 state.grad = recording
         made.append(value)
-    result: Tensor = made[-1]
+    result: Tensor
+    (result,) = _tensors(made[-1:])
     return result.alias() if program.is_load else result  # the cotangent itself, say
 
 
-def _leading_to(value: Tensor, cell: Cell) -> Tensor:
-    """A value computed again, whose gradient goes where that of the first one went."""
+class _Number(NamedTuple):
+    """A number of a program, with the type that it has there."""
+
+    value: Any
+    dtype: dtype
+    device: device
+
+
+def _operands(values: list[Any], op: Op) -> list[Any]:
+    """Operands of an op. Numbers stay numbers beside a tensor of their type: no hook sees them."""
+    types = {v.dtype for v in values if isinstance(v, Tensor)}
+    if op.arity != 2 or any(type(v) is _Number and v.dtype not in types for v in values):
+        return _tensors(values)
+    return [v.value if type(v) is _Number else v for v in values]
+
+
+def _tensors(values: Sequence[Any]) -> list[Tensor]:
+    return [_tensor(of_constant(*v[:2], (), v[2])) if type(v) is _Number else v for v in values]
+
+
+def _leading_to(value: Tensor, leaf: Tensor | Cell | None) -> Tensor:
+    """A value computed again, whose gradient goes where that of a leaf goes."""
     result = value.detach()
-    if state.grad and cell.node is not None:
-        result._attach(cell.node, cell.output)
+    if state.grad and leaf is not None:
+        node, output = leaf._edge() if isinstance(leaf, Tensor) else (leaf.node, leaf.output)
+        if node is not None:
+            result._attach(node, output)
     return result
 
 
@@ -278,18 +302,24 @@ def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
         output_leaf = len(values)
         root = program.root._replace(value=(output_leaf, None, program.order is None))
         values.append(_leaf(node.output.twin(node), root, node))
-    replaced: dict[int, int] = {}
-    for i in saved_leaves(program):
-        write = node.leaves[i].stale if i < len(node.leaves) else None
-        if isinstance(write, Replaced):
-            replaced[i] = len(values)
+    changed = replacements(node.made_by, node.leaves, node.also)
+    elsewhere = Elsewhere()
+    if changed is not None:
+        for i, write in changed.leaves.items():
+            elsewhere.leaves[i] = len(values)
             values.append(write.tensor)
+        for part, places, write in changed.values:
+            elsewhere.values.append((part, places, len(values)))
+            values.append(write.tensor)
+        elsewhere.compositions.extend(changed.compositions)
+        unkept = [i for i, cell in enumerate(node.leaves) if not cell.filled]
+        elsewhere.missing = frozenset(unkept)
     like = cotangent._expr.program
     marked = bool(state.grad)
     load = load_program(like.dtype, tuple(like.shape), None, marked, like.device)
     cotangent_leaf = len(values)
     gradient = gradient_of(
-        program, load, cotangent_leaf, cotangent_leaf + 1, marked, output_leaf, replaced=replaced
+        program, load, cotangent_leaf, cotangent_leaf + 1, marked, output_leaf, elsewhere=elsewhere
     )
     return list(evaluate_gradient(gradient, [*values, cotangent], marked).values())
 
@@ -320,10 +350,6 @@ def _leaf(cell: Cell, load: Any, node: RegionNode) -> Any:
         load.dtype, load.shape, strides, needs, node.program.device, free=load.value[2]
     )
     return _tensor(Expr(program, (cell,), None))
-
-
-def _number(value: Any, d: Any, where: device) -> Tensor:
-    return _tensor(of_constant(value, d, (), where))
 
 
 attach(

@@ -10,15 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.devices import xp_of
+from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.kernels import pooling
 from lucid_gpu.kernels.windows import Frame
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import as_ints, require_tensor
 from lucid_gpu.ops.convolution import named
-from lucid_gpu.ops.memory_formats import channels_order, lay, lying, signals_order
-from lucid_gpu.ops.record import keeping, record, watch
+from lucid_gpu.ops.laying import is_plain, lay
+from lucid_gpu.ops.memory_formats import channels_order, led_in, lying, signals_order
+from lucid_gpu.ops.record import TIED, Ties, keeping, leads_back, record, watch
 from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Sizes, Slide
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import Truth, op
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
@@ -91,7 +93,7 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
         padding: Any = 0,
         dilation: Any = 1,
         ceil_mode: bool = False,
-        return_indices: bool = False,
+        return_indices: Truth = False,
     ) -> Any:
         settings = kernel_size, stride, padding, dilation
         return _max_pool(rank, input, settings, ceil_mode, return_indices)
@@ -143,18 +145,21 @@ FUNCTIONS = (avg_pool1d, max_pool1d, max_pool2d, max_pool3d)
 
 @op
 def _max_pool(
-    rank: int, input: Tensor, settings: tuple[Any, ...], ceil_mode: bool, indices: bool
+    rank: int, input: Tensor, settings: tuple[Any, ...], ceil_mode: bool, indices: Truth
 ) -> Any:
     images, slide = _checked(rank, f"max_pool{rank}d", input, settings, ceil_mode)
+    in_rows = images.array.flags.c_contiguous
+    order = None if is_plain(images._expr.program) else channels_order(images)
     if rank == 3:
-        pooled, places = _largest_of_volumes(images, slide, ceil_mode, indices)
+        pooled, places = _largest_of_volumes(led_in(images, order), slide, ceil_mode, indices)
     else:
         pooled, places = _largest(images, Frame(images.shape, slide.window(), ceil_mode), indices)
-    if not images.array.flags.c_contiguous:
-        pooled = lay(pooled, channels_order(images))
+        leads_back(pooled, order)
+    if order is not None or not in_rows:
+        pooled = lay(pooled, order)
     if not indices:
         return _as_before(rank, input, pooled)
-    positions = lay(from_array(places, None, input.device), channels_order(images))
+    positions = lay(from_array(places, None, input.device), order)
     positions = _as_before(rank, input, positions)
     watch(pooled, positions)
     return _as_before(rank, input, pooled), positions
@@ -168,14 +173,17 @@ def _avg_pool(
     ceil_mode: bool,
     padding: bool,
     divisor: int,
+    ties: Ties = TIED,
 ) -> Tensor:
     images, slide = _checked(rank, f"avg_pool{rank}d", input, settings, ceil_mode)
     if rank == 3:
         result = _mean_of_volumes(images, slide, ceil_mode, padding, divisor)
     else:
-        result = _mean(images, Frame(images.shape, slide.window(), ceil_mode), padding, divisor)
-        if not images.array.flags.c_contiguous:
-            result = lay(result, channels_order(images))
+        frame = Frame(images.shape, slide.window(), ceil_mode)
+        result = _mean(images, frame, padding, divisor, ties)
+        order = None if is_plain(images._expr.program) else channels_order(images)
+        if order is not None or not images.array.flags.c_contiguous:
+            result = leads_back(lay(result, order), order)
     return _as_before(rank, input, result)
 
 
@@ -200,7 +208,7 @@ def _as_before(rank: int, input: Tensor, result: Tensor) -> Tensor:
 # --- maximum: the place of each window's maximum is kept, one byte each ---------------------------
 
 
-def _largest(images: Tensor, frame: Frame, indices: bool) -> tuple[Tensor, Any]:
+def _largest(images: Tensor, frame: Frame, indices: Truth, ties: Ties = TIED) -> tuple[Tensor, Any]:
     """The largest of each window, and where they are in their images."""
     largest, places = pooling.max_pool(images.array, frame)
     pooled = record(
@@ -211,18 +219,19 @@ def _largest(images: Tensor, frame: Frame, indices: bool) -> tuple[Tensor, Any]:
         (from_array(places, None, images.device),),
         images.dtype,
         frame=frame,
+        ties=ties,
     )
     return pooled, _flat_indices(xp_of(images), frame, places) if indices else None
 
 
 def _largest_of_volumes(
-    x: Tensor, slide: Slide, ceil_mode: bool, indices: bool
+    x: Tensor, slide: Slide, ceil_mode: bool, indices: Truth
 ) -> tuple[Tensor, Any]:
     n, c, depth, h, w = x.shape
     slices = Frame((n, c * depth, h, w), slide.window(), ceil_mode)
     pooled, inside = _largest(x.reshape(slices.shape), slices, indices)
     stacked = Frame((n, c, depth, slices.positions), slide.first(), ceil_mode)
-    pooled, places = _largest(pooled.reshape(stacked.shape), stacked, indices)
+    pooled, places = _largest(pooled.reshape(stacked.shape), stacked, indices, None)
     shape = n, c, stacked.steps[0], *slices.steps
     if indices:
         inside = inside.reshape(stacked.shape)
@@ -281,7 +290,7 @@ def _mean_of_volumes(
     slices = Frame((n, c * depth, h, w), slide.window(), ceil_mode)
     means = _mean(x.reshape(slices.shape), slices, padding, alone)
     stacked = Frame((n, c, depth, slices.positions), slide.first(), ceil_mode)
-    means = _mean(means.reshape(stacked.shape), stacked, padding, alone)
+    means = _mean(means.reshape(stacked.shape), stacked, padding, alone, None)
     means = means.reshape(n, c, stacked.steps[0], *slices.steps)
     return means / divisor if divisor else means
 
@@ -301,24 +310,25 @@ def _quotients_of_volumes(
 
 
 @op
-def _mean(x: Tensor, frame: Frame, padding: bool, divisor: int) -> Tensor:
+def _mean(x: Tensor, frame: Frame, padding: bool, divisor: int, ties: Ties = TIED) -> Tensor:
     return record(
         "AvgPool2DBackward0",
         pooling.avg_pool(x.array, frame, padding, divisor),
         (x,),
-        lambda node, g: (_spread(g, frame, padding, divisor),),
+        lambda node, g: (_spread(g, frame, padding, divisor, ties),),
         dtype=x.dtype,
+        ties=ties,
     )
 
 
 @op
-def _spread(g: Tensor, frame: Frame, padding: bool, divisor: int) -> Tensor:
+def _spread(g: Tensor, frame: Frame, padding: bool, divisor: int, ties: Ties) -> Tensor:
     """Gradients of means, spread over their windows; the adjoint of `_mean`."""
     return record(
         "AvgPool2DSpreadBackward0",
         pooling.avg_pool_bwd(g.array, frame, padding, divisor),
         (g,),
-        lambda node, gg: (_mean(gg, frame, padding, divisor),),
+        lambda node, gg: (_mean(gg, frame, padding, divisor, ties),),
         dtype=g.dtype,
     )
 
@@ -341,7 +351,7 @@ def _checked(
             else f"{name}: non-empty {ranks} expected for input, but got: {list(input.shape)}"
         )
     if input.dtype.category not in (1, 2):
-        raise NotImplementedError(f'"{name}" not implemented for {input.dtype}')
+        raise unimplemented(name, input.dtype)
     _check_steps(rank, name, input, slide, ceil_mode)
     batch = input if input.ndim == rank + 2 else input.unsqueeze(0)
     return batch.unsqueeze(2) if rank == 1 else batch, slide
@@ -352,7 +362,7 @@ def slide_of(
 ) -> Slide:
     """How windows slide, from settings as a user gives them."""
     sizes = _setting(rank, name, "kernel_size", kernel)
-    empty = stride is None or stride == [] or stride == ()
+    empty = stride is None or (isinstance(stride, (list, tuple)) and not stride)
     slide = Slide(
         sizes,
         sizes if empty else _setting(rank, name, "stride", stride),
@@ -389,12 +399,13 @@ def _setting(rank: int, name: str, what: str, value: Any) -> Sizes:
     values = tuple(value) if isinstance(value, Sequence) else (value,) * rank
     if len(values) == 1:
         values = values * rank
-    if len(values) != rank or not all(isinstance(v, int) for v in values):
+    sizes = as_ints(values)
+    if sizes is None or len(sizes) != rank:
         raise RuntimeError(
             f"{name}: {what} must either be a single int, or a tuple of {_COUNTS[rank]}, but got "
             f"{value!r}"
         )
-    return values
+    return sizes
 
 
 def _one_or_all(values: Sizes) -> Any:

@@ -158,14 +158,17 @@ def number_format(values: Sequence[Any], d: dt.dtype) -> Any:
 
 def __repr__(self: Tensor) -> str:
     """The text of a tensor, which is realized, as PyTorch writes it."""
+    kind = type(self)
+    ours = kind.__module__.partition(".")[0] in ("lucid_gpu", "torch")  # by `install_as_torch`
+    opening = OPENING if ours else f"{kind.__name__}("
     if self.device.type == "meta":
-        return _with_suffixes(f"{OPENING}...", _suffixes(self))
+        return _with_suffixes(f"{opening}...", _suffixes(self), len(opening))
     refuse_capture("to print a tensor")
     array = self.detach().cpu().array
     if self.dtype.compute is not self.dtype:
         array = array.astype(self.dtype.compute.numpy)
-    body = _values(array, self.dtype.category) if array.size else "[]"
-    return _with_suffixes(OPENING + body, _suffixes(self))
+    body = _values(array, self.dtype.category, len(opening)) if array.size else "[]"
+    return _with_suffixes(opening + body, _suffixes(self), len(opening))
 
 
 METHODS = (__repr__,)
@@ -252,12 +255,12 @@ def history_of(t: Tensor) -> list[str]:
     return ["requires_grad=True", *known] if t.requires_grad else known
 
 
-def _with_suffixes(body: str, suffixes: Sequence[str]) -> str:
+def _with_suffixes(body: str, suffixes: Sequence[str], indent: int = len(OPENING)) -> str:
     room_left = _options.linewidth - (len(body) - body.rfind("\n") + 1)
     for suffix in suffixes:
         if len(suffix) + 2 > room_left:
-            body += ",\n" + " " * len(OPENING) + suffix
-            room_left = _options.linewidth - len(OPENING) - len(suffix)
+            body += ",\n" + " " * indent + suffix
+            room_left = _options.linewidth - indent - len(suffix)
         else:
             body += ", " + suffix
             room_left -= len(suffix) + 2

@@ -6,8 +6,9 @@ from typing import Any
 
 import lucid_gpu.dtypes as dt
 from lucid_gpu.ops.arguments import public, require_one_dtype
+from lucid_gpu.ops.elementwise import factors_in, in_old_order
 from lucid_gpu.ops.in_place import written
-from lucid_gpu.ops.matmul import _conj, addmm, dot, in_type_of, matmul, outer
+from lucid_gpu.ops.matmul import _conj, addmm, dot, matmul, outer, plus_nothing
 from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.record import unsaved
 from lucid_gpu.ops.shape import owned, reshape
@@ -20,20 +21,24 @@ def added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     wide = tuple(product.shape)
     if product.dtype is dt.bool and input.dtype is dt.bool:  # numbers are truth values there
         beta, alpha = bool(beta), bool(alpha)
-    beta, alpha = in_type_of(product, beta, alpha)
+    beta, alpha = factors_in(product.dtype, beta, alpha)
     input = input.expand(wide)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
-        return product
+        return plus_nothing(product, input)
     return (input if beta == 1 else input * beta) + product
 
 
 @op(autocast={"cuda": "lower"})
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmv(
+    input: Tensor, mat: Tensor, vec: Tensor, *old: Any, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
     """``beta * input + alpha * (mat @ vec)`` of a matrix and a vector; ``input`` broadcasts to it.
 
     RuntimeError for other numbers of dimensions, and sizes that do not fit each other.
     """
+    if old:
+        return in_old_order(addmv, (input, mat, vec, *old), beta, alpha)
     if mat.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(
             f"vector + matrix @ vector expected, got {input.ndim}, {mat.ndim}, {vec.ndim}"
@@ -48,15 +53,21 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any 
 
 
 @op(autocast={"cuda": "lower"})
-def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addr(
+    input: Tensor, vec1: Tensor, vec2: Tensor, *old: Any, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)`` of two vectors; ``input`` broadcasts to it.
 
     RuntimeError for anything but a vector, and for integers times a real ``beta`` or ``alpha``.
     """
+    if old:
+        return in_old_order(addr, (input, vec1, vec2, *old), beta, alpha)
     for name, vector in (("vec1", vec1), ("vec2", vec2)):
         if vector.ndim != 1:
             raise RuntimeError(f"addr: Expected 1-D argument {name}, but got {vector.ndim}-D")
     for name, number in (("beta", beta), ("alpha", alpha)):
+        if isinstance(number, bool) and input.dtype is not dt.bool:
+            raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
         if isinstance(number, float) and input.dtype.category < 2:
             raise RuntimeError(
                 f"For integral input tensors, argument {name} must not be a floating point number."
@@ -83,12 +94,14 @@ def _batches(batch1: Tensor, batch2: Tensor) -> None:
 @op(autocast="lower")
 @lying(rule=row_major_order)
 def baddbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+    input: Tensor, batch1: Tensor, batch2: Tensor, *old: Any, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
     """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix.
 
     RuntimeError for shapes that do not fit each other.
     """
+    if old:
+        return in_old_order(baddbmm, (input, batch1, batch2, *old), beta, alpha)
     _batches(batch1, batch2)
     require_one_dtype("baddbmm: Input dtypes must be the same", input, batch1, batch2)
     return added(input, matmul(batch1, batch2), beta, alpha)
@@ -97,7 +110,7 @@ def baddbmm(
 @op(autocast="lower")
 @lying(rule=row_major_order)
 def addbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+    input: Tensor, batch1: Tensor, batch2: Tensor, *old: Any, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
     """``beta * input + alpha * sum(batch1 @ batch2)`` of batches, (b, n, k) and (b, k, m).
 
@@ -105,6 +118,8 @@ def addbmm(
 
     RuntimeError for shapes that do not fit each other.
     """
+    if old:
+        return in_old_order(addbmm, (input, batch1, batch2, *old), beta, alpha)
     _batches(batch1, batch2)
     require_one_dtype("addbmm: self and mat2 must have the same dtype", input, batch2)
     b, n, k = batch1.shape
@@ -145,8 +160,12 @@ def _in_place(function: Any) -> Any:
 
 
 @op
-def addmv_(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmv_(
+    input: Tensor, mat: Tensor, vec: Tensor, *old: Any, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
     """`addmv` in place."""
+    if old:
+        return in_old_order(addmv_, (input, mat, vec, *old), beta, alpha)
     result: Tensor = _in_place(addmv)(input, mat, vec, beta=beta, alpha=alpha)
     return result
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +10,11 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend, capturing, philox, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.ops.arguments import into, type_for
+from lucid_gpu.ops.arguments import extents, into, type_for
 from lucid_gpu.ops.creation import _largest, empty
 from lucid_gpu.ops.generator import Generator, _draw
-from lucid_gpu.ops.memory_formats import lay, like
+from lucid_gpu.ops.laying import lay
+from lucid_gpu.ops.memory_formats import like
 from lucid_gpu.ops.random_numbers import (
     _bounds,
     _computed,
@@ -23,6 +23,7 @@ from lucid_gpu.ops.random_numbers import (
     _normal,
     _on_device,
     _uniform,
+    drawn_by,
 )
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.user_warnings import warn_user
@@ -32,16 +33,9 @@ from lucid_gpu.tensor import Tensor, from_array
 
 
 def _shape_of(name: str, size: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(size) == 1 and isinstance(size[0], (tuple, list)):
-        size = tuple(size[0])
-    elif not size:
+    if not size:
         raise TypeError(f"{name}() expects a size: {name}(2, 3) or {name}((2, 3))")
-    for n in size:
-        if not hasattr(n, "__index__") or (isinstance(n, Tensor) and n.dtype.category != 1):
-            raise TypeError(f"{name}(): argument 'size' must be ints, got {type(n).__name__}")
-        if n < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
-    return tuple([operator.index(n) for n in size])
+    return extents(name, size)
 
 
 # the number up to which a type holds all whole ones
@@ -53,7 +47,7 @@ def _default(d: Any) -> dtype:
 
 
 def _finish(result: Tensor, requires_grad: bool, out: Tensor | None, name: str) -> Tensor:
-    result = into(result, out, name)
+    result = into(result, out, name, made=True)
     return result._mark() if requires_grad else result
 
 
@@ -190,12 +184,12 @@ def randperm(
     dtype = type_for(dtype, out)
     d = dt.int64 if dtype is None else as_dtype(dtype)
     if d.category == 3:
-        raise NotImplementedError(f'"randperm" not implemented for {d.name}')
+        raise dt.unimplemented("randperm", d)
     whole = _WHOLE.get(d)
     if whole is not None and n > whole + 1:
         raise RuntimeError(f"n cannot be greater than {whole + 1} for {d.name} type.")
     if n and n - 1 > _bounds(d)[1]:
-        raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: {n - 1}")
+        raise dt.overflow(d, f": {n - 1}")
     where = resolve(device, out)
     draw = _draw(generator, where)
     if costs_of(where).draws_again:
@@ -332,7 +326,9 @@ def normal(
     result = randn_like(frame, generator=generator)
     result = result * (tensors[-1] if isinstance(std, Tensor) else std)
     result = result + (tensors[0] if isinstance(mean, Tensor) else mean)
-    return _finish(lay(result, None), requires_grad, out, "normal")
+    means = [x for x in (mean, std) if isinstance(x, Tensor)]
+    made = drawn_by(lay(result, None), *means)
+    return _finish(made, requires_grad, out, "normal")
 
 
 @op
@@ -361,13 +357,13 @@ def bernoulli(
     """
     if p is None:
         if input.dtype.category != 2:
-            raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype.name}')
+            raise dt.unimplemented("bernoulli", input.dtype)
         result = _coins(input, input.shape, input.device, generator).to(input.dtype)
     else:
         result = _coins(p, input.shape, input.device, generator).to(input.dtype)
     if out is not None:
         result = result.to(out.dtype)
-    return _finish(result, False, out, "bernoulli")
+    return _finish(drawn_by(result, input), False, out, "bernoulli")
 
 
 @op
@@ -452,7 +448,7 @@ def normal_(
 
 
 @op
-def random_(self: Tensor, *limits: int, generator: Generator | None = None, **named: int) -> Tensor:
+def random_(self: Tensor, *limits: Any, generator: Generator | None = None, **named: Any) -> Tensor:
     """Fill with integers, in place: ``random_()``, ``random_(to)`` or ``random_(from, to)``.
 
     Without limits: all that the type holds, and of floating point types the integers that it

@@ -24,6 +24,7 @@ from lucid_gpu.fusion.expression import drawn
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 
@@ -34,6 +35,14 @@ def _on_device(array: Any, shape: Sequence[int], d: dtype, where: device) -> Ten
     return from_array(backend(where).from_numpy(array, where), d, where)
 
 
+def drawn_by(sample: Tensor, *parameters: Tensor) -> Tensor:
+    """A sample as the result of its parameters; their gradients are zeros, as in PyTorch."""
+    for parameter in parameters:
+        if parameter.requires_grad and is_grad_enabled():
+            sample = apply(TABLE["tied"], sample, parameter)
+    return sample
+
+
 def _real(d: dtype) -> dtype:
     """The type of a complex type's parts."""
     return {dt.complex64: dt.float32, dt.complex128: dt.float64}.get(d, d)
@@ -41,9 +50,7 @@ def _real(d: dtype) -> dtype:
 
 def _floating(name: str, d: dtype) -> None:
     if d.category < 2:
-        raise NotImplementedError(
-            f'"{name}" not implemented for {d.name}: give a floating point dtype'
-        )
+        raise dt.unimplemented(name, d, ": give a floating point dtype")
 
 
 def _fractions(make: Any, shape: Sequence[int], d: dtype, draw: tuple[int, int]) -> Any:

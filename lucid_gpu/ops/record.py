@@ -14,17 +14,23 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.layout import dense_order
+from lucid_gpu.fusion.optable import RESULT as OF_RESULT
+from lucid_gpu.fusion.optable import TABLE, Tie
 from lucid_gpu.fusion.program import Program, load_program
-from lucid_gpu.fusion.saving import RESULT, Counted, noted
+from lucid_gpu.fusion.saving import RESULT, Counted, composed, noted
+from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.packing import Packed, pack, pack_output
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, Node
 from lucid_gpu.tape.rules import Call
-from lucid_gpu.tensor import Tensor, _stored, _tensor
+from lucid_gpu.tensor import Tensor, _stored, _tensor, apply
 
 Vjp = Callable[..., Sequence[Any]]
+Order = (
+    tuple[int, ...] | list[tuple[int, ...] | None] | Callable[..., tuple[int, ...] | None] | None
+)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -37,13 +43,18 @@ class SavedOutput:
 
     __slots__ = ("kept", "memory", "output", "version")
 
-    def __init__(self, tensor: Tensor, output: int, alone: bool) -> None:
+    def __init__(
+        self, tensor: Tensor, output: int, alone: bool, program: Program | None = None
+    ) -> None:
         self.output = output
         memory = tensor._memory()  # counts writes
         # Of several outputs one that is gone may have been written: scikit-learn's PCA turns the
         # singular vectors, and needs the values only. Our gradient reads what was there.
         self.memory: Any = (lambda: memory) if alone else weakref.ref(memory)
         self.version = memory.version
+        if program is not None:  # as below
+            self.kept = _stored(program, tensor._expr.leaves[0].twin())
+            return
         self.kept = tensor._on(expression.without_grad(tensor._expr))  # an edge would be a cycle
         if not self.kept._expr.program.is_load:
             self.kept._storage = memory
@@ -173,6 +184,7 @@ def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
     also = (*entries, RESULT) if output else tuple(entries)
     pending = not value.program.is_load
     if pending and not value.program.is_boundary:
+        also = (*also, composed(value, [t._expr for t in saved], output))
         value.also = (*getattr(value, "also", ()), *also)
         if isinstance(value.node, region.RegionNode):
             value.node.also += also
@@ -184,11 +196,74 @@ def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
     return result
 
 
+def composes(result: Tensor, *saved: Tensor) -> Tensor:
+    """Say that a pending composition is one op in PyTorch, which saves these operands.
+
+    Our formulas read them too: see `keeps` for those that do not.
+    """
+    value = result._expr
+    program = value.program
+    if not program.needs_grad or program.is_load or result._wrapper is not None or not state.grad:
+        return result
+    if not program.is_boundary:
+        entry = composed(value, [t._expr for t in saved])
+        value.also = (*getattr(value, "also", ()), entry)
+        if value.node is not None:
+            value.node.also += (entry,)
+    return result
+
+
 def _noted(tensor: Tensor) -> Any:
     value, storage = tensor._expr, tensor._storage
     if storage is not None:
         return Counted(value.program, storage)
     return noted(value)
+
+
+def leads_back(result: Tensor, order: Order) -> Tensor:
+    """Declare in which order the gradients of an op's inputs lie in memory.
+
+    Parameters
+    ----------
+    result : Tensor
+        Of the op, recorded or not.
+    order : tuple of int, list, function or None
+        The dimensions, outermost first, of gradients that have as many, or a function of the
+        cotangents that gives them, or a list of them, one for each input; None is the order in
+        which the gradient's formula leaves them.
+    """
+    if order is not None and result._wrapper is None:
+        value = result._expr
+        program = value.program
+        if program.needs_grad and (program.is_load or program.is_boundary):
+            node = value.leaves[-1].node
+            if isinstance(node, OpNode):
+                node.back_order = order
+    return result
+
+
+Ties = tuple[Tie | None, ...] | None
+TIED: Ties = (Tie("tied", 0),)
+
+
+def ties(result: Tensor) -> Tensor:
+    """Declare that PyTorch's formula of an op's gradient takes the inputs, though it is linear.
+
+    With `record`, ``ties=TIED``.
+    """
+    if result._wrapper is None and result._expr.program.is_load:
+        node = result._expr.leaves[0].node
+        if isinstance(node, OpNode):
+            node.ties = TIED
+    return result
+
+
+def was_replaced(saved: Tensor) -> bool:
+    """Whether ``x.data = y`` or a write to ``x.data`` may have given a saved tensor other values
+    since: what a node computed of it going forward is then computed again, so that a gradient is
+    not of both.
+    """
+    return saved._storage is not None and saved._storage.uncounted
 
 
 def keeping(*names: str, output: bool = False, apart: bool = False) -> Callable[[F], F]:
@@ -225,11 +300,16 @@ def keeping(*names: str, output: bool = False, apart: bool = False) -> Callable[
     return declare
 
 
-def save_output(tensor: Tensor, number: int, alone: bool = True) -> Saved:
-    """Keep an output of the node itself, which must not hold what holds the node."""
+def save_output(
+    tensor: Tensor, number: int, alone: bool = True, program: Program | None = None
+) -> Saved:
+    """Keep an output of the node itself, which must not hold what holds the node.
+
+    ``program`` is that of its array without a gradient, where somebody kept it.
+    """
     if modes.watchers and state.hooks:
         return pack_output(tensor, number, state.hooks[-1])
-    return SavedOutput(tensor, number, alone)
+    return SavedOutput(tensor, number, alone, program)
 
 
 def refuse_inference(tensor: Tensor) -> None:
@@ -282,10 +362,13 @@ class OpNode(Node):
     saved: tuple[Saved | None, ...] = ()
     reads_cotangent = True
     also: tuple[Any, ...] = ()  # what it holds or PyTorch's op saves beside: `fusion.saving`
+    reads_arrays = True
     takes_none = False  # whether the gradient function takes None for an output without a cotangent
     kept: Any = None  # memory of the op's own, which goes when what it saved goes
     earlier: Tensor | None = None  # the sum that the first gradient is added to
     shown: int | None = None  # the number of the edge whose value lies in the memory of the output
+    back_order: Order = None  # see `leads_back`
+    ties: Ties = None  # as of rows
 
     def __init__(
         self,
@@ -366,13 +449,46 @@ class OpNode(Node):
         if self._output_count == 1:
             if cotangents[0] is None:
                 return (None,) * len(self._edges)
-            return self.function(self, cotangents[0])
+            if self.back_order is None and self.ties is None:
+                return self.function(self, cotangents[0])
+            return self._finished(self.function(self, cotangents[0]), cotangents)
         if all(c is None for c in cotangents):
             return (None,) * len(self._edges)
         if not self.takes_none:
             pairs = zip(cotangents, self.metas, strict=True)
             cotangents = [_zeros(meta) if c is None else c for c, meta in pairs]
-        return self.function(self, *cotangents)
+        return self._finished(self.function(self, *cotangents), cotangents)
+
+    def _finished(self, gradients: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+        """Gradients as `back_order` and `ties` declare them."""
+        if self.back_order is not None:
+            gradients = self._in_order(gradients, cotangents)
+        if self.ties is not None and state.grad:
+            gradients = list(map(self._tied, gradients, self.ties))
+        return gradients
+
+    def _tied(self, gradient: Tensor | None, tie: Tie | None) -> Tensor | None:
+        if gradient is None or tie is None:
+            return gradient
+        source, output = (self, 0) if tie.to == OF_RESULT else self._edges[tie.to]
+        if source is None:
+            return gradient
+        zeros = constant(0.0, gradient)
+        zeros._attach(source, output)
+        return apply(TABLE[tie.row], gradient, zeros)
+
+    def _in_order(self, gradients: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        """Gradients of as many dimensions as `back_order` has, lying so."""
+        order, laid = self.back_order, list(gradients)
+        if callable(order):
+            order = order(*[c for c in cotangents if c is not None])
+        orders = order if isinstance(order, list) else [order] * len(laid)
+        for i, (gradient, one) in enumerate(zip(laid, orders, strict=True)):
+            if gradient is not None and one is not None and gradient.ndim == len(one):
+                seen = any(gradient is c for c in cotangents)
+                wanted = None if one == tuple(range(len(one))) else one
+                laid[i] = lay(gradient.alias() if seen else gradient, wanted)
+        return laid
 
     def read_together(self, cotangent: Tensor, others: Sequence[Tensor]) -> None:
         """Have one kernel compute the cotangents of nodes that will read them one after another."""
@@ -434,6 +550,7 @@ def record(
     dtype: dt.dtype | None = None,
     keeps_output: bool = False,
     chosen: bool = False,
+    results: tuple[Program, Program] | None = None,
     **attributes: Any,
 ) -> Any:
     """Wrap what an op computed, and record the op if a gradient may be asked for.
@@ -455,6 +572,8 @@ def record(
         Whether the outputs are saved too, as the last of them.
     chosen : bool
         Whether somebody chose the order in which an array lies that is not row-major, as a view's.
+    results : pair of Program, optional
+        `loads_of` a single, row-major output, where the op kept them.
     **attributes
         Set on the node.
 
@@ -465,12 +584,9 @@ def record(
     if open_levels:
         level = innermost(inputs)
         if level is not None:
+            if results is not None:
+                attributes["results"] = results
             return level.record(name, array, inputs, vjp, saved, dtype, keeps_output, **attributes)
-    where, order = None, None
-    if inputs:
-        first = inputs[0]._expr.program
-        where, order = first.device, first.order
-    many = type(array) is tuple
     node = None
     if state.grad:
         for t in inputs:
@@ -483,24 +599,34 @@ def record(
                 if attributes:
                     node.__dict__.update(attributes)
                 break
+    many, plain = type(array) is tuple, None
+    if results is None or modes.watchers:
+        where, order = None, None
+        if inputs:
+            first = inputs[0]._expr.program
+            where, order = first.device, first.order
+        if not many:
+            result = _wrap(array, where, dtype, node, 0, order, chosen)
+    else:
+        plain = results[0]
+        result = _stored(results[node is not None], Cell(array, node))
     if not many:
-        result = _wrap(array, where, dtype, node, 0, order, chosen)
         if node is not None:
             node.metas = (result._expr.program,)
             if keeps_output:
-                node.saved += (save_output(result, 0),)
+                node.saved += (save_output(result, 0, True, plain),)
         elif state.grad is None:
             _mark_dependent(inputs, (result,))
         return result
-    results = tuple([_wrap(a, where, dtype, node, i, order, chosen) for i, a in enumerate(array)])
+    outputs = tuple([_wrap(a, where, dtype, node, i, order, chosen) for i, a in enumerate(array)])
     if node is not None:
-        node._output_count = len(results)
-        node.metas = tuple([r._expr.program for r in results])
+        node._output_count = len(outputs)
+        node.metas = tuple([r._expr.program for r in outputs])
         if keeps_output:
-            node.saved += tuple([save_output(r, i, False) for i, r in enumerate(results)])
+            node.saved += tuple([save_output(r, i, False) for i, r in enumerate(outputs)])
     elif state.grad is None:
-        _mark_dependent(inputs, results)
-    return results
+        _mark_dependent(inputs, outputs)
+    return outputs
 
 
 _NO_ARRAYS = (Tensor, np.generic)  # what is pending, and what NumPy gives for 0-d results

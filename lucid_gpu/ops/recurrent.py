@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.recurrence import CELLS, Weights, walk
@@ -136,7 +137,9 @@ def _cell(
     b_hh: Tensor | None,
 ) -> tuple[Tensor, ...]:
     check_cell("", input, states, w_ih, w_hh)
-    params = [w_ih, w_hh] if b_ih is None or b_hh is None else [w_ih, w_hh, b_ih, b_hh]
+    params = [w_ih, w_hh]
+    if b_ih is not None or b_hh is not None:
+        params += [zeros(w_ih.shape[0]).to(w_ih) if b is None else b for b in (b_ih, b_hh)]
     sizes = (input.shape[0],)
     return _direction(mode, input, sizes, states, params, len(params) > 2, False)[1:]
 

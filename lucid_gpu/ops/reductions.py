@@ -10,7 +10,7 @@ import builtins
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, backend_of_array, capturing, xp_of
@@ -18,16 +18,20 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion import Eager, expression, pending_reductions
 from lucid_gpu.fusion.costs import costs_of
+from lucid_gpu.fusion.layout import repeated
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
+from lucid_gpu.fusion.scheduler import mark_computed
 from lucid_gpu.ops.arguments import is_number, public, require_tensor
-from lucid_gpu.ops.record import keeps, record
+from lucid_gpu.ops.elementwise import piecewise
+from lucid_gpu.ops.named_results import values_and_indices
+from lucid_gpu.ops.record import composes, keeps, record, was_replaced
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.modes import is_grad_enabled, state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 
@@ -64,6 +68,13 @@ def _integer(dim: Any) -> int:
     raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}")
 
 
+def existing_dim(dim: int, rank: int) -> int:
+    """As `normalize_dim`, for ops that do not take one number for a vector."""
+    if not rank:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    return normalize_dim(dim, rank)
+
+
 def normalize_dims(dims: Dims, rank: int) -> tuple[int, ...]:
     """A ``dim`` argument (None, a number or several) as sorted numbers from 0."""
     if dims is None:
@@ -90,8 +101,9 @@ def dropped_shape(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
 
 def reshape_lazily(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`reshape` for gradients: what is pending and reads no array stays so, in no memory."""
-    value = expression.reshaped_uniform(input._expr, shape)
-    return input.reshape(shape) if value is None else _tensor(value)
+    value = input._expr
+    uniform = None if value.program.is_load else expression.reshaped_uniform(value, shape)
+    return input.reshape(shape) if uniform is None else _tensor(uniform)
 
 
 def constant_number(input: Tensor) -> Any:
@@ -229,7 +241,7 @@ def _sum_jvp(call: Call) -> Any:
 @op
 def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Sum over whatever broadcasting ``shape`` to the input's shape repeated."""
-    dims = pending_reductions.repeated(input._expr.program.shape, shape)
+    dims = repeated(input._expr.program.shape, shape)
     if not dims:
         return reshape_lazily(input, shape)
     return _summed("SumBackward1", input, dims, shape)
@@ -269,7 +281,7 @@ def mean(
         which = "Input" if dtype is None else "Optional"
         raise RuntimeError(
             f"mean(): could not infer output dtype. {which} dtype must be either a floating point "
-            f"or complex dtype. Got: {input.dtype.name}; write x.float().mean()"
+            f"or complex dtype. Got: {input.dtype.type_name}; write x.float().mean()"
         )
     shape = tuple(input.shape)
     dims = normalize_dims(dim, len(shape))
@@ -287,7 +299,10 @@ def mean(
 def _mean_vjp(node: Any, g: Tensor) -> Any:
     if g.ndim:
         g = reshape_lazily(g, kept_shape(node.shape, node.dims))
-    return (expand_lazily(g / (node.count or 1), node.shape),)
+    g = g / (node.count or 1)
+    # PyTorch divides what it has spread out, which then lies row by row
+    value = None if g.ndim else expression.reshaped_uniform(g._expr, node.shape)
+    return (expand_lazily(g, node.shape) if value is None else _tensor(value),)
 
 
 @batching(sum, mean)
@@ -346,7 +361,7 @@ def var(
         )
     if input.dtype.is_complex:
         parts = [var(part, dim, keepdim=keepdim, correction=correction) for part in _parts(input)]
-        return parts[0] + parts[1]
+        return keeps(parts[0] + parts[1], input)
     shape = tuple(input.shape)
     dims = normalize_dims(dim, len(shape))
     count = math.prod(shape[d] for d in dims) if shape else 1
@@ -360,7 +375,7 @@ def var(
         return _var_in_one_kernel(input, dims, keepdim, divisor)
     centered = input - mean(input, dims or None, keepdim=True) if shape else input - input
     total = sum(centered * centered, dims, keepdim) if shape else centered
-    return total / divisor
+    return keeps(total / divisor, input)
 
 
 def _parts(input: Tensor) -> tuple[Tensor, Tensor]:
@@ -401,7 +416,8 @@ def _var_in_one_kernel(input: Tensor, dims: tuple[int, ...], keepdim: bool, divi
 
 def _var_vjp(node: Any, g: Tensor) -> Any:
     (x,) = node.saved_tensors
-    center = mean(x, node.dims, keepdim=True) if is_grad_enabled() else node.mean
+    again = is_grad_enabled() or was_replaced(x)
+    center = mean(x, node.dims, keepdim=True) if again else node.mean
     g = g.reshape(kept_shape(tuple(x.shape), node.dims))
     return (g * (x - center) * (2 / node.divisor),)
 
@@ -417,7 +433,8 @@ def std(
 ) -> Tensor:
     """Standard deviation, the square root of `var`; parameters, shapes and errors as there."""
     wide = input.to(input.dtype.compute)  # the variance of 16-bit floats may be out of their range
-    return _root(var(wide, dim, unbiased, keepdim, correction=correction)).to(input.dtype.to_real())
+    root = _root(var(wide, dim, unbiased, keepdim, correction=correction))
+    return root if wide is input else keeps(root.to(input.dtype.to_real()), input, output=True)
 
 
 @op(autocast="float32")
@@ -444,6 +461,8 @@ def prod(
     elif input.dtype.category < 2:
         input = input.to(dt.int64)
     if not input.ndim:
+        if dim is not None:
+            normalize_dim(dim, 0)
         return input.clone()
     name = "ProdBackward1"
     if dim is None and keepdim:
@@ -477,7 +496,7 @@ def _prod_batched(
     return level.wrap(f(level.value(x), normalize_dim(dim, x.ndim) + 1, keepdim, **options))
 
 
-@op(autocast={"cuda": "float32"})
+@op(autocast={"cuda": "float32"}, whole=True)
 def norm(
     input: Tensor,
     p: Any = "fro",
@@ -503,12 +522,23 @@ def norm(
     if input.dtype.category < 2:
         raise RuntimeError(
             "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
-            f"{input.dtype.name}; write x.float().norm()"
+            f"{input.dtype.type_name}; write x.float().norm()"
         )
+    if (p < 0 or p == math.inf) and 0 in input.shape:
+        empty = [d for d in normalize_dims(dim, input.ndim) if not input.shape[d]]
+        if empty:
+            where = (
+                "an empty tensor" if dim is None else f"the dimension {empty[0]}, which is empty,"
+            )
+            raise RuntimeError(
+                f"linalg.vector_norm cannot compute the {p} norm on {where} because the operation "
+                "does not have an identity"
+            )
     if input.dtype.is_complex:
         input = input.abs()
     if input.dtype.compute is not input.dtype:  # powers of 16-bit floats are out of their range
-        return norm(input.to(input.dtype.compute), p, dim, keepdim).to(input.dtype)
+        wide = norm(input.to(input.dtype.compute), p, dim, keepdim)
+        return keeps(wide.to(input.dtype), input, output=True)
     if p == 2:
         return _root(sum(input * input, dim, keepdim))
     if p in (math.inf, -math.inf):
@@ -520,7 +550,7 @@ def norm(
         return sum(apply(TABLE["where"], input != 0, one, 0.0), dim, keepdim)
     size = input.abs()
     if p > 1:
-        return _root(sum(size**p, dim, keepdim), 1.0 / p)
+        return _root(sum(composes(size**p, input), dim, keepdim), 1.0 / p)
     zero = size.detach() == 0  # the slope of the power is infinite there: no gradient, no tangent
     powers = apply(TABLE["where"], zero, 1.0, size) ** p
     powers = apply(TABLE["where"], zero, 0.0 if p > 0 else math.inf, powers)
@@ -544,7 +574,9 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     if input.dtype.category < 2:
         input = input.to(dt.get_default_dtype())
     if not input.ndim:
-        return input.exp().log() if input.dtype.is_complex else input.clone()
+        if input.dtype.is_complex:
+            return logsumexp(input.reshape(1), 0)
+        return piecewise(input).clone()
     if _in_one_kernel(input) or _at_once(input):
         shape = result_shape(input.shape, dims, keepdim)
         if _in_one_kernel(input):
@@ -562,7 +594,9 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     top = _extremum("amax", sizes, dims, keepdim=True)
     top = apply(TABLE["where"], top.isfinite(), top, 0.0)
     total = sum((input - top).exp(), dims, keepdim=True).log() + top
-    return total if keepdim else total.reshape(dropped_shape(tuple(input.shape), dims))
+    if not keepdim:
+        total = total.reshape(dropped_shape(tuple(input.shape), dims))
+    return keeps(total, input, output=True)
 
 
 def _logsumexp_on_host(input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...]) -> Any:
@@ -586,13 +620,6 @@ def _logsumexp_vjp(node: Any, g: Tensor) -> Any:
 
 
 # --- extrema --------------------------------------------------------------------------------------
-
-
-class ValuesAndIndices(NamedTuple):
-    """What ops return that also say where they found their values."""
-
-    values: Tensor
-    indices: Tensor
 
 
 @op
@@ -667,7 +694,7 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
     NotImplementedError for complex tensors.
     """
-    return _extremum("amax", _in_order("amax", input), dim, keepdim)
+    return _extremum("amax", _in_order("amax", _rounded_later(input)), dim, keepdim)
 
 
 @op
@@ -676,13 +703,28 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
     NotImplementedError for complex tensors.
     """
-    return _extremum("amin", _in_order("amin", input), dim, keepdim)
+    return _extremum("amin", _in_order("amin", _rounded_later(input)), dim, keepdim)
+
+
+def _rounded_later(input: Tensor) -> Tensor:
+    """The input; what is computed with pending 16-bit numbers from now on reads them rounded.
+
+    So ``x - x.amax()`` is zero where x has its extremum, which is rounded, and never above.
+    """
+    expr = input._expr
+    d = expr.program.dtype
+    if d.compute is not d and not expr.program.wrapped:
+        if state.task is None:
+            mark_computed(expr, itself=True)
+        else:  # a pass back computes again what it wants
+            input._realize()
+    return input
 
 
 def _in_order(name: str, input: Tensor) -> Tensor:
     """The input, unless its numbers are complex."""
     if input.dtype.is_complex:
-        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
+        raise dt.unimplemented(name, input.dtype)
     return input
 
 
@@ -774,16 +816,17 @@ def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
         require_tensor(name, "input", 1, input)
         return apply(TABLE[f"{name}imum"], input, dim)
     if input.dtype.is_complex:
-        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
+        raise dt.unimplemented(name, input.dtype)
     if 0 in input.shape:
         axes = None if dim is None else (normalize_dim(dim, input.ndim),)
         _refuse_nothing(name, input.shape, axes)
     if dim is None:
         title = f"{name.capitalize()}Backward1"
-        return _extremum(f"a{name}", input, (), keepdim, nan_takes=True, title=title)
+        whole = _rounded_later(input)
+        return _extremum(f"a{name}", whole, (), keepdim, nan_takes=True, title=title)
     dim = normalize_dim(dim, input.ndim)
     if not input.ndim:
-        return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
+        return values_and_indices(name, input.clone(), _position("argmax", input, None, False))
     where = _position(f"arg{name}", input.detach(), dim, True)
     return input._values_at(dim, where, keepdim, f"{name.capitalize()}Backward0")
 
@@ -818,7 +861,7 @@ PARTITIONED = ("float32", "float64", "int32", "int64")
 @op
 def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> Any:
     if input.dtype is dt.bool or input.dtype.is_complex:
-        raise NotImplementedError(f'"median" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("median", input.dtype)
     if dim is None and keepdim:
         return _median(input, None, False, ignore_nan).reshape((1,) * input.ndim)
     if dim is None:
@@ -828,8 +871,9 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
         name = "NanmedianBackward0" if ignore_nan else "MedianBackward0"
         return _shared_by_ties(name, flat, _median_of_all(flat.detach(), ignore_nan))
     dim = normalize_dim(dim, input.ndim)
+    name = "NanmedianBackward1" if ignore_nan else "MedianBackward1"
     if not input.ndim:
-        return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
+        return values_and_indices(name, input.clone(), _position("argmax", input, None, False))
     if not input.shape[dim]:
         raise IndexError(
             f"median(): Expected reduction dim {dim} to have non-zero size. Got shape "
@@ -845,7 +889,6 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
         position = xp.where(missing > 0, count - missing, (count - 1) // 2)
     indices = xp.take_along_axis(order, position.astype("int64"), dim)
     where = from_array(indices.astype("int64"), dt.int64, input.device)
-    name = "NanmedianBackward1" if ignore_nan else "MedianBackward1"
     return input._values_at(dim, where, keepdim, name)
 
 
@@ -910,9 +953,9 @@ def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     input = input.detach()
     truth = input if input.dtype is dt.bool else input != 0
     to = dt.uint8 if input.dtype is dt.uint8 else dt.bool  # as in PyTorch
+    axes = normalize_dims(dim, input.ndim)
     if not input.ndim or dim in ((), []):
         return truth.clone().to(to)
-    axes = normalize_dims(dim, input.ndim)
     (value,) = reduce(name, truth, axes, result_shape(input.shape, axes, keepdim))
     result: Tensor = record(name, value, (input,), _nothing)
     return result.to(to)

@@ -16,6 +16,8 @@ from types import FunctionType
 from typing import Any
 
 from lucid_gpu.ops import index
+from lucid_gpu.tape import overrides
+from lucid_gpu.tape.door import body_of
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["FUNCTIONS", "attach", "findable", "load"]
@@ -31,8 +33,12 @@ class LazyMethod:
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
 
+    def load(self) -> Callable[..., Any]:
+        """The method itself; its file is imported now."""
+        return _listed(self.module, "METHODS", self.name)
+
     def __get__(self, tensor: Tensor | None, owner: type[Tensor]) -> Any:
-        function = _listed(self.module, "METHODS", self.name)
+        function = self.load()
         attach(Tensor, **{self.name: function})
         return function.__get__(tensor, owner)
 
@@ -40,9 +46,10 @@ class LazyMethod:
 def attach(owner: type, *functions: Callable[..., Any], **named: Any) -> None:
     """Give a class methods under the functions' own names, and attributes under other names."""
     for function in functions:
-        setattr(owner, function.__name__, function)
+        named[function.__name__] = function
     for name, attribute in named.items():
-        setattr(owner, name, attribute)
+        _name_inside(attribute, name)
+        setattr(owner, name, overrides.asking(name, attribute) if owner is Tensor else attribute)
 
 
 def load(file: str, name: str) -> Callable[..., Any]:
@@ -57,15 +64,29 @@ def _listed(module: str, table: str, name: str) -> Callable[..., Any]:
 
 
 def findable(namespace: dict[str, Any], module: str) -> None:
-    """Name functions that some factory made after the place where pickle can find them: here."""
+    """Name functions that some factory made after the place where pickle can find them: here.
+
+    Ops among them that no public function wraps show themselves to those who override them.
+    """
     for name, function in namespace.items():
         if type(function) is not FunctionType or name[0] == "_":
             continue
+        if body_of(function) is not function:
+            function.__dict__.setdefault("shown", function)
         resolved: Any = sys.modules.get(function.__module__)
         for part in function.__qualname__.split("."):
             resolved = getattr(resolved, part, None)
         if resolved is not function:
             function.__module__, function.__qualname__ = module, name
+        _name_inside(function, name)
+
+
+def _name_inside(function: Any, name: str) -> None:
+    """Name what a factory made, down to the function whose name Python's errors say."""
+    while isinstance(function, FunctionType):
+        if "<locals>" in function.__qualname__:
+            function.__qualname__ = name
+        function = function.__dict__.get("__wrapped__")
 
 
 _MODULES = {f"ops.{file}": names for file, names in index.METHODS.items()} | index.ABOVE

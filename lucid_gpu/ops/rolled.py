@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,8 @@ from lucid_gpu.ops.arguments import is_number, public
 from lucid_gpu.ops.memory_formats import channels_order, lying
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
-from lucid_gpu.ops.shape import flip, owned, transpose
+from lucid_gpu.ops.shape import _sizes, clone, flip, own, owned, transpose
+from lucid_gpu.storage import contiguous_format
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.engine import gathering
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
@@ -45,12 +45,12 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     IndexError
         For a dimension that there is not.
     """
-    by = (operator.index(shifts),) if is_number(shifts) else tuple(shifts)
+    by = _sizes((shifts,))
     over = () if dims is None else (dims,) if is_number(dims) else tuple(dims)
     if not by:
         raise RuntimeError("`shifts` required")
     if not over and len(by) == 1:
-        return rolled(input.reshape(-1), by, (0,)).reshape(tuple(input.shape))
+        return own(rolled(input.reshape(-1), by, (0,)).reshape(tuple(input.shape)))
     if len(by) != len(over):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(over)}")
     if not input.ndim:
@@ -169,7 +169,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
         )
     k %= 4
     if k == 0:
-        return input.clone()
+        return clone(input, memory_format=contiguous_format)
     if k == 2:
         return flip(input, a, b)
     return transpose(flip(input, b), a, b) if k == 1 else flip(transpose(input, a, b), b)

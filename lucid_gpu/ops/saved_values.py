@@ -24,7 +24,7 @@ from lucid_gpu.fusion.expression import (
 )
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
-from lucid_gpu.fusion.region import RegionNode, edge_of, observe, saved_by
+from lucid_gpu.fusion.region import RegionNode, edge_of, observe
 from lucid_gpu.fusion.saving import RESULT
 from lucid_gpu.ops.packing import Packed
 from lucid_gpu.ops.per_op_graph import (
@@ -34,7 +34,7 @@ from lucid_gpu.ops.per_op_graph import (
     operand_names,
     vjp_alone,
 )
-from lucid_gpu.ops.record import OpNode, unpack
+from lucid_gpu.ops.record import OpNode, Ties, unpack
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Node
 from lucid_gpu.tensor import Tensor, _tensor
@@ -238,6 +238,12 @@ class _Opened(RegionNode):
     saved_tensors = OpNode.saved_tensors
     vjp = OpNode.vjp
     release = OpNode.release
+    back_order = OpNode.back_order
+    _finished, _tied = OpNode._finished, OpNode._tied
+
+    @property
+    def ties(self) -> Ties:
+        return TABLE[self.program.root.op].ties
 
     def keep_output(self, expr: Expr, cell: Any) -> None:
         """What is kept was decided when the node was opened."""
@@ -341,7 +347,7 @@ def _saved_by_region(node: RegionNode, name: str) -> Any:
 
 
 def _look_unless_freed(node: RegionNode) -> Alone | None:
-    if node._released and saved_by(node.program):
+    if node._released and node.facts.saves:
         raise RuntimeError(SECOND_TIME)
     return _look(node)
 

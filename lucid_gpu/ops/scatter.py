@@ -23,6 +23,7 @@ from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import expand_lazily, normalize_dim
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.shape import own
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
@@ -63,7 +64,7 @@ def scatter(
         if isinstance(src, Tensor):
             src = src.reshape(-1)
         scattered = scatter(input.reshape(1), dim, index.reshape(-1), src, reduce=reduce)
-        return scattered.reshape(())
+        return own(scattered.reshape(()))
     dim = normalize_dim(dim, input.ndim)
     where = index.array
     _check_scattered(input, dim, index, src)

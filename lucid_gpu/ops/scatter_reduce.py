@@ -24,6 +24,7 @@ from lucid_gpu.ops.index_add import _by_elements, _checked, scatter_add
 from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.scatter import nothing_put, scatter
+from lucid_gpu.ops.shape import own
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -73,7 +74,7 @@ def scatter_reduce(
         reduced = scatter_reduce(
             input.reshape(1), dim, index, src, reduce, include_self=include_self
         )
-        return reduced.reshape(())
+        return own(reduced.reshape(()))
     dim = normalize_dim(dim, input.ndim)
     added = _by_elements(input, dim, index, src)
     if not index.numel():

@@ -7,6 +7,7 @@ from typing import Any
 
 import lucid_gpu.dtypes as dt
 from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.creation import refuse_unheld
@@ -96,7 +97,7 @@ def _with_part(input: Tensor, src: Tensor, index: tuple[Any, ...]) -> Tensor:
 @op
 @takes_out
 @lying(rule=row_major_order)
-def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow_copy(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`narrow` as a copy."""
     return narrow(input, dim, start, length).clone()
 
@@ -180,14 +181,17 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if mask.dtype is not dt.bool:
         raise RuntimeError(
             "masked_scatter_ only supports boolean masks, but got mask with dtype "
-            f"{mask.dtype.name}"
+            f"{mask.dtype.type_name}"
         )
     if source.dtype is not input.dtype:
         raise RuntimeError(
             "masked_scatter: expected self and source to have same dtypes but got "
-            f"{input.dtype.name} and {source.dtype.name}"
+            f"{input.dtype.type_name} and {source.dtype.type_name}"
         )
     shape = room_for(input, mask)
+    if input.is_meta:  # as many as there are: none is counted
+        first = source.reshape(-1)[:1].sum()
+        return input.expand(shape).where(mask.logical_not(), first)
     where = mask.expand(shape).detach().array
     count = int(where.sum())
     if count > source.numel():
@@ -266,6 +270,8 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    if input.is_meta:
+        return input.new_empty((size, input.ndim), dtype=dt.int64)
     coordinates = nonzero(input)[:size]
     rest = coordinates.new_full((size - coordinates.shape[0], coordinates.shape[1]), fill_value)
     return cat([coordinates, rest], 0)
@@ -326,10 +332,7 @@ def _repeated_positions(counts: Tensor, total: int | None) -> Tensor:
     if counts.ndim != 1:
         raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
     if counts.dtype not in (dt.int32, dt.int64):
-        raise NotImplementedError(
-            f'"repeat_interleave" not implemented for {counts.dtype.name}: repeats are int32 or '
-            "int64"
-        )
+        raise unimplemented("repeat_interleave", counts.dtype, ": repeats are int32 or int64")
     xp, array = xp_of(counts), counts.array
     ends = xp.cumsum(array)
     if total is None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, TypeVar, cast
 
 from lucid_gpu import dtypes as dt
@@ -18,11 +17,12 @@ from lucid_gpu.devices.copies import inverse, laid_in, row_major
 from lucid_gpu.fusion import layout
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.program import INFERENCE, marked
+from lucid_gpu.fusion.program import INFERENCE, both_of_load, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops import size as size
 from lucid_gpu.ops.arguments import (
+    as_ints,
     guarded,
     is_number,
     no_tensor,
@@ -30,13 +30,12 @@ from lucid_gpu.ops.arguments import (
     require_one_device,
     several,
 )
+from lucid_gpu.ops.laying import lay, lay_as
 from lucid_gpu.ops.memory_formats import (
     channels_order,
     in_format,
     in_order,
     kept_order,
-    lay,
-    lay_as,
     lies_in,
     lying,
     moved,
@@ -54,7 +53,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import contiguous_format
 from lucid_gpu.tape import modes
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import op, type_name
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
@@ -71,6 +70,7 @@ def view_of(
     step: tuple[Any, ...],
     dtype: Any = None,
     bits: int | None = None,
+    results: Any = None,
     **attributes: Any,
 ) -> Tensor:
     """Record a view: ``array`` lies in the input's memory.
@@ -83,6 +83,8 @@ def view_of(
         Of the view, where it is not the input's.
     bits : int, optional
         How the view shows the memory (`ops.mirrors.bits_of`), where that is not how the input does.
+    results : pair of Program, optional
+        Those of `kept_view`.
     """
     if input._wrapper is not None:
         level = input._wrapper.level
@@ -95,13 +97,36 @@ def view_of(
     program = input._expr.program
     source = apart_in_inference(input) if program.inference else input
     result: Tensor = record(
-        name, array, (source,), vjp, (), dtype or program.dtype, False, not program.free,
+        name, array, (source,), vjp, (), dtype or program.dtype, False, not program.free, results,
         **attributes,
     )  # fmt: skip
     result = _share(input, result, step, bits)
     if input._creation is not None or not state.grad:
         note_creation(input, result)
     return result
+
+
+def kept_view(input: Tensor, key: tuple[Any, ...]) -> Any:
+    """The shape and programs that `keep_view` kept for a realized value like this one, or None."""
+    storage = input._storage
+    if storage is not None and storage.mirror is not None:  # it lies as `raw` does
+        return None
+    return input._expr.program.next.get(key)
+
+
+def keep_view(input: Tensor, key: tuple[Any, ...], view: Tensor) -> None:
+    """Keep the programs of a view, not recorded and recorded, for the next of that kind.
+
+    ``key`` is the op and its arguments: with how the input lies they say how the view lies. A
+    program does not say how extents of 1 and arrays of no elements lie.
+    """
+    program, storage, made = input._expr.program, input._storage, view._expr.program
+    if view._wrapper is not None or program.free or program.marks or made.marks:
+        return
+    if min(program.shape, default=2) < 2:
+        return
+    if storage is None or storage.mirror is None:
+        program.next[key] = made.shape, both_of_load(made)
 
 
 def apart_in_inference(input: Tensor) -> Tensor:
@@ -113,7 +138,7 @@ def apart_in_inference(input: Tensor) -> Tensor:
 def note_creation(input: Tensor, result: Tensor, several: bool = False) -> None:
     """Note why a view must not be written by a recorded op, if so.
 
-    Where nothing is recorded it is a leaf that wants a gradient if its base does.
+    Where nothing is recorded it is a leaf that requires grad if its base does, and gets none.
 
     Parameters
     ----------
@@ -129,7 +154,7 @@ def note_creation(input: Tensor, result: Tensor, several: bool = False) -> None:
     if state.grad or state.grad is None or not input._expr.program.needs_grad:
         return  # None: `Function.forward` tells dependence by itself
     if result._base is not None and result.dtype.category >= 2:
-        result._mark()
+        result._follow_base()
 
 
 def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | None = None) -> Tensor:
@@ -221,8 +246,12 @@ def base_array(input: Tensor) -> Any:
     storage = input._storage
     if storage is not None and storage.mirror is not None:
         input = storage.mirror.raw
-    cell = input._cell()
-    if type(input._expr.program.free) is tuple and _in_order(input):
+    value = input._expr
+    if not value.program.is_load or capturing.recorder is not None:
+        input._cell()
+        value = input._expr
+    cell = value.leaves[0]
+    if type(value.program.free) is tuple and _in_order(input):
         cell = input._cell()
     if cell.borrowed:
         input._own_memory()
@@ -231,17 +260,19 @@ def base_array(input: Tensor) -> Any:
 
 def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Shape arguments given one by one or as a sequence."""
-    if len(shape) == 1 and not is_number(shape[0]):
+    if len(shape) == 1 and (isinstance(shape[0], tuple) or not is_number(shape[0])):
+        if type(shape[0]) not in (tuple, list) and isinstance(shape[0], (str, Set, Mapping)):
+            raise TypeError(f"sizes and dimensions must be ints, got {type_name(shape[0])}")
         shape = tuple(shape[0])
     for n in shape:
         if type(n) is not int:
             break
     else:
         return shape
-    try:
-        return tuple([operator.index(n) for n in shape])
-    except TypeError:
-        raise TypeError(f"sizes and dimensions must be ints, got {shape}") from None
+    sizes = as_ints(shape)
+    if sizes is None:
+        raise TypeError(f"sizes and dimensions must be ints, got {shape}")
+    return sizes
 
 
 def _infer(own: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -288,20 +319,36 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     TypeError
         For sizes that are not integers.
     """
-    own = input._expr.program.shape
-    wanted = _infer(own, _sizes(sizes if shape is None else (shape,)))
-    array = _settled(input)
+    sizes = _sizes(sizes if shape is None else (shape,))
+    return _in_shape(input, _settled(input), sizes, may_copy=True)
+
+
+def _in_shape(input: Tensor, array: Any, sizes: tuple[int, ...], may_copy: bool) -> Tensor:
+    """What `reshape` gives of a tensor whose array is settled, or `view`, which may not copy."""
+    own, kept = input._expr.program.shape, kept_view(input, (reshape, sizes))
+    wanted, results = (_infer(own, sizes), None) if kept is None else kept
     result = array.reshape(wanted)
-    if _copied(array, result, input):
-        if input._expr.program.free and _in_order(input):
-            return reshape(input, wanted)  # PyTorch's is a view
+    if kept is None and _copied(array, result, input):
+        if (input._expr.program.free or not may_copy) and _in_order(input):
+            return _in_shape(input, _settled(input), wanted, may_copy)  # PyTorch's is a view
+        if not may_copy:
+            raise RuntimeError(
+                "view size is not compatible with input tensor's size and stride (at least one "
+                "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+            )
         if mirrors.bits_of(input):
             result = input.array.reshape(wanted)
         copied: Tensor = record(
             "UnsafeViewBackward0", result, (input,), _reshape_vjp, dtype=input.dtype, shape=own
         )
         return copied
-    return view_of(input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=own)
+    view = view_of(
+        input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), results=results,
+        shape=own,
+    )  # fmt: skip
+    if kept is None:
+        keep_view(input, (reshape, sizes), view)
+    return view
 
 
 @batching(reshape)
@@ -336,17 +383,7 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
         other = view_of(input.detach(), "ViewBackward0", seen, None, (view, shape), dtype=shape[0])
         other._base = None  # no history is shared
         return other
-    own = input._expr.program.shape
-    wanted = _infer(own, _sizes(shape))
-    result = array.reshape(wanted)
-    if _copied(array, result, input):
-        if _in_order(input):
-            return view(input, wanted)
-        raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one "
-            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
-        )
-    return view_of(input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=own)
+    return _in_shape(input, array, _sizes(shape), may_copy=False)
 
 
 @batching(view)
@@ -424,14 +461,13 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """One dimension split into several, as a view: ``(a, b * c)`` to ``(a, b, c)``.
 
-    RuntimeError if the sizes' product is not the dimension's size; IndexError for a ``dim`` that
-    there is not.
+    RuntimeError if the sizes' product is not the dimension's size; TypeError for sizes that are no
+    ints; IndexError for a ``dim`` that there is not.
     """
-    dim = normalize_dim(dim, input.ndim)
-    if not len(sizes):
+    dim, inner = normalize_dim(dim, input.ndim), _sizes((sizes,))
+    if not inner:
         raise RuntimeError("unflatten: sizes must be non-empty")
-    shape = tuple(input.shape)
-    inner, known = tuple(sizes), abs(math.prod(sizes))
+    shape, known = tuple(input.shape), abs(math.prod(inner))
     fits = known == shape[dim] if -1 not in inner else known and shape[dim] % known == 0
     if not fits and inner.count(-1) < 2 and (known or shape[dim]):
         raise RuntimeError(
@@ -540,13 +576,19 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     array = base_array(input)
     if rank:
         array = array.swapaxes(a, b)
+    step = transpose, (a, b)
+    kept = kept_view(input, step)
+    results = None if kept is None else kept[1]
     view = view_of(
-        input, "TransposeBackward0", array, _transpose_vjp, (transpose, (a, b)), dims=(a, b)
+        input, "TransposeBackward0", array, _transpose_vjp, step, results=results, dims=(a, b)
     )
+    if kept is not None:
+        return view
     if input._expr.program.free is True and view._wrapper is None:
         order = [*range(rank)]
         order[a], order[b] = b, a
         lay_as(view, tuple(order))
+    keep_view(input, step, view)
     return view
 
 
@@ -788,7 +830,7 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
 
 @op(autocast="promote")
 def cat(
-    tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Any = None
+    tensors: Sequence[Tensor], dim: Any = 0, *, axis: int | None = None, out: Any = None
 ) -> Tensor:
     """Tensors joined along a dimension they may differ in.
 
@@ -921,7 +963,8 @@ def _stack_vjp(node: Any, g: Tensor) -> Any:
 def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     """The tensor laid side by side ``sizes`` times: of shape ``(sizes[d] * x.shape[d] for d)``.
 
-    RuntimeError for fewer sizes than dimensions; TypeError for sizes that are not integers.
+    RuntimeError for fewer sizes than dimensions, and negative ones; TypeError for sizes that are
+    not integers.
     """
     times = _sizes(sizes if repeats is None else (repeats,))
     own = tuple(input.shape)
@@ -931,11 +974,15 @@ def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
             f"tensor: got {list(times)} for shape {list(own)}"
         )
     own = (1,) * (len(times) - len(own)) + own
+    whole = [a * b for a, b in zip(times, own, strict=True)]
+    for extent in whole:
+        if extent < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {extent}: {whole}")
     wide = [n for pair in zip(times, own, strict=True) for n in pair]
     thin = [n for extent in own for n in (1, extent)]
     spread = expand(reshape(input, thin), wide)
     copied = clone(spread, memory_format=contiguous_format)
-    return reshape(copied, [a * b for a, b in zip(times, own, strict=True)])
+    return reshape(copied, whole)
 
 
 @op
@@ -1035,7 +1082,8 @@ def _transposed(self: Tensor, *dims: Any, **named: Any) -> Tensor:
     return permute(self, *dims) if dims else _big_t(self)
 
 
-@functools.wraps(transpose)
+# its dimensions need not be numbers, so the annotations are its own
+@functools.wraps(transpose, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
 def _transposed_function(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     if len(dims) == 1 and isinstance(dims[0], (tuple, list)):  # NumPy's order of all dimensions
         return permute(input, dims[0])

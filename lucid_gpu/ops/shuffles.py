@@ -82,6 +82,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
                 f"pixel_unshuffle expects {role} to be divisible by downscale_factor, but "
                 f"input.size({dim})={n} is not divisible by {r}"
             )
+    if not input.numel():
+        return input.clone()  # of its own shape, as in PyTorch
     h, w = height // r, width // r
     order = (*range(k), k, k + 2, k + 4, k + 1, k + 3)
     apart: Tensor = input.reshape(*lead, c, h, r, w, r).permute(order)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import Any
 
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.tape.overrides import anybody, asks, overridable
 from lucid_gpu.tensor import Size, Tensor
 
 
+@overridable
 def size(self: Tensor, dim: int | None = None) -> Any:
     """The shape, or one extent of it."""
     return self.size(dim)
@@ -34,6 +37,8 @@ class _Size:
     def __get__(self, tensor: Tensor | None, owner: type[Tensor]) -> Any:
         if tensor is None:
             return size
+        if asks and anybody((tensor,)):
+            return MethodType(size, tensor)
         count = Count(tensor.numel())
         count.shape = tensor.shape
         return count

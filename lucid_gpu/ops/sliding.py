@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.kernels.windows import Window
+from lucid_gpu.ops.arguments import as_ints
 from lucid_gpu.tensor import Tensor
 
 Sizes = tuple[int, ...]
@@ -83,13 +84,14 @@ def setting(value: Any, name: str, rank: int) -> Sizes:
     values = tuple(value) if isinstance(value, Sequence) else (value,) * rank
     if len(values) == 1:
         values = values * rank
-    if len(values) != rank or not all(isinstance(v, int) for v in values):
+    sizes = as_ints(values)
+    if sizes is None or len(sizes) != rank:
         got = list(values) if isinstance(value, Sequence) else repr(value)
         raise RuntimeError(
             f"expected {name} to be a single integer value or a list of {rank} values to match the "
             f"convolution dimensions, but got {name}={got}"
         )
-    return values
+    return sizes
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ def check_kinds(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     for name, other in (("weight", weight), ("bias", bias)):
         if other is not None and other.dtype is not input.dtype:
             raise RuntimeError(
-                f"Input type ({input.dtype}) and {name} type ({other.dtype}) should be the same"
+                f"Input type ({input.type()}) and {name} type ({other.type()}) should be the same"
             )
         if other is not None and other.device != input.device:
             raise RuntimeError(

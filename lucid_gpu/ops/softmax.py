@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.fusion.expression import of_array
+from lucid_gpu.dtypes import unimplemented
+from lucid_gpu.fusion.program import loads_of
 from lucid_gpu.kernels import softmax as kernels
 from lucid_gpu.ops.arguments import guarded, refusal_of, require_tensor, takes_out
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.shape import own
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tensor import Tensor, of_kept
 
 __all__ = ["log_softmax", "softmax"]
 
@@ -90,21 +92,30 @@ def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
     """One op, whose gradient reads the result: a kernel each way, or a few calls of NumPy."""
     program = input._expr.program
     if not program.shape:
-        return _by_rows(input.reshape(1), 0, log).reshape(())
-    axis, d, where = dim, program.dtype, program.device
-
-    def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
-        (y,) = node.saved_tensors
-        if state.grad or open_levels:
-            if log:
-                return (g - y.exp() * g.sum(axis, keepdim=True),)
-            return (y * (g - (y * g).sum(axis, keepdim=True)),)
-        dx = kernels.backward(y.array, g.array, axis, log)
-        return (_tensor(of_array(dx, d, where)),)
-
+        return own(_by_rows(input.reshape(1), 0, log).reshape(()))
     name = "LogSoftmaxBackward0" if log else "SoftmaxBackward0"
-    y = kernels.forward(input.array, axis, log)
-    return record(name, y, (input,), vjp, dtype=d, keeps_output=True)
+    return record(
+        name,
+        kernels.forward(input.array, dim, log),
+        (input,),
+        _gradient,
+        keeps_output=True,
+        results=loads_of(program),
+        gives_new=True,
+        axis=dim,
+        log=log,
+    )
+
+
+def _gradient(node: Any, g: Tensor) -> tuple[Tensor]:
+    (y,) = node.saved_tensors
+    axis, log = node.axis, node.log
+    if state.grad or open_levels:
+        if log:
+            return (g - y.exp() * g.sum(axis, keepdim=True),)
+        return (y * (g - (y * g).sum(axis, keepdim=True)),)
+    dx = kernels.backward(y.array, g.array, axis, log)
+    return (of_kept(loads_of(y._expr.program)[0], dx),)
 
 
 @batching(_by_rows)
@@ -122,9 +133,7 @@ def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Te
         input = input.to(dtype)
     program = input._expr.program
     if program.dtype.category != 2 and 0 not in program.shape:
-        raise NotImplementedError(
-            f'"{name}" not implemented for {input.dtype}; cast the input, or pass dtype='
-        )
+        raise unimplemented(name, input.dtype, "; cast the input, or pass dtype=")
     rank = len(program.shape)
     return input, normalize_dim(_old_default(input) if dim is None else dim, rank)
 

@@ -13,7 +13,8 @@ from lucid_gpu.ops.arguments import guarded, takes_out
 from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.index_primitives import index_tensor
 from lucid_gpu.ops.memory_formats import lying
-from lucid_gpu.ops.reductions import ValuesAndIndices, normalize_dim
+from lucid_gpu.ops.named_results import VALUES
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
@@ -70,7 +71,7 @@ def sort(
         For ``dim`` or ``descending`` by position beside ``stable``.
     """
     where = argsort(input, dim, descending)
-    return ValuesAndIndices(gathered("SortBackward0", input, dim, where), where)
+    return VALUES["sort"](gathered("SortBackward0", input, dim, where), where)
 
 
 @op
@@ -154,14 +155,14 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     if input.dtype is dt.bool:
         raise RuntimeError("topk does not support bool dtypes; convert it with .int()")
     if not input.ndim:
-        return ValuesAndIndices(input.clone(), argsort(input, dim))
+        return VALUES["topk"](input.clone(), argsort(input, dim))
     selected = _leading(input, k, dim, largest)
     where = (
         argsort(input, dim, largest).narrow(dim, 0, k).contiguous()
         if selected is None
         else selected
     )
-    return ValuesAndIndices(gathered("TopkBackward0", input, dim, where), where)
+    return VALUES["topk"](gathered("TopkBackward0", input, dim, where), where)
 
 
 @batching(topk)

@@ -12,7 +12,7 @@ from lucid_gpu.devices import resolve
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
 from lucid_gpu.ops.arguments import shape_for, type_for
 from lucid_gpu.ops.borrowed import from_array_shared
-from lucid_gpu.ops.creation import _from_host, _type_between, empty, ends_of, shared, tensor
+from lucid_gpu.ops.creation import _from_host, _type_between, empty, ends_of, shared, spaced, tensor
 from lucid_gpu.ops.elementwise import to
 from lucid_gpu.ops.strides import as_strided
 from lucid_gpu.ops.user_warnings import warn_user
@@ -150,7 +150,7 @@ def logspace(
     d = _type_between("logspace", start, end, type_for(dtype, options.get("out")))
     if d.category < 2:  # PyTorch cuts what it is given
         start, end = int(start), int(end)
-    array = np.power(float(base), np.linspace(start, end, steps))
+    array = np.power(float(base), spaced(start, end, steps))
     if d.category < 2:
         array = np.rint(array) if np.allclose(array, np.rint(array)) else np.trunc(array)
     array = shape_for(array, options.get("out"))

@@ -14,7 +14,8 @@ from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import _common_type, where
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.memory_formats import joint_order, lying
-from lucid_gpu.ops.record import keeping, keeps
+from lucid_gpu.ops.named_results import result_of
+from lucid_gpu.ops.record import composes, keeping, keeps
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply, from_array
 
@@ -56,22 +57,25 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     return total + p * (p - 1) / 4 * math.log(math.pi)
 
 
-@op
+@op(whole=True)
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """``log(x / (1 - x))`` of each element moved into ``[eps, 1 - eps]``; NaN outside [0, 1].
 
     NotImplementedError for complex tensors.
     """
     if input.dtype.is_complex:
-        raise NotImplementedError(f'"logit" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("logit", input.dtype)
     if input.dtype.category < 2:  # 1 - x of bytes would wrap
         input = input.to(dt.get_default_dtype())
-    if eps is not None:
-        input = input.clamp(eps, 1 - eps)
-    return input.log() - (-input).log1p()  # the slopes at 0 and 1 are infinite, not NaN
+    whole = input
+    if eps is not None:  # also where eps is above 1 - eps, or NaN
+        high = where(input > 1 - eps, 1 - eps, input)
+        input = where(input < eps, eps, high)
+    slopes = input.log() - (-input).log1p()  # infinite at 0 and 1, not NaN
+    return composes(slopes, whole)
 
 
-@op
+@op(whole=True)
 @keeping("input")
 def sinc(input: Tensor) -> Tensor:
     """``sin(pi x) / (pi x)``, 1 at 0, element by element."""
@@ -98,7 +102,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """
     input, other = _floats(input, other)
     if input.dtype.is_complex:
-        raise NotImplementedError(f'"logaddexp2" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("logaddexp2", input.dtype)
     ln2 = math.log(2.0)
     return (input * ln2).logaddexp(other * ln2) / ln2
 
@@ -251,6 +255,7 @@ def _floats(*operands: Tensor) -> tuple[Tensor, ...]:
     return tuple([t.to(common) for t in operands])
 
 
+@result_of("frexp")
 class Parts(NamedTuple):
     """What `frexp` gives."""
 
@@ -313,7 +318,7 @@ def lcm(input: Tensor, other: Tensor) -> Tensor:
 def _of_arrays(name: str, input: Tensor, other: Tensor) -> Tensor:
     d = dt.result_type([(t.dtype, t.ndim) for t in (input, other)], [])
     if d.is_complex or (d.category == 2) is not (name == "nextafter") or d is dt.bool:
-        raise NotImplementedError(f'"{name}" not implemented for {d.name}')
+        raise dt.unimplemented(name, d)
     broadcast_shapes([tuple(input.shape), tuple(other.shape)], name)
     arrays = [t.detach().to(d).array for t in (input, other)]
     values = getattr(xp_of(input), name)(*arrays)

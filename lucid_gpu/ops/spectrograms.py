@@ -9,7 +9,7 @@ from lucid_gpu.ops.creation import arange, ones
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.shape import owned, stack
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import Truth, op
 from lucid_gpu.tensor import Tensor
 
 
@@ -21,7 +21,7 @@ def stft(
     hop_length: int | None = None,
     win_length: int | None = None,
     window: Tensor | None = None,
-    center: bool = True,
+    center: Truth = True,
     pad_mode: str = "reflect",
     normalized: bool = False,
     onesided: bool | None = None,

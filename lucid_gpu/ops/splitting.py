@@ -13,7 +13,7 @@ from lucid_gpu.ops.arguments import guarded, is_number
 from lucid_gpu.ops.index_primitives import slice_view
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalize_dim
+from lucid_gpu.ops.reductions import existing_dim, normalize_dim
 from lucid_gpu.ops.shape import (
     _share,
     apart_in_inference,
@@ -30,7 +30,7 @@ from lucid_gpu.tensor import Tensor
 
 
 @op
-def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """``length`` positions of a dimension from ``start`` on, as a view.
 
     RuntimeError for 0-d tensors, more positions than there are, and a ``start`` in a tensor that is
@@ -148,9 +148,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
     IndexError for 0-d tensors.
     """
-    if not input.ndim:
-        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    dim = normalize_dim(dim, input.ndim)
+    dim = existing_dim(dim, input.ndim)
     return _views_of(input, "UnbindBackward0", dim, range(input.shape[dim]))
 
 
@@ -162,8 +160,7 @@ def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple
         return tuple([function(input, *arguments) for function, arguments in steps])
     indices = [(*lead, part, ...) for part in parts]
     base_array(input)  # where a pending value lies is decided when it is computed
-    chosen = not input._expr.program.free
-    results = _parts_of(apart_in_inference(input), name, dim, indices, chosen)
+    results = _parts_of(apart_in_inference(input), name, dim, indices)
     shown = []
     for result, step in zip(results, steps, strict=True):
         result = _share(input, result, step)
@@ -172,10 +169,9 @@ def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple
     return tuple(shown)
 
 
-def _parts_of(
-    input: Tensor, name: str, dim: int, indices: Sequence[Any], chosen: bool = False
-) -> tuple[Tensor, ...]:
+def _parts_of(input: Tensor, name: str, dim: int, indices: Sequence[Any]) -> tuple[Tensor, ...]:
     array = base_array(input)
+    chosen = not input._expr.program.free
     arrays = tuple([array[index] for index in indices])
     vjp = _unbind_vjp if arrays and arrays[0].ndim < array.ndim else _split_vjp
     results: tuple[Tensor, ...] = record(
@@ -279,7 +275,7 @@ def tensor_split(
         if indices_or_sections.dtype is not int64:
             raise RuntimeError(
                 "tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
-                f"{indices_or_sections.dtype.name}"
+                f"{indices_or_sections.dtype.type_name}"
             )
         if indices_or_sections.ndim > 1:
             raise RuntimeError(
@@ -288,7 +284,9 @@ def tensor_split(
                 f"{indices_or_sections.ndim} dims"
             )
         indices_or_sections = indices_or_sections.tolist()
-    if not isinstance(indices_or_sections, (int, Iterable)):
+    if is_number(indices_or_sections) and hasattr(indices_or_sections, "__index__"):
+        indices_or_sections = operator.index(indices_or_sections)
+    elif isinstance(indices_or_sections, str) or not isinstance(indices_or_sections, Iterable):
         raise TypeError(
             "tensor_split(): argument 'indices_or_sections' (position 2) must be int or ints, not "
             f"{type(indices_or_sections).__name__}"

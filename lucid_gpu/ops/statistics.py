@@ -16,6 +16,7 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gather
 from lucid_gpu.ops.linalg.matrices import conj
 from lucid_gpu.ops.memory_formats import lying, row_major_order
+from lucid_gpu.ops.named_results import result_of
 from lucid_gpu.ops.order import searchsorted
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.reductions import Dims, normalize_dim
@@ -396,7 +397,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
     if input.dtype.category != 1:
-        raise NotImplementedError(f'"bincount" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("bincount", input.dtype)
     if input.ndim != 1 or bool((input < 0).any()):
         raise RuntimeError(
             "bincount only supports 1-d non-negative integral inputs, got shape "
@@ -431,11 +432,14 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
     if input.dtype.category != 2:
-        raise NotImplementedError(f'"histogram_cpu" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("histogram_cpu", input.dtype)
+    if input.is_meta:
+        return input.new_empty((bins,))
     edges = _edges(input, bins, None if min == max == 0 else (min, max), "torch.histc", 1)
     return _in_bins(input, edges, None)
 
 
+@result_of("histogram")
 class Histogram(NamedTuple):
     """What `histogram` gives."""
 
@@ -446,7 +450,7 @@ class Histogram(NamedTuple):
 @op
 def histogram(
     input: Tensor,
-    bins: Any,
+    bins: Any = 100,
     *,
     range: tuple[float, float] | None = None,
     weight: Tensor | None = None,
@@ -474,7 +478,7 @@ def histogram(
         For types that are not floating point.
     """
     if input.dtype.category != 2:
-        raise NotImplementedError(f'"histogram" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("histogram", input.dtype)
     edges = bins
     if not isinstance(bins, Tensor):
         if bins <= 0:
@@ -554,6 +558,7 @@ def _counted(numbers: Tensor, bins: int, weight: Tensor | None, dtype: Any) -> T
     return _weighed(numbers, weight.reshape(-1), bins + 1)[:bins].to(dtype)
 
 
+@result_of("histogramdd")
 class HistogramDD(NamedTuple):
     """What `histogramdd` gives."""
 
@@ -596,7 +601,7 @@ def histogramdd(
     if input.ndim < 2:
         raise RuntimeError(f"{name}: input tensor should have at least 2 dimensions")
     if input.dtype.category != 2:
-        raise NotImplementedError(f'"histogramdd" not implemented for {input.dtype.name}')
+        raise dt.unimplemented("histogramdd", input.dtype)
     rank = input.shape[-1]
     each = [bins] * rank if isinstance(bins, int) else list(bins)
     if len(each) != rank:
@@ -669,7 +674,7 @@ def isclose(
     number.
     """
     if input.dtype is not other.dtype:
-        raise RuntimeError(f"{input.dtype.name} did not match {other.dtype.name}")
+        raise RuntimeError(f"{input.dtype.type_name} did not match {other.dtype.type_name}")
     _require_tolerances(rtol, atol)
     if rtol < 0 or atol < 0:
         name, value = ("rtol", rtol) if rtol < 0 else ("atol", atol)

@@ -40,6 +40,11 @@ class StorageType(builtins.type):
         """The bytes of a buffer, copied: see `UntypedStorage.from_buffer`."""
         return cls(wrap_storage=UntypedStorage.from_buffer(*args, dtype=cls.dtype, **named))
 
+    def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> TypedStorage:
+        """The memory of a file, which has so many elements: see `lucid_gpu.from_file`."""
+        memory = UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize)
+        return cls(wrap_storage=memory)
+
     def _new_shared(cls, size: int) -> TypedStorage:
         memory: TypedStorage = cls(size).share_memory_()
         return memory
@@ -57,6 +62,7 @@ TYPES: dict[tuple[str, str], StorageType] = {
     for made in [_named(d, where) for where in ("cpu", "cuda") for d in NAMES]
 }
 globals().update({name: made for (where, name), made in TYPES.items() if where == "cpu"})
+Storage = TYPES["cpu", "FloatStorage"]  # the first name of it
 
 
 def storage_type(self: Tensor) -> StorageType:

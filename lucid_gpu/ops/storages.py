@@ -146,8 +146,9 @@ class _StorageBase:
                 f"size does not match: self was {self.nbytes()} bytes but src was "
                 f"{source.nbytes()} bytes"
             )
-        with no_grad():
-            self._bytes.copy_(source._bytes)
+        if self.device.type != "meta":  # whose memory takes what there is
+            with no_grad():
+                self._bytes.copy_(source._bytes)
         return self
 
     def fill_(self, value: Any) -> Any:
@@ -201,8 +202,14 @@ class _StorageBase:
 
     def tolist(self) -> list[Any]:
         """The elements as Python numbers."""
+        self._refuse_meta()
         numbers: list[Any] = self._seen.tolist()
         return numbers
+
+    def _refuse_meta(self) -> None:
+        """Elements are asked for: on the device meta there are none."""
+        if self.device.type == "meta":
+            raise NotImplementedError("Not available for 'meta' device type")
 
     def __len__(self) -> int:
         return self.nbytes() // self.element_size()
@@ -211,6 +218,7 @@ class _StorageBase:
         return iter(self.tolist())
 
     def _element(self, index: Any) -> Any:
+        self._refuse_meta()
         self._check(index)
         return self._seen[index].item()
 
@@ -235,7 +243,8 @@ class _StorageBase:
         return self.device, self.data_ptr(), self.nbytes()
 
     def __repr__(self) -> str:
-        lines = "".join([f" {x}\n" for x in self.tolist()])
+        meta = self.device.type == "meta"
+        lines = "...\n" if meta else "".join([f" {x}\n" for x in self.tolist()])
         return f"{lines}[lucid_gpu.{self.__class__.__name__}({self._kind()}) of size {len(self)}]"
 
     def _kind(self) -> str:
@@ -243,14 +252,16 @@ class _StorageBase:
 
     def _as_tensor(self, d: dtype | None) -> Tensor:
         """The elements as a tensor: what ``tensor(storage, dtype=d)`` copies."""
-        kind = dt.get_default_dtype() if d is None else d
+        typed = isinstance(self, TypedStorage)
+        kind = d or (dt.get_default_dtype() if typed else dt.int64)
         own = getattr(self, "dtype", kind)
         if own is not kind:
             raise RuntimeError(
-                f"Expected a Storage of type {kind.name} or an UntypedStorage, but got type "
-                f"{own.name} for argument 1 'storage'"
+                f"Expected a Storage of type {kind.type_name} or an UntypedStorage, but got type "
+                f"{own.type_name} for argument 1 'storage'"
             )
-        elements: Tensor = self._bytes.view(kind)
+        seen = self._bytes
+        elements: Tensor = seen[: len(seen) // kind.itemsize * kind.itemsize].view(kind)
         return elements
 
 
@@ -349,6 +360,7 @@ class UntypedStorage(_StorageBase):
         """One element, or a storage on some bytes of this memory."""
         if not isinstance(index, slice):
             return self._element(index)
+        self._refuse_meta()
         start, stop, step = index.indices(len(self))
         if step != 1:
             raise RuntimeError(
@@ -583,8 +595,8 @@ def set_(
     if isinstance(source, _StorageBase):
         if isinstance(source, TypedStorage) and source.dtype is not self.dtype:
             raise RuntimeError(
-                f"Expected a Storage of type {self.dtype.name} or an UntypedStorage, but got type "
-                f"{source.dtype.name} for argument 1 'storage'"
+                f"Expected a Storage of type {self.dtype.type_name} or an UntypedStorage, but got "
+                f"type {source.dtype.type_name} for argument 1 'storage'"
             )
         memory = source.untyped()
         size = (memory.nbytes() // self.dtype.itemsize - storage_offset,) if size is None else size
@@ -598,6 +610,12 @@ def set_(
         _check_lies(tuple(size), steps, storage_offset)
         needed = (storage_offset + span(size, steps)) * self.dtype.itemsize
         if 0 not in size and needed > memory.nbytes():
+            if tuple(size) == tuple(self.shape) and steps == self.stride():
+                raise RuntimeError(
+                    f"setStorage: sizes {list(size)}, strides {list(steps)}, storage offset "
+                    f"{storage_offset}, and itemsize {self.dtype.itemsize} requiring a storage "
+                    f"size of {needed} are out of bounds for storage of size {memory.nbytes()}"
+                )
             memory.resize_(needed)
         source = _flat(memory._held)
         source = source if source.dtype is self.dtype else source.view(self.dtype)

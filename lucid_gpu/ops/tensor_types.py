@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import builtins
+from types import MethodType
 from typing import Any
 
 from lucid_gpu import dtypes as dt
@@ -15,14 +16,10 @@ from lucid_gpu.devices import get_default_device
 from lucid_gpu.dtypes import as_dtype, dtype, printed
 from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.elementwise import to
+from lucid_gpu.ops.user_warnings import warn_user_once
 from lucid_gpu.tensor import Size, Tensor, as_kind
 
-NAMES: dict[dtype, str] = {
-    dt.float32: "FloatTensor", dt.float64: "DoubleTensor", dt.float16: "HalfTensor",
-    dt.bfloat16: "BFloat16Tensor", dt.int64: "LongTensor", dt.int32: "IntTensor",
-    dt.int16: "ShortTensor", dt.int8: "CharTensor", dt.uint8: "ByteTensor", dt.bool: "BoolTensor",
-    dt.complex64: "ComplexFloatTensor", dt.complex128: "ComplexDoubleTensor",
-}  # fmt: skip
+NAMES: dict[dtype, str] = {d: f"{d.type_name}Tensor" for d in dt.ALL}
 
 
 class TensorType(builtins.type):
@@ -31,14 +28,18 @@ class TensorType(builtins.type):
     dtype: dtype
     where: str
 
-    def __call__(cls, *args: Any, device: Any = None, **named: Any) -> Tensor:
-        if device is not None and Device(device).type != cls.where:
-            raise RuntimeError(
-                f"legacy constructor expects device type: {cls.where} but device type: "
-                f"{Device(device).type} was passed"
+    def __new__(cls, name: str, bases: tuple[Any, ...], body: dict[str, Any]) -> TensorType:
+        if bases:
+            raise TypeError(
+                f"type '{printed()}.{bases[0].__name__}' is not an acceptable base type; "
+                "subclass Tensor"
             )
+        return super().__new__(cls, name, bases, body)
+
+    def __call__(cls, *args: Any, device: Any = None, **named: Any) -> Tensor:
         arguments = args or tuple(named.values())
-        return made(arguments, cls.dtype, cls.where if device is None else device)
+        where = _checked_device(device, cls.where, arguments, "constructor")
+        return made(arguments, cls.dtype, cls.where if where is None else where)
 
     def __instancecheck__(cls, value: Any) -> bool:
         return (
@@ -46,6 +47,32 @@ class TensorType(builtins.type):
             and value.dtype is cls.dtype
             and value.device.type == cls.where
         )
+
+
+# legacy forms as PyTorch's sentence names them, and what it recommends instead
+_FORMS = {
+    "constructor": ("torch.Tensor", "torch.tensor(...) or torch.as_tensor(...)"),
+    "new": ("tensor.new", "torch.as_tensor(...)"),
+}
+
+
+def _checked_device(device: Any, where: str, args: tuple[Any, ...], form: str) -> Any:
+    """The ``device=`` of a legacy constructor or of ``new``: its type is ``where``, or refused."""
+    if device is None:
+        return None
+    if len(args) == 1 and isinstance(args[0], Tensor):
+        call, instead = _FORMS[form]
+        raise RuntimeError(
+            f"Legacy tensor {form} of the form {call}(tensor, device=device) is not supported.  "
+            f"Use {instead} instead."
+        )
+    wanted = Device(device)
+    if wanted.type != where:
+        raise RuntimeError(
+            f"legacy constructor expects device type: {where} but device type: "
+            f"{wanted.type} was passed"
+        )
+    return wanted
 
 
 def made(args: tuple[Any, ...], d: dtype, where: Any) -> Tensor:
@@ -60,6 +87,8 @@ def made(args: tuple[Any, ...], d: dtype, where: Any) -> Tensor:
                 f".to(lucid_gpu.{d.name})"
             )
         return data.detach()
+    if isinstance(seen := getattr(data, "_as_tensor", None), MethodType):  # a storage
+        return seen(d)
     if isinstance(data, str):
         raise TypeError("new(): invalid data type 'str'")
     if not hasattr(data, "__len__"):
@@ -80,10 +109,11 @@ def _construct(cls: builtins.type[Tensor], args: tuple[Any, ...], named: dict[st
             f"new() received an invalid combination of arguments - got {sorted(unknown)}; "
             "lucid_gpu.tensor takes dtype= and requires_grad="
         )
-    where = named.pop("device", None)
+    device = named.pop("device", None)
     if "size" in named:
         args = (Size(named["size"]),)
     arguments = args or tuple(named.values())
+    where = _checked_device(device, get_default_device().type, arguments, "constructor")
     alone = arguments[0] if len(arguments) == 1 else None
     d = alone.dtype if isinstance(alone, Tensor) else dt.get_default_dtype()
     constructed = made(arguments, d, where)
@@ -156,9 +186,15 @@ def of_name(name: str) -> TensorType:
 def set_default_tensor_type(t: Any) -> None:
     """Set the default floating point type, and the default device, by a type of tensors.
 
-    TypeError for anything but a floating point type.
+    Deprecated, as in PyTorch: use `set_default_dtype` and `set_default_device`. TypeError for
+    anything but a floating point type.
     """
     from lucid_gpu.device import set_default_device
+
+    warn_user_once(
+        "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use "
+        "torch.set_default_dtype() and torch.set_default_device() as alternatives."
+    )
 
     wanted = of_name(t) if isinstance(t, str) else t
     if not isinstance(wanted, TensorType) or not wanted.dtype.is_floating_point:
@@ -168,10 +204,14 @@ def set_default_tensor_type(t: Any) -> None:
 
 
 def new(self: Tensor, *args: Any, size: Any = None, device: Any = None) -> Tensor:
-    """As the tensor's own type called: memory of a shape, or a tensor of numbers."""
+    """As the tensor's own type called: memory of a shape, or a tensor of numbers.
+
+    RuntimeError for a ``device`` of another type, or beside a tensor.
+    """
     if size is not None:
         args = (*args, *size)
-    return made(args, self.dtype, self.device if device is None else device)
+    where = _checked_device(device, self.device.type, args, "new")
+    return made(args, self.dtype, self.device if where is None else where)
 
 
 def byte(self: Tensor, memory_format: Any = None) -> Tensor:

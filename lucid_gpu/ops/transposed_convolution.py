@@ -12,7 +12,9 @@ from lucid_gpu.kernels.convolution import takes_volumes
 from lucid_gpu.kernels.windows import Window
 from lucid_gpu.ops import convolution
 from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.memory_formats import led_in
 from lucid_gpu.ops.padding import pad
+from lucid_gpu.ops.record import leads_back
 from lucid_gpu.ops.sliding import (
     Sizes,
     Slide,
@@ -80,8 +82,8 @@ def _of_rank(rank: int) -> Callable[..., Tensor]:
         _check(whole, weight, bias, groups)
         slide = _slide(weight.shape[2:], stride, padding, dilation)
         more = _output_padding(output_padding, slide)
-        result = _spread(whole, weight, slide, more, groups)
         order = convolution.order_of_result(whole, weight, groups)
+        result = _spread(whole, weight, slide, more, groups, order)
         return convolution.finished(result, bias, order, batched=whole is input)
 
     return convolution.named(conv_transpose, f"conv_transpose{rank}d", _DOC, rank)
@@ -92,7 +94,14 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = (_of_rank(rank) for rank 
 FUNCTIONS = (conv_transpose1d, conv_transpose2d, conv_transpose3d)
 
 
-def _spread(x: Tensor, weight: Tensor, slide: Slide, more: Sizes, groups: int) -> Tensor:
+def _spread(
+    x: Tensor,
+    weight: Tensor,
+    slide: Slide,
+    more: Sizes,
+    groups: int,
+    order: tuple[int, ...] | None,
+) -> Tensor:
     """The adjoint of a convolution; ``more`` is what its stride left over behind each axis."""
     size = tuple(
         [
@@ -104,9 +113,8 @@ def _spread(x: Tensor, weight: Tensor, slide: Slide, more: Sizes, groups: int) -
     )
     _check_size(x, size)
     if any(m >= s for m, s in zip(more, slide.stride, strict=True)):  # dilation may leave so much
-        uncut = _spread(
-            x, weight, slide._replace(padding=(0,) * len(size)), (0,) * len(size), groups
-        )
+        none = (0,) * len(size)
+        uncut = _spread(x, weight, slide._replace(padding=none), none, groups, order)
         ends = zip(reversed(slide.padding), reversed(more), strict=True)
         return pad(uncut, [n for p, m in ends for n in (-p, m - p)])
     whole = (x.shape[0], weight.shape[1] * groups, *size)
@@ -116,7 +124,9 @@ def _spread(x: Tensor, weight: Tensor, slide: Slide, more: Sizes, groups: int) -
         result = convolution._input_gradient(rows, filters, whole, slide.window(), groups)
         return result.squeeze(2)
     if len(size) == 2 or takes_volumes(x.device, x.dtype.name):
-        return convolution._input_gradient(x, weight, whole, Window(*slide), groups)
+        images = convolution._input_gradient(x, weight, whole, Window(*slide), groups)
+        return leads_back(images, order)
+    x, weight = led_in(x, order), led_in(weight, order)
     return convolution.volumes_input_gradient(x, weight, whole, Window(*slide), groups)
 
 

@@ -12,6 +12,7 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.memory_formats import channels_order, lying, row_major_order
+from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Sizes, Slide
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
@@ -94,9 +95,12 @@ def _unpool_of_rank(rank: int) -> Callable[..., Tensor]:
         lead = tuple(input.shape[:-rank])
         empty = zeros(*lead, math.prod(size), dtype=input.dtype, device=input.device)
         put = empty.scatter(-1, indices.flatten(-rank), input.flatten(-rank))
-        return put.reshape(*lead, *size)
+        return own(put.reshape(*lead, *size))
 
     return named(max_unpool, name, _UNPOOL, rank)
+
+
+_max_pools = {1: pooling.max_pool1d, 2: pooling.max_pool2d, 3: pooling.max_pool3d}
 
 
 def _norm_of_rank(rank: int) -> Callable[..., Tensor]:
@@ -110,6 +114,9 @@ def _norm_of_rank(rank: int) -> Callable[..., Tensor]:
     ) -> Tensor:
         require_tensor(f"lp_pool{rank}d", "input", 1, input)
         settings = kernel_size, stride, 0, 1
+        if norm_type in (math.inf, -math.inf):  # the largest or the smallest size
+            sign = math.copysign(1, norm_type)
+            return _max_pools[rank](input.abs() * sign, *settings, ceil_mode) * sign
         means = pooling._avg_pool(rank, input.pow(norm_type), settings, ceil_mode, True, 0)
         one = isinstance(kernel_size, int)
         count = kernel_size**rank if one else math.prod(kernel_size)

@@ -30,6 +30,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import replay
 from lucid_gpu.tape.modes import no_grad, state
+from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import Tensor, _tensor, from_array
 
 _INDIRECTLY = "its base or another view of its base has been"
@@ -118,10 +119,25 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     capture = capturing.capturing()
     if capture is not None:
         capture.before_write(array, name, target)
-    put(array, source, name)
+    changed = put(array, source, name)
     storage.version += 1
     refuse_views(target, storage)
-    _give_history(target, base, before, value if value.requires_grad else Overwritten(replaced))
+    lasting = None if changed is None else _lasting(target, array, changed)
+    history = value if value.requires_grad else Overwritten(replaced)
+    _give_history(target, base, before, history, lasting)
+
+
+def _lasting(target: Tensor, array: Any, changed: Any) -> Tensor:
+    """Of elements that are one in memory: which one's value is there after a write of some."""
+    xp, item = xp_of(target), array.itemsize
+    number = xp.arange(array.size).reshape(array.shape)
+    steps = [abs(s) // item * number.itemsize for s in array.strides]
+    span = sum((n - 1) * s for n, s in zip(array.shape, steps, strict=True)) // number.itemsize
+    memory = xp.zeros(span + 1, number.dtype)
+    last = xp.lib.stride_tricks.as_strided(memory, array.shape, steps)
+    for written in (number >= 0, changed):
+        last[written] = number[written]
+    return from_array(last == number, dt.bool, target.device)
 
 
 def rebase(written: Tensor, node: Any, output: int) -> None:
@@ -136,15 +152,20 @@ def rebase(written: Tensor, node: Any, output: int) -> None:
         _give_history(written, base, _past(base), written)
 
 
-def _give_history(target: Tensor, base: Tensor, before: Tensor, value: Any) -> None:
-    """Rebase a base, and so its views, onto a write to ``target``, a view of it or the base."""
+def _give_history(
+    target: Tensor, base: Tensor, before: Tensor, value: Any, lasting: Tensor | None = None
+) -> None:
+    """Rebase a base, and so its views, onto a write to ``target``, a view of it or the base.
+
+    ``lasting`` is which of several written elements that are one is the one left.
+    """
     if base is not target:
         constant = isinstance(value, Overwritten)
         written = target.detach() if constant else value
         joined = record(
             "CopySlices", base.array, (before, written), _copy_slices_vjp, dtype=base.dtype,
             steps=target._steps, strides=base.array.strides,
-            overlaps=refers_to_itself(target.array),
+            overlaps=refers_to_itself(target.array), lasting=lasting,
         )  # fmt: skip
         edge = joined._edge()
         if not constant:
@@ -173,7 +194,7 @@ def _past(tensor: Tensor) -> Tensor:
 
 def _point(tensor: Tensor, node: Any, output: int) -> None:
     """Give a realized tensor a new history, its memory staying where it is."""
-    before = tensor._edge() if "_retains_grad" in tensor.__dict__ else None
+    before = tensor._edge() if "_retains_grad" in fields(tensor) else None
     tensor._cut()
     tensor._attach(node, output)
     if before is not None:
@@ -204,7 +225,7 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
     loads = load_program(
         root.dtype, root.shape, root.value[1], True, program.device, program.marks, program.free
     )
-    before = view._edge() if "_retains_grad" in view.__dict__ else None
+    before = view._edge() if "_retains_grad" in fields(view) else None
     view._expr = Expr(loads, (cell,), None)
     if before is not None and cell.refusal is None:
         move_retained(view, *before)
@@ -212,7 +233,8 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
 
 def refuse_views(written: Tensor, storage: Any, turned: bool = False) -> None:
     """Views that were made where nothing is recorded, or several at once, lose their history with a
-    write that is not recorded: whoever asks for it is told.
+    write that is not recorded: whoever asks for it is told. A view that only follows its base in
+    requiring grad has its history from then on.
 
     Parameters
     ----------
@@ -222,12 +244,17 @@ def refuse_views(written: Tensor, storage: Any, turned: bool = False) -> None:
     """
     for reference in storage.tensors:
         view = reference()
-        if view is None or view._storage is not storage or not (view._creation or turned):
+        if view is None or view._storage is not storage:
             continue
         base = view._base
-        if base is None or not (base.requires_grad and view.requires_grad):
+        if base is None:
             continue
-        if view._creation is None:
+        if not (base.requires_grad and view.requires_grad):
+            view._behind = True
+            continue
+        if not (view._creation or turned or view._follows()):
+            continue
+        if view._creation is None and turned:
             from lucid_gpu.ops.strides import as_strided, storage_offset, stride
 
             lies = (tuple(view.shape), stride(view), storage_offset(view))
@@ -235,12 +262,19 @@ def refuse_views(written: Tensor, storage: Any, turned: bool = False) -> None:
         _renew(view, _past(base), storage)
 
 
+def _renew_view(view: Tensor) -> None:
+    """Give a view of a base that requires grad by now the history that it has from it."""
+    base = view._base
+    assert base is not None
+    _renew(view, _past(base), view._memory())
+
+
 def _renew_mirror(view: Tensor, base: Tensor) -> None:
     """The same for a view that shows its memory conjugated or negated, and reads it anew."""
     cell = ViewCell(None, base, view._steps)
     if view._creation is not None:
         cell.refusal = _forbidden(view, _INDIRECTLY)
-    before = view._edge() if "_retains_grad" in view.__dict__ else None
+    before = view._edge() if "_retains_grad" in fields(view) else None
     value = without_grad(view._expr)
     view._expr = mirrors.with_history(value, cell)
     if before is not None and cell.refusal is None:
@@ -326,7 +360,12 @@ def _copy_slices_vjp(node: Any, g: Tensor) -> Any:
         )
         elements = _written_numbers(node, g) if changes_type else _written_elements(node, g)
         g_rest = where(elements, 0, g)
-    return g_rest, replay(g, node.steps) if written else None
+    if not written:
+        return g_rest, None
+    g_written = replay(g, node.steps)
+    if node.lasting is not None:
+        g_written = where(node.lasting, g_written, 0)
+    return g_rest, g_written
 
 
 def _written_elements(node: Any, g: Tensor) -> Tensor:
@@ -383,5 +422,6 @@ def _fill_view(base: Tensor, steps: Any) -> None:
 
 attach(
     Tensor, _refuse_views=refuse_views, _refuse_written_view=refuse_written_view,
+    _renew_view=_renew_view,
     _without_hooks=without_hooks, _write_with_history=write_with_history,
 )  # fmt: skip

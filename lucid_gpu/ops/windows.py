@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu.kernels import im2col
 from lucid_gpu.kernels.windows import Frame, Pair, Window
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import as_ints, require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -193,9 +193,10 @@ def _pair(value: Any, name: str) -> Pair:
         values = values * 2
     if len(values) != 2:
         raise RuntimeError(f"It is expected {name} equals to 2, but got size {len(values)}")
-    if not all(isinstance(v, int) for v in values):
+    pair = as_ints(values)
+    if pair is None:
         raise TypeError(f"{name} must be an int or a pair of ints, got {value!r}")
-    return values[0], values[1]
+    return pair[0], pair[1]
 
 
 def _text(window: Window) -> str:

@@ -94,6 +94,7 @@ class Adafactor(Optimizer):
             size = _rms(p).clamp(min=eps2) * min(lr, 1 / step**0.5)
             clip = (_rms(u) / group["d"]).clamp(min=1.0)
             p.copy_(p * (1 - lr * group["weight_decay"]) - u * (size / clip))
+            self._updated.append(state)
 
 
 def _second_moment(g: Tensor, state: dict[str, Any], new: float, least: float) -> Tensor:

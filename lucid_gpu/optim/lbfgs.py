@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu.ops.foreach import update_in_place
 from lucid_gpu.ops.shape import cat
-from lucid_gpu.optim.line_search import Point, strong_wolfe
+from lucid_gpu.optim.line_search import Point, cubic_minimum, strong_wolfe
 from lucid_gpu.optim.optimizer import Optimizer
 from lucid_gpu.optim.settings import settings
 from lucid_gpu.tape.modes import enable_grad, no_grad
@@ -203,3 +203,41 @@ def _flat_gradient(params: list[Tensor]) -> Tensor:
 
 def _largest(vector: Tensor) -> Any:
     return vector.abs().max().item()
+
+
+# --- the line search as packages call PyTorch's ---------------------------------------------------
+
+
+def _strong_wolfe(
+    obj_func: Callable[..., tuple[Any, Tensor]],
+    x: Any,
+    t: Any,
+    d: Tensor,
+    f: Any,
+    g: Tensor,
+    gtd: Any,
+    c1: float = 1e-4,
+    c2: float = 0.9,
+    tolerance_change: float = 1e-9,
+    max_ls: int = 25,
+) -> tuple[float, Tensor, float, int]:
+    """Value, gradient and length of a step from ``x`` along ``d``, and how many were tried."""
+
+    def at(t: float) -> Point:
+        value, gradient = obj_func(x, t, d)
+        kept = gradient.clone()  # packages return a buffer that the next call overwrites
+        return Point(t, float(value), kept, gradient.dot(d).item())
+
+    start = Point(0.0, float(f), g.clone(), float(gtd))
+    found, n = strong_wolfe(at, float(t), start, _largest(d), max_ls, tolerance_change, c1, c2)
+    return found.value, found.gradient, found.t, n
+
+
+def _cubic_interpolate(
+    x1: Any, f1: Any, g1: Any, x2: Any, f2: Any, g2: Any, bounds: tuple[Any, Any] | None = None
+) -> float:
+    """Where the cubic through two points with these slopes is least, within the bounds."""
+    first = Point(float(x1), float(f1), None, float(g1))
+    second = Point(float(x2), float(f2), None, float(g2))
+    low, high = (min(x1, x2), max(x1, x2)) if bounds is None else bounds
+    return cubic_minimum(first, second, float(low), float(high))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import sqrt
 from typing import Any, NamedTuple
 
-__all__ = ["Point", "strong_wolfe"]
+__all__ = ["Point", "cubic_minimum", "strong_wolfe"]
 
 
 class Point(NamedTuple):
@@ -70,7 +70,7 @@ def strong_wolfe(
         if here.slope >= 0:
             break
         low, high = here.t + 0.01 * (here.t - before.t), here.t * 10
-        before, here = here, at(_cubic_minimum(before, here, low, high))
+        before, here = here, at(cubic_minimum(before, here, low, high))
         n += 1
     else:
         before = start
@@ -101,7 +101,7 @@ def _lower(bracket: list[Point]) -> int:
 def _inside(bracket: list[Point], stuck: bool) -> tuple[float, bool]:
     """The next length to try: not twice running close to an end of the bracket."""
     low, high = sorted([point.t for point in bracket])
-    t = _cubic_minimum(bracket[0], bracket[1], low, high)
+    t = cubic_minimum(bracket[0], bracket[1], low, high)
     margin = 0.1 * (high - low)
     if min(high - t, t - low) >= margin:
         return t, False
@@ -110,7 +110,7 @@ def _inside(bracket: list[Point], stuck: bool) -> tuple[float, bool]:
     return (high - margin if abs(t - high) < abs(t - low) else low + margin), False
 
 
-def _cubic_minimum(a: Point, b: Point, low: float, high: float) -> float:
+def cubic_minimum(a: Point, b: Point, low: float, high: float) -> float:
     """Where the cubic through two points with these slopes is least (algorithm 3.6, eq. 3.59)."""
     if a.t > b.t:
         a, b = b, a

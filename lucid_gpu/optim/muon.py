@@ -101,6 +101,7 @@ class Muon(Optimizer):
             step = _orthogonal(step, group["ns_coefficients"], group["ns_steps"], group["eps"])
             rate = lr * _RATES[group["adjust_lr_fn"]](*p.shape)
             p.copy_(p * (1 - lr * group["weight_decay"]) - step.to(p.dtype) * rate)
+            self._updated.append(state)
 
 
 def _orthogonal(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_float
 from typing import Any, ClassVar
 
+from lucid_gpu.compat.module_names import beside
 from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, float32, float64, get_default_dtype
 from lucid_gpu.ops.complex_views import view_as_real
@@ -21,6 +22,7 @@ from lucid_gpu.optim.hooks import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.modes import enable_grad, set_grad_enabled
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -100,6 +102,7 @@ class Optimizer(Hooked):
     _takes_complex: ClassVar[bool] = True
     _listed = False  # whether a gradient that lists rows was ever seen
     _repeats = False  # whether a group has a parameter twice
+    _updated: list[dict[str, Any]]  # states of the members that the step going on has updated
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         super().__init__()
@@ -120,6 +123,11 @@ class Optimizer(Hooked):
             self.add_param_group(group)
 
     # -- groups -----------------------------------------------------------------------------
+
+    def _accelerator_graph_capture_health_check(self) -> None:
+        """Nothing: steps in a graph are checked where they are captured."""
+
+    _cuda_graph_capture_health_check = _accelerator_graph_capture_health_check
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters, with settings of their own.
@@ -198,14 +206,30 @@ class Optimizer(Hooked):
                 if members and self._repeats:
                     self._refuse(members)
                     for member in members:  # the second update of a parameter reads the first
-                        self._update(group, [member])
+                        self._update_or_restore(group, [member])
                 elif members:
                     self._refuse(members)
                     if capturing.recorder is None or not capturing.recording():
-                        self._update(group, members)
+                        self._update_or_restore(group, members)
                     else:
                         self._capture(group, members)
         return loss
+
+    def _update_or_restore(self, group: Group, members: list[Member]) -> None:
+        """Update; if that fails, states of members that were not updated are as before."""
+        before = [{**state} for _, _, state in members]
+        self._updated = []
+        try:
+            self._update(group, members)
+        except BaseException:
+            updated = {id(state) for state in self._updated}
+            for (_, _, state), values in zip(members, before, strict=True):
+                if id(state) not in updated:
+                    state.clear()
+                    state.update(values)
+            raise
+        finally:
+            self._updated = []
 
     def _capture(self, group: Group, members: list[Member]) -> None:
         """Make an update the call of a graph: each replay makes it of what the group holds then."""
@@ -239,7 +263,7 @@ class Optimizer(Hooked):
                     )
             with set_grad_enabled(False):
                 again = zip(members, gradients, strict=True)
-                self._update(group, [(m[0], gradient, m[2]) for m, gradient in again])
+                self._update_or_restore(group, [(m[0], gradient, m[2]) for m, gradient in again])
 
         capturing.call_again(f"{name}.step", update, *memory, *[g.array for g in gradients])
 
@@ -299,16 +323,15 @@ class Optimizer(Hooked):
             rows = [tuple([view_as_real(t) if t.is_complex() else t for t in r]) for r in rows]
         if self._listed:
             rows = update_listed(rule, rows, numbers, settings)
-            if not rows:
-                return
-        if not self.defaults.get("differentiable"):
+        if rows and not self.defaults.get("differentiable"):
             update_in_place(rule, rows, 1 + len(states), numbers, **settings)
-            return
-        for row in rows:
-            # of copies: what the rule saves for backward is written here
-            results = rule(*[t.clone() for t in row], **numbers, **settings)
-            for t, new in zip(row, results, strict=False):
-                t.copy_(new)
+        else:
+            for row in rows:
+                # of copies: what the rule saves for backward is written here
+                results = rule(*[t.clone() for t in row], **numbers, **settings)
+                for t, new in zip(row, results, strict=False):
+                    t.copy_(new)
+        self._updated += kept
 
     def _begin(
         self, members: list[Member], states: tuple[str, ...] = (), /, **numbers: float
@@ -316,7 +339,7 @@ class Optimizer(Hooked):
         """One step more; what a parameter does not have yet is zero, or these numbers."""
         fresh = [*numbers.items()]
         for p, _, state in members:
-            state["step"] = float(state.get("step", 0.0)) + 1.0
+            state["step"] = float(state["step"]) + 1.0 if "step" in state else 1.0
             for name, value in fresh:
                 if name not in state:
                     state[name] = value
@@ -519,8 +542,7 @@ def _take_names(group: Group, others: list[Group]) -> None:
 def _check_parameter(parameter: Any, defaults: dict[str, Any]) -> None:
     if not isinstance(parameter, Tensor):
         raise TypeError(
-            f"optimizer can only optimize Tensors, but one of the params is "
-            f"{type(parameter).__name__}"
+            f"optimizer can only optimize Tensors, but one of the params is {type_name(parameter)}"
         )
     if not (defaults.get("differentiable") or parameter.is_leaf or parameter.retains_grad):
         raise ValueError("can't optimize a non-leaf Tensor")
@@ -546,3 +568,16 @@ def _settings_of(saved: Group, own: Group) -> Group:
     if "param_names" in own:
         group.setdefault("param_names", own["param_names"])
     return group
+
+
+# What PyTorch's own optimizers are made of
+__getattr__ = beside(
+    globals(),
+    {
+        "lucid_gpu._optimizer": "ParamsT _capturable_doc _default_to_fused_or_foreach "
+        "_device_dtype_check_for_fused _differentiable_doc _disable_dynamo_if_unsupported "
+        "_foreach_doc _fused_doc _get_capturable_supported_devices _get_scalar_dtype _get_value "
+        "_maximize_doc _params_doc _stack_if_compiling _to_scalar _use_grad_for_differentiable "
+        "_view_as_real"
+    },
+)

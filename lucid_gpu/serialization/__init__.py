@@ -1,9 +1,8 @@
 """Saving and loading, never running code from a file unless the user says so.
 
-`save` writes a `safetensors <https://github.com/huggingface/safetensors>`_ file, which any reader
-of that format opens: eight bytes of header length, a JSON header with each tensor's type, shape and
-place, then the bytes of the tensors. What else was saved is JSON in the header (`structure.py`).
-`load` reads those, any other safetensors file, and what ``torch.save`` writes (`torch_files.py`).
+`save` writes PyTorch's archives (`torch_writing.py`), which both libraries read. `load` reads those
+(`torch_files.py`), safetensors files, and what `save` wrote before: safetensors files with the
+structure of the object as JSON in their header (`structure.py`).
 """
 
 from collections.abc import Callable
@@ -18,9 +17,8 @@ from lucid_gpu.serialization.safe_globals import (
     get_safe_globals,
     safe_globals,
 )
-from lucid_gpu.serialization.saving import save
+from lucid_gpu.serialization.saving import DEFAULT_PROTOCOL, save
 
-DEFAULT_PROTOCOL = 2  # of pickle, which packages hand to `save`; nothing is pickled
 # What annotations of packages say of `load`'s argument.
 MAP_LOCATION: TypeAlias = Callable[[Any, str], Any] | device | str | dict[str, str] | None
 
@@ -32,6 +30,14 @@ __all__ = [
     "clear_safe_globals",
     "get_safe_globals",
     "load",
+    "normalize_storage_type",
     "safe_globals",
     "save",
 ]
+
+
+def normalize_storage_type(storage_type: type) -> type:
+    """The type of storages of that name, such as `FloatStorage` for one of PyTorch's on a GPU."""
+    from lucid_gpu.ops.storage_types import TYPES
+
+    return TYPES["cpu", storage_type.__name__]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
@@ -11,8 +12,11 @@ from lucid_gpu.serialization import safetensors
 from lucid_gpu.serialization.errors import CheckpointError, Damage
 from lucid_gpu.serialization.locations import placing
 from lucid_gpu.serialization.structure import unpacked
+from lucid_gpu.serialization.torch_files import Trust, read_legacy, read_zip
 
 __all__ = ["load"]
+
+_IN_PLACE = (io.BufferedReader, io.BufferedRandom, io.BytesIO)  # not read whole first
 
 
 def load(
@@ -24,7 +28,7 @@ def load(
     mmap: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
-    """Read what `save` wrote, any safetensors file, or what ``torch.save`` wrote.
+    """Read what `save` or ``torch.save`` wrote, or any safetensors file.
 
     Parameters
     ----------
@@ -33,13 +37,15 @@ def load(
         Where tensors go; by default to where they were saved. A dict maps places, a callable gets
         a tensor on the CPU and its place.
     weights_only : bool
-        True by default: no code is ever run from the file. False admits pickled objects, such
-        as whole modules: loading the file can then run any code.
+        True by default, unless there is a ``pickle_module``: no code is ever run from the file.
+        False admits pickled objects, such as whole modules: loading the file can then run any code.
     mmap : bool
         Map the file instead of reading it: pages are read when touched, and the checksum is not
         looked at. For paths only.
-    pickle_module, **pickle_load_args
-        Accepted for compatibility.
+    pickle_module : module, optional
+        Whose `Unpickler` makes the objects, where that may run code.
+    **pickle_load_args
+        For that unpickler.
 
     Returns
     -------
@@ -59,15 +65,28 @@ def load(
         For anything but a path or a file open for reading bytes.
     """
     restore_location = placing(map_location)
-    trusted = weights_only is False
+    if weights_only is None:
+        weights_only = pickle_module is None
+    elif weights_only and pickle_module is not None:
+        raise RuntimeError(
+            "Can not safely load weights when explicit pickle_module is specified: say "
+            "weights_only=False if you trust the file, or leave pickle_module out"
+        )
+    arguments = {"encoding": "utf-8", **pickle_load_args}
+    trust = None if weights_only else Trust(pickle_module or pickle, arguments)
     if hasattr(f, "read"):
         if mmap:
             raise ValueError("f must be a file path in order to use the mmap argument")
+        name = getattr(f, "name", "the file")
+        if type(f) in _IN_PLACE and f.seekable() and f.tell() == 0:
+            try:
+                return _loaded(f, name, restore_location, trust, False)
+            finally:
+                f.seek(0, 2)
         content = f.read()
         if isinstance(content, str):
             raise TypeError("load reads bytes, and this file gives text: open it with mode 'rb'")
-        name = getattr(f, "name", "the file")
-        return _loaded(io.BytesIO(content), name, restore_location, trusted, False)
+        return _loaded(io.BytesIO(content), name, restore_location, trust, False)
     if not isinstance(f, (str, os.PathLike)):
         raise AttributeError(
             f"{type(f).__name__!r} object has no attribute 'read': load takes a path, or a file "
@@ -75,17 +94,19 @@ def load(
         )
     with open(f, "rb") as opened:
         file: BinaryIO = opened if opened.seekable() else io.BytesIO(opened.read())  # a pipe
-        return _loaded(file, os.fspath(f), restore_location, trusted, bool(mmap))
+        return _loaded(file, os.fspath(f), restore_location, trust, bool(mmap))
 
 
-def _loaded(file: BinaryIO, name: Any, restore_location: Any, trusted: bool, mapped: bool) -> Any:
+def _loaded(
+    file: BinaryIO, name: Any, restore_location: Any, trust: Trust | None, mapped: bool
+) -> Any:
     try:
-        return _reader(file)(file, file.seek(0, 2), restore_location, trusted, mapped)
+        return _reader(file)(file, file.seek(0, 2), restore_location, trust, mapped)
     except Damage as damage:
         raise CheckpointError(f"cannot load {name}: {damage}") from damage.__cause__
     except _SIGNS_OF_DAMAGE as error:
         unknown = type(error) not in _SIGNS_OF_DAMAGE and isinstance(error, RuntimeError)
-        if trusted or unknown:  # such as a GPU that has no memory left
+        if trust or unknown:  # such as a GPU that has no memory left
             raise
         what = str(error).split("\n")[0]
         raise CheckpointError(
@@ -113,19 +134,15 @@ def _reader(file: BinaryIO) -> Callable[..., Any]:
     if first[8:] == b"{":  # a header's length can begin with any bytes
         return _read_safetensors
     if first[:4] == b"PK\x03\x04":
-        from lucid_gpu.serialization.torch_files import read_zip
-
         return read_zip
     if first[:1] == b"\x80" and first[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        from lucid_gpu.serialization.torch_files import read_legacy
-
         return read_legacy
     return _read_safetensors
 
 
 def _read_safetensors(
-    file: BinaryIO, size: int, restore_location: Any, trusted: bool, mapped: bool
+    file: BinaryIO, size: int, restore_location: Any, trust: Trust | None, mapped: bool
 ) -> Any:
     file.seek(0)
     metadata, arrays = safetensors.read(file, size, mapped)
-    return unpacked(metadata, arrays, restore_location, not trusted)
+    return unpacked(metadata, arrays, restore_location, trust is None)

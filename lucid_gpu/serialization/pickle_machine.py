@@ -19,12 +19,12 @@ __all__ = ["key", "run", "text"]
 
 _Find = Callable[[str, str], Any]
 _MARK = object()
-_SIZED = (str, bytes, list, tuple, dict, set, frozenset)
+_SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
 _PLAIN = (str, int, float, complex, bytes, type(None))
 _VALUES = {
     *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"),
     *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING"),
-    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
 }
 _NEW: dict[str, Callable[[], Any]] = {
     "NONE": lambda: None,

@@ -6,7 +6,6 @@ import json
 import math
 import mmap
 import zlib
-from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.serialization.errors import Damage
 
-__all__ = ["pieces", "read"]
+__all__ = ["read"]
 
 _CODES = {
     "BOOL": dt.bool,
@@ -29,43 +28,13 @@ _CODES = {
     "F64": dt.float64,
     "C64": dt.complex64,
 }
-_CODE_OF = {d: code for code, d in _CODES.items()}
 _CRC = "lucid_gpu.crc32"  # of the header without this entry, then of the tensors' bytes
 _MOST_HEADER = 100_000_000  # bytes; the format's own limit
 _MOST_DIMENSIONS = 64  # NumPy's
 
 
-def pieces(metadata: dict[str, str], arrays: dict[str, Any]) -> Iterator[Any]:
-    """The bytes of a file of row-major arrays, in order."""
-    # Wide types first, so that every tensor is aligned for readers that map the file.
-    order = sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)
-    header: dict[str, Any] = {"__metadata__": metadata}
-    end = 0
-    for name, array in order:
-        start, end = end, end + array.nbytes
-        header[name] = {
-            "dtype": _CODE_OF[dt.from_numpy_dtype(array.dtype)],
-            "shape": list(array.shape),
-            "data_offsets": [start, end],
-        }
-    check = zlib.crc32(_dump(header))
-    for _, array in order:
-        check = zlib.crc32(_bytes_of(array), check)
-    metadata[_CRC] = f"{check:08x}"
-    text = _dump(header)
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little")
-    yield text
-    for _, array in order:
-        yield _bytes_of(array)
-
-
 def _dump(header: dict[str, Any]) -> bytes:
     return json.dumps(header, separators=(",", ":")).encode()
-
-
-def _bytes_of(array: Any) -> Any:
-    return array.reshape(-1).view(np.uint8).data if array.size else b""
 
 
 def read(file: BinaryIO, size: int, mapped: bool) -> tuple[dict[str, str], dict[str, Any]]:

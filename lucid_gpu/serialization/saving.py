@@ -11,26 +11,27 @@ import stat
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from lucid_gpu.serialization import safetensors
-from lucid_gpu.serialization.structure import packed
+from lucid_gpu.serialization.torch_writing import Archive
 
 try:
     import fcntl
 except ImportError:  # Windows, which does not unlink open files
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["save"]
+__all__ = ["DEFAULT_PROTOCOL", "save"]
+
+DEFAULT_PROTOCOL = 2  # of pickle: PyTorch's, which all its versions read
 
 
 def save(
     obj: Any,
     f: Any,
     pickle_module: Any = None,
-    pickle_protocol: Any = None,
+    pickle_protocol: int = DEFAULT_PROTOCOL,
     _use_new_zipfile_serialization: bool = True,
     _disable_byteorder_record: bool = False,
 ) -> None:
-    """Write an object to a file, all of it or nothing.
+    """Write an object to a file that PyTorch reads too, all of it or nothing.
 
     The bytes go to a new file beside the target, ``.NAME.*.tmp``, which then takes its name: a full
     disk, an interrupt or a kill leaves an older file of that name as it was. What a kill left half
@@ -41,17 +42,28 @@ def save(
     Parameters
     ----------
     obj : object
-        Tensors, NumPy arrays, numbers, strings, bytes and None, in dicts, lists, tuples and sets of
-        any depth. Tensors are stored without their history. Other objects, such as whole modules,
-        are pickled into the file, and only ``load(weights_only=False)`` reads it.
+        What can be pickled. `load` reads tensors, NumPy arrays, numbers, strings, bytes and None,
+        in dicts, lists, tuples and sets of any depth; with other objects, such as whole modules,
+        only ``load(weights_only=False)`` does. Tensors are stored without their history, and with
+        the whole memory that they lie in, which is stored once for all tensors on it.
     f : str, path or binary file object
-    pickle_module, pickle_protocol, _use_new_zipfile_serialization, _disable_byteorder_record
-        Accepted for compatibility: there is one format.
+    pickle_module : module, optional
+        Whose `Pickler` takes apart what is no tensor. It is written in Python, as dill's is.
+    pickle_protocol : int
+        From 2 on; ``load(weights_only=True)`` of PyTorch reads 2 only.
+    _disable_byteorder_record : bool
+        Do not say how the bytes of a number lie.
+    _use_new_zipfile_serialization
+        Accepted for compatibility: there is one format, PyTorch's archive.
 
     Raises
     ------
     TypeError
-        For an object that cannot be pickled; the message says where in ``obj`` it is.
+        For an object that cannot be pickled.
+    RuntimeError
+        For tensors of two types on one memory.
+    ValueError
+        For a protocol before 2.
     OSError
         If the file cannot be written.
     AttributeError
@@ -68,16 +80,16 @@ def save(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute, got "
             f"{type(f).__name__}: save(obj, f)"
         )
-    pieces = safetensors.pieces(*packed(obj))
+    if 0 <= pickle_protocol < 2:
+        raise ValueError(f"save pickles by protocol 2 or a later one, not {pickle_protocol}")
+    archive = Archive(obj, pickle_module, pickle_protocol, not _disable_byteorder_record)
     if hasattr(f, "write"):
-        for piece in pieces:
-            f.write(piece)
+        archive.write(f, None)
         if hasattr(f, "flush"):  # who reads the file by its name sees all of it
             f.flush()
         return
     with _replacing(os.fspath(f)) as file:
-        for piece in pieces:
-            file.write(piece)
+        archive.write(file, f)
 
 
 @contextlib.contextmanager

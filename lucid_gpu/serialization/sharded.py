@@ -1,4 +1,4 @@
-"""Checkpoints of several ranks: a safetensors file of each, and what lies where.
+"""Checkpoints of several ranks: a file of each, and what lies where.
 
 A folder holds ``metadata.json``, which names for each entry the file that has it, or for one whose
 rows ranks share (`distributed.tensor.DTensor`) its shape and the file of each part. Files of a new
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,7 @@ __all__ = ["load", "save"]
 
 _METADATA = "metadata.json"
 _FORMAT = "lucid_gpu.distributed.checkpoint 1"
+_FILE = re.compile(r"[0-9a-f]{8}-[0-9]+\.(pt|safetensors)")  # the second from before
 
 
 def _entries(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -83,6 +85,19 @@ def _writers(sizes: list[dict[Part, int]]) -> dict[Part, int]:
     return writers
 
 
+def _apart(entries: dict[str, Any]) -> dict[str, Any]:
+    """Entries whose memories hold nothing else: a file has whole memories, each of one type."""
+    kinds: dict[int, Any] = {}
+    apart = dict(entries)
+    for name, value in entries.items():
+        if isinstance(value, Tensor) and not value.is_meta:
+            memory = value.untyped_storage()
+            kind = kinds.setdefault(memory.data_ptr(), value.dtype)
+            if memory.nbytes() > value.nbytes or kind is not value.dtype:
+                apart[name] = value.detach().clone()
+    return apart
+
+
 def save(
     state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str], process_group: Any = None
 ) -> None:
@@ -120,8 +135,8 @@ def save(
     error: Exception | None = None
     try:
         os.makedirs(folder, exist_ok=True)
-        save_file(mine, os.path.join(folder, f"{token}-{rank}.safetensors"))
-    except (OSError, TypeError, ValueError) as failed:
+        save_file(_apart(mine), os.path.join(folder, f"{token}-{rank}.pt"))
+    except (OSError, TypeError, ValueError, RuntimeError) as failed:
         error = failed
     _agree(error, process_group, "save")
     if rank == 0:
@@ -138,7 +153,7 @@ def _finish(
     """Put the new metadata in the old one's place, and remove files that nothing names any more."""
     files: dict[str, Any] = {name: {"shape": shapes[name], "rows": []} for name in shapes}
     for (name, start, end), rank in writers.items():
-        own = f"{token}-{rank}.safetensors"
+        own = f"{token}-{rank}.pt"
         if name not in shapes:
             files[name] = own
         elif end > start:
@@ -150,7 +165,7 @@ def _finish(
         os.fsync(file.fileno())
     os.replace(f"{target}.new", target)
     for name in os.listdir(folder):
-        if name.endswith(".safetensors") and not name.startswith(f"{token}-"):
+        if _FILE.fullmatch(name) and not name.startswith(f"{token}-"):
             os.unlink(os.path.join(folder, name))
 
 

@@ -7,22 +7,23 @@ each storage, uncompressed.
 from __future__ import annotations
 
 import io
-import math
 import mmap
 import zipfile
 import zlib
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.ops.storages import TypedStorage, UntypedStorage
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.locations import RestoreLocation
 from lucid_gpu.serialization.pickle_machine import run, text
-from lucid_gpu.serialization.torch_globals import Globals
-from lucid_gpu.serialization.torch_storages import Storage, StorageType, TypedStorage
+from lucid_gpu.serialization.torch_globals import build, call, find, torch_global
+from lucid_gpu.serialization.torch_storages import StorageType
+from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["read_legacy", "read_zip"]
+__all__ = ["Trust", "read_legacy", "read_zip"]
 
 _Content = Callable[[str, int], Any]  # a storage's key and size in bytes -> its bytes as an array
 
@@ -32,7 +33,7 @@ class _Storages:
 
     def __init__(self, content: _Content, restore_location: RestoreLocation) -> None:
         self.content, self.restore_location = content, restore_location
-        self.made: dict[str, Storage] = {}
+        self.made: dict[str, Tensor] = {}
         self.sizes: dict[str, int] = {}
 
     def named(self, identity: Any) -> TypedStorage:
@@ -48,21 +49,41 @@ class _Storages:
         if self.sizes.setdefault(key, size) > size:
             raise Damage(f"its storage {key!r} has two sizes")
         if key not in self.made:
-            self.made[key] = Storage(self.content(key, size), self.restore_location, text(where))
-        return TypedStorage(self.made[key], kind.dtype)
+            content = from_array(self.content(key, size))
+            self.made[key] = self.restore_location(content, text(where))
+        memory: UntypedStorage = UntypedStorage._of(self.made[key])
+        return TypedStorage(wrap_storage=memory, dtype=kind.dtype)
 
 
-def _object(file: io.BytesIO, storages: _Storages, trusted: bool) -> Any:
-    names = Globals(trusted)
-    most = math.inf if trusted else 2 * file.getbuffer().nbytes + 10_000
-    return run(file, names.find, storages.named, names.call, names.build, most)
+class Trust(NamedTuple):
+    """How a file is unpickled that may run code."""
+
+    pickle_module: Any
+    arguments: dict[str, Any]
+
+
+def _object(file: io.BytesIO, storages: _Storages, trust: Trust | None) -> Any:
+    """The object of the pickle that begins where the file stands."""
+    if trust is None:
+        most = 2 * file.getbuffer().nbytes + 10_000
+        return run(file, find, storages.named, call, build, most)
+
+    class Unpickler(trust.pickle_module.Unpickler):  # type: ignore[name-defined]
+        def find_class(self, module: str, name: str) -> Any:
+            known = torch_global(module, name)
+            return super().find_class(module, name) if known is None else known
+
+        def persistent_load(self, identity: Any) -> Any:
+            return storages.named(identity)
+
+    return Unpickler(file, **trust.arguments).load()
 
 
 # --- archives -------------------------------------------------------------------------------------
 
 
 def read_zip(
-    file: BinaryIO, size: int, restore_location: RestoreLocation, trusted: bool, mapped: bool
+    file: BinaryIO, size: int, restore_location: RestoreLocation, trust: Trust | None, mapped: bool
 ) -> Any:
     """The object of an archive."""
     try:
@@ -71,7 +92,7 @@ def read_zip(
         raise Damage(f"it is a damaged zip archive ({error})") from None
     data = archive.record("data.pkl").tobytes()
     storages = _Storages(archive.storage, restore_location)
-    return _object(io.BytesIO(data), storages, trusted)
+    return _object(io.BytesIO(data), storages, trust)
 
 
 class _Archive:
@@ -85,8 +106,12 @@ class _Archive:
             self.pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         listed = zipfile.ZipFile(file).infolist()
         self.records = {i.filename: i for i in listed}
+        # torch.serialization.set_crc32_options(False) writes zeros
+        self.checked = any(i.CRC for i in listed)
         if len(self.records) != len(listed):
             raise Damage("two of its records have one name")
+        if min((i.header_offset for i in listed), default=0) > 0:
+            raise Damage("the archive that ends it begins later in it: load reads one from there")
         pickles = [
             name for name in self.records if name.endswith("/data.pkl") or name == "data.pkl"
         ]
@@ -122,7 +147,7 @@ class _Archive:
         self.file.seek(start)
         if self.file.readinto(content.data) != info.file_size:  # type: ignore[attr-defined]
             raise Damage(f"it ends inside its record {name!r}")
-        if zlib.crc32(content.data) != info.CRC:
+        if self.checked and zlib.crc32(content.data) != info.CRC:
             raise Damage(f"its record {name!r} does not match its checksum")
         return content
 
@@ -139,7 +164,7 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 
 
 def read_legacy(
-    file: BinaryIO, size: int, restore_location: RestoreLocation, trusted: bool, mapped: bool
+    file: BinaryIO, size: int, restore_location: RestoreLocation, trust: Trust | None, mapped: bool
 ) -> Any:
     """The object of a file without an archive.
 
@@ -156,13 +181,13 @@ def read_legacy(
         )
     if mapped:
         raise Damage("it is no zip archive, and only those can be mapped; load it without mmap")
-    _object(data, nothing, False)
-    if not _object(data, nothing, False).get("little_endian", True):
+    _object(data, nothing, None)
+    if not _object(data, nothing, None).get("little_endian", True):
         raise Damage("it was written on a machine of another byte order")
     start = data.tell()
-    sizes = _sizes(data, size, trusted)
+    sizes = _sizes(data, size, trust)
     contents: dict[str, Any] = {}
-    for key in map(text, _object(data, nothing, False)):
+    for key in map(text, _object(data, nothing, None)):
         if key not in sizes:
             raise Damage(f"its storage {key!r} is named nowhere")
         data.seek(8, 1)  # its number of elements, which the pickle says too
@@ -170,17 +195,17 @@ def read_legacy(
         if contents[key].nbytes != sizes[key]:
             raise Damage(f"it ends inside its storage {key!r}")
     data.seek(start)
-    return _object(data, _Storages(lambda key, size: contents[key], restore_location), trusted)
+    return _object(data, _Storages(lambda key, size: contents[key], restore_location), trust)
 
 
 def _magic(data: io.BytesIO, nothing: _Storages) -> Any:
     try:
-        return _object(data, nothing, False)
+        return _object(data, nothing, None)
     except (Damage, ValueError):
         return None
 
 
-def _sizes(data: io.BytesIO, limit: int, trusted: bool) -> dict[str, int]:
+def _sizes(data: io.BytesIO, limit: int, trust: Trust | None) -> dict[str, int]:
     """The storages that the pickle names, which is passed over."""
     sizes: dict[str, int] = {}
     left = limit
@@ -194,5 +219,5 @@ def _sizes(data: io.BytesIO, limit: int, trusted: bool) -> dict[str, int]:
         sizes[key] = size
         return np.zeros(size, np.uint8) if size else blank
 
-    _object(data, _Storages(content, lambda t, where: t), trusted)
+    _object(data, _Storages(content, lambda t, where: t), trust)
     return sizes

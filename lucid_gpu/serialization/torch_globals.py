@@ -7,7 +7,6 @@ the file.
 from __future__ import annotations
 
 import _compat_pickle
-import importlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -20,9 +19,10 @@ from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.pickle_machine import _New, key, text
 from lucid_gpu.serialization.safe_globals import _allowed
 from lucid_gpu.serialization.torch_storages import StorageType, meta_tensor, rebuild
-from lucid_gpu.tensor import Size, Tensor
+from lucid_gpu.storage import sparse_coo, strided
+from lucid_gpu.tensor import Size, Tensor, as_kind
 
-__all__ = ["Globals"]
+__all__ = ["build", "call", "find", "torch_global"]
 
 
 class _Function:
@@ -30,6 +30,10 @@ class _Function:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What an unpickler does with a function."""
+        return self.function(*arguments)
 
 
 _TABLE: dict[str, Any] = {}
@@ -62,13 +66,12 @@ _TABLE |= {f"torch.cuda.{name}Storage": StorageType(d) for name, d in _STORAGES.
 _TABLE["torch.storage.UntypedStorage"] = StorageType(dt.uint8)
 _TABLE |= {f"torch.{name}": d for name, d in {**dt.BY_NAME, **dt.ALIASES}.items()}
 _TABLE |= {"torch.Tensor": Tensor, "torch.nn.parameter.Parameter": "parameter"}
+_BY_NAME = {f"torch.{kind.name}": kind for kind in (strided, sparse_coo)}
 _TABLE |= {f"{module}.ndarray": np.ndarray for module in ("numpy", "numpy.core.multiarray")}
 
 _INSTEAD = {  # what to save in PyTorch, of what is not here
     "_rebuild_qtensor": "save t.dequantize() of quantized tensors",
     "_rebuild_nested_tensor": "save t.unbind() of nested tensors",
-    "UninitializedParameter": "run lazy modules once before saving them",
-    "UninitializedBuffer": "run lazy modules once before saving them",
 }
 
 _stands_for("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")(rebuild)
@@ -84,11 +87,23 @@ _stands_for("collections.Counter")(lambda counts=(): Counter({key(k): counts[k] 
 _stands_for("builtins.set")(lambda items=(): set(map(key, items)))
 _stands_for("builtins.frozenset")(lambda items=(): frozenset(map(key, items)))
 _stands_for("builtins.complex")(lambda real, imag: complex(real, imag))
-_stands_for("torch.serialization._get_layout")(text)
 
 
 def _device_of(kind: str, index: int | None) -> Any:
     return device(text(kind), None if index is None else int(index))
+
+
+def _uninitialized(name: str) -> Callable[..., Any]:
+    def made(requires_grad: bool = True, where: Any = None, d: Any = None, *_: Any) -> Any:
+        from lucid_gpu.nn import parameter
+
+        return getattr(parameter, name)(device=where, dtype=d)._mark(bool(requires_grad))
+
+    return made
+
+
+for _name in ("UninitializedParameter", "UninitializedBuffer"):
+    _stands_for(f"torch.nn.parameter.{_name}")(_uninitialized(_name))
 
 
 @_stands_for("collections.defaultdict")
@@ -100,9 +115,16 @@ def _default_dict(factory: Any = None) -> Any:
 
 @_stands_for("torch._utils._rebuild_tensor_v3")
 def _tensor_v3(
-    storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, d: Any, *more: Any
+    storage: Any,
+    offset: Any,
+    size: Any,
+    stride: Any,
+    grad: Any,
+    hooks: Any,
+    d: Any,
+    marks: Any = None,
 ) -> Tensor:
-    return rebuild(storage.viewed(d), offset, size, stride, grad, hooks, *more)
+    return rebuild(storage, offset, size, stride, grad, hooks, marks, d)
 
 
 @_stands_for("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
@@ -118,11 +140,14 @@ def _parameter(data: Tensor, requires_grad: bool, hooks: Any = None, state: Any 
 def _from_type(function: Any, kind: Any, arguments: tuple[Any, ...], state: Any) -> Any:
     if not isinstance(function, _Function):
         raise Damage("a tensor in it is rebuilt by an unknown function")
-    made = function.function(*arguments)
+    made = function(*arguments)
     if isinstance(state, dict) and state.get("_is_buffer"):
         from lucid_gpu.nn import Buffer
 
         made = Buffer(made, persistent=bool(state.get("persistent", True)))
+    elif isinstance(kind, type) and kind is not Tensor and issubclass(kind, Tensor):
+        made, grad = as_kind(kind, made.detach()), made.requires_grad
+        made = made._mark() if grad else made
     return _with_attributes(made, state)
 
 
@@ -135,10 +160,10 @@ def _with_attributes(t: Tensor, state: Any) -> Tensor:
 
 
 @_stands_for("torch._utils._rebuild_sparse_tensor")
-def _sparse(layout: str, data: tuple[Any, ...]) -> Any:
+def _sparse(layout: Any, data: tuple[Any, ...]) -> Any:
     from lucid_gpu.sparse.creation import sparse_coo_tensor
 
-    if layout != "torch.sparse_coo":
+    if layout is not sparse_coo:
         raise Damage(f"a tensor in it has the layout {layout}; lucid_gpu has sparse_coo only")
     indices, values, size = data[:3]
     for part in (indices, values):
@@ -147,6 +172,17 @@ def _sparse(layout: str, data: tuple[Any, ...]) -> Any:
             raise Damage("a sparse tensor in it has elements that share memory")
     made = sparse_coo_tensor(indices, values, size)
     return made.coalesce() if len(data) > 3 and data[3] else made
+
+
+@_stands_for("torch.serialization._get_layout")
+def _layout(name: str) -> Any:
+    known = _BY_NAME.get(text(name))
+    if known is None:
+        raise Damage(f"a tensor in it has the layout {name}; lucid_gpu has sparse_coo only")
+    return known
+
+
+_stands_for("builtins.bytes")(lambda: b"")  # what protocol 2 says of empty ones
 
 
 @_stands_for("builtins.bytearray")
@@ -168,7 +204,7 @@ def _bytes(text: str, encoding: str) -> bytes:
 
 @_stands_for("numpy.dtype")
 def _dtype(name: str, *_: Any) -> Any:
-    dtype = np.dtype(text(name))
+    dtype = np.dtype(text(name), copy=True)
     if dtype.kind not in "biufcSU":
         raise Damage(f"a NumPy array in it has the type {name!r}")
     return dtype
@@ -177,6 +213,14 @@ def _dtype(name: str, *_: Any) -> Any:
 @_stands_for("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
 def _array(kind: Any, shape: Any, code: Any) -> Any:
     return np.empty(0, "b")  # its state comes with BUILD
+
+
+@_stands_for("numpy.core.numeric._frombuffer", "numpy._core.numeric._frombuffer")
+def _array_of_buffer(data: Any, d: Any, shape: Any, order: str) -> Any:
+    if not isinstance(data, (bytes, bytearray)) or not isinstance(d, np.dtype):
+        raise Damage("a NumPy array in it is damaged")
+    array: Any = np.frombuffer(bytearray(data), d)
+    return array.reshape(shape, order=text(order))
 
 
 @_stands_for("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")
@@ -191,77 +235,80 @@ def _give_array(array: Any, state: Any) -> None:
     array.__setstate__((1, tuple(shape), d, bool(fortran), data))
 
 
-def _check_dtype(state: Any) -> None:
+def _give_byte_order(dtype: Any, state: Any) -> None:
     if state[1] == ">":
-        raise Damage("a NumPy array in it has the byte order of another machine")
+        dtype.__setstate__((3, ">", None, None, None, -1, -1, 0))
 
 
 # --- the machine's three questions ----------------------------------------------------------------
 
 
-class Globals:
-    """What names stand for, how to call it, and how to give it its state.
+def torch_global(module: str, name: str) -> Any:
+    """What stands for something of PyTorch's; None for the names of other modules.
 
-    Parameters
-    ----------
-    trusted : bool
-        Whether names outside the tables are imported.
+    Raises
+    ------
+    Damage
+        For what has no counterpart here.
     """
-
-    def __init__(self, trusted: bool) -> None:
-        self.trusted = trusted
-
-    def find(self, module: str, name: str) -> Any:
-        # torch.save writes Python 2's names of modules and functions.
-        known = _compat_pickle.IMPORT_MAPPING.get(module, module), name
-        module, name = _compat_pickle.NAME_MAPPING.get((module, name), known)
-        full = f"{module}.{name}"
-        if full in _allowed:
-            return _allowed[full]
-        if full in _TABLE:
-            return _TABLE[full]
-        if module.split(".")[0] == "torch":
+    full = f"{module}.{name}"
+    known = _allowed.get(full)
+    if known is None and module.split(".")[0] == "torch":
+        known = _TABLE.get(full)
+        if known is None:
             instead = _INSTEAD.get(name, "save the state_dict() instead")
             if module == "torch" and name.startswith(("uint", "int", "float", "complex", "bits")):
                 instead = f"convert tensors of {full} to another type first"
             raise Damage(
                 f"it holds {full}, which lucid_gpu has no counterpart for; in PyTorch {instead}"
             )
-        if self.trusted:
-            resolved = importlib.import_module(module)
-            for part in name.split("."):
-                resolved = getattr(resolved, part)
-            return resolved
+    return known
+
+
+def find(module: str, name: str) -> Any:
+    """What a name stands for in a file that must not run code."""
+    # torch.save writes Python 2's names of modules and functions.
+    known = _compat_pickle.IMPORT_MAPPING.get(module, module), name
+    module, name = _compat_pickle.NAME_MAPPING.get((module, name), known)
+    found = torch_global(module, name)
+    full = f"{module}.{name}"
+    if found is None and full not in _TABLE:
         raise Damage(
             f"it names {full}, and using that would run code. If you trust the file, call "
             f"lucid_gpu.serialization.add_safe_globals([{name}]) first, or say weights_only=False"
         )
+    return _TABLE[full] if found is None else found
 
-    def _may_use(self, thing: Any) -> bool:
-        return self.trusted or any(thing is allowed for allowed in _allowed.values())
 
-    def call(self, function: Any, arguments: tuple[Any, ...]) -> Any:
-        if isinstance(function, _Function):
-            return function.function(*arguments)
-        if isinstance(function, _New) and self._may_use(function.cls):
-            return function.cls.__new__(function.cls, *arguments)
-        if self._may_use(function):
-            return function(*arguments)
-        raise Damage("its pickle calls what is no function")
+def _may_use(thing: Any) -> bool:
+    return any(thing is allowed for allowed in _allowed.values())
 
-    def build(self, thing: Any, state: Any) -> None:
-        if type(thing) is OrderedDict and isinstance(state, dict):
-            if not all(isinstance(name, str) for name in state):
-                raise Damage("an attribute in it has no name")
-            thing.__dict__.update(state)
-        elif type(thing) is np.ndarray:
-            _give_array(thing, state)
-        elif isinstance(thing, np.dtype):
-            _check_dtype(state)
-        elif self._may_use(type(thing)):
-            if hasattr(thing, "__setstate__"):
-                thing.__setstate__(state)
-            else:
-                thing.__dict__.update(state)
+
+def call(function: Any, arguments: tuple[Any, ...]) -> Any:
+    """What a function or class makes, if the file may use it."""
+    if isinstance(function, _Function):
+        return function(*arguments)
+    if isinstance(function, _New) and _may_use(function.cls):
+        return function.cls.__new__(function.cls, *arguments)
+    if _may_use(function):
+        return function(*arguments)
+    raise Damage("its pickle calls what is no function")
+
+
+def build(thing: Any, state: Any) -> None:
+    """Give an object its state, if the file may."""
+    if type(thing) is OrderedDict and isinstance(state, dict):
+        if not all(isinstance(name, str) for name in state):
+            raise Damage("an attribute in it has no name")
+        thing.__dict__.update(state)
+    elif type(thing) is np.ndarray:
+        _give_array(thing, state)
+    elif isinstance(thing, np.dtype):
+        _give_byte_order(thing, state)
+    elif _may_use(type(thing)):
+        if hasattr(thing, "__setstate__"):
+            thing.__setstate__(state)
         else:
-            raise Damage(f"its pickle gives a state to a {type(thing).__name__}")
+            thing.__dict__.update(state)
+    else:
+        raise Damage(f"its pickle gives a state to a {type(thing).__name__}")

@@ -1,4 +1,4 @@
-"""A sparse matrix times a dense one, either way round."""
+"""A sparse matrix times a dense one, either way round, or times a sparse one."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from lucid_gpu.devices import backend
 from lucid_gpu.devices.sparse import product
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.kernels.index_add import index_add
+from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.matmul import matmul as dense_matmul
+from lucid_gpu.ops.order import searchsorted
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.sparse.arithmetic import t
+from lucid_gpu.ops.selections import repeat_interleave
+from lucid_gpu.ops.shape import stack
+from lucid_gpu.sparse.arithmetic import coalesce, t
 from lucid_gpu.sparse.gradients import assemble, at_places, gradient, is_listed, values_of
-from lucid_gpu.sparse.tensor import SparseTensor, refuse
+from lucid_gpu.sparse.pattern import Pattern
+from lucid_gpu.sparse.tensor import SparseTensor
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
 @op
 def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """Product of a sparse and a dense matrix or vector, in either order (dense).
+    """Product of a sparse and a dense matrix or vector, in either order (dense), or two sparse.
 
     A sparse leaf gets a dense gradient, as in PyTorch; `lucid_gpu.sparse.mm` gives it a sparse one.
 
@@ -31,18 +36,18 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
 @op
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """Product of a sparse and a dense matrix, whose gradient is sparse.
+    """Product of a sparse matrix and a dense or another sparse one; its gradient is sparse.
 
     Parameters
     ----------
     input, mat2 : Tensor
-        Of shapes (n, k) and (k, m), one of them sparse.
+        Of shapes (n, k) and (k, m), one of them sparse, or both.
 
     Returns
     -------
     Tensor
-        Dense. The gradient of the sparse operand lists the operand's own places only, and no other
-        place of it is ever computed.
+        Dense, or sparse if both are. The gradient of a sparse operand lists the operand's own
+        places only, and no other place of it is ever computed.
 
     Raises
     ------
@@ -66,7 +71,7 @@ def _matmul(a: Any, b: Any, name: str, node: str) -> Tensor:
         if not isinstance(operand, Tensor):
             raise TypeError(f"{name}(): expected Tensor operands, not {type(operand).__name__}")
     if isinstance(a, SparseTensor) and isinstance(b, SparseTensor):
-        refuse(name, a.device, "one operand must be dense")
+        return _of_two(a, b)
     if isinstance(b, SparseTensor):
         if a.ndim == 1:
             return _product(t(b), a.unsqueeze(1), node).squeeze(1)
@@ -76,8 +81,24 @@ def _matmul(a: Any, b: Any, name: str, node: str) -> Tensor:
     return _product(a, b, node)
 
 
+def _of_two(a: SparseTensor, b: SparseTensor) -> SparseTensor:
+    """(n, k) sparse times (k, m) sparse, which is sparse: each element meets a row of the other."""
+    _check(a, b)
+    a, b = coalesce(a), coalesce(b)
+    (rows, inner), (keys, columns) = a.pattern.rows, b.pattern.rows
+    start = searchsorted(keys, inner)
+    counts = searchsorted(keys, inner, right=True) - start
+    ours = repeat_interleave(arange(len(inner), device=a.device), counts)
+    first = repeat_interleave(start - counts.cumsum(0) + counts, counts)
+    theirs = first + arange(len(ours), device=a.device)
+    values = values_of(a).index_select(0, ours) * values_of(b).index_select(0, theirs)
+    places = stack([rows.index_select(0, ours), columns.index_select(0, theirs)])
+    pattern = Pattern(places, (a.shape[0], b.shape[1]), False)
+    return coalesce(assemble(pattern, values, "SparseSparseMatmulBackward0"))
+
+
 def _check(s: SparseTensor, d: Tensor) -> None:
-    if s.sparse_dim() != 2 or s.dense_dim() or d.ndim != 2:
+    if any(m.ndim != 2 or (isinstance(m, SparseTensor) and m.dense_dim()) for m in (s, d)):
         raise RuntimeError(
             "matrices expected: a product takes a sparse tensor of 2 sparse and 0 dense dimensions "
             f"and a dense matrix or vector, got {s.sparse_dim()} sparse and {s.dense_dim()} dense "

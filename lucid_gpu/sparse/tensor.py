@@ -22,6 +22,7 @@ from lucid_gpu.storage import Storage, sparse_coo
 from lucid_gpu.tape.door import NAMES, Next, Watch
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import Node, run_node
+from lucid_gpu.tape.overrides import Method, disabled
 from lucid_gpu.tensor import Tensor
 
 
@@ -113,6 +114,7 @@ class SparseTensor(Tensor):
     Made by `lucid_gpu.sparse_coo_tensor` and `Tensor.to_sparse`. Elements listed twice add up.
     """
 
+    __torch_function__ = disabled  # type: ignore[assignment]
     is_sparse = True
     layout = sparse_coo
 
@@ -313,7 +315,8 @@ def refuse_the_rest() -> None:
     for name, method in vars(Tensor).items():
         private = name[0] == "_" and not name.endswith("__")
         kept = private or name in _OF_THE_GRAPH or name in _OF_SHAPES
-        if kept or name in vars(SparseTensor) or not isinstance(method, (FunctionType, LazyMethod)):
+        methods = (FunctionType, LazyMethod, Method)
+        if kept or name in vars(SparseTensor) or not isinstance(method, methods):
             continue
         setattr(SparseTensor, name, _refusing(name))
 

@@ -14,6 +14,7 @@ from lucid_gpu.tape.door import interpreters
 from lucid_gpu.tape.hooks import run_after, run_before, show_to_tensors
 from lucid_gpu.tape.modes import state, watch
 from lucid_gpu.tape.node import AccumulateGrad, Node, run_node, watching
+from lucid_gpu.tape.overrides import asks, unasked
 
 Key = tuple[Node, int]
 
@@ -230,49 +231,50 @@ def _run(
 def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[Any]) -> None:
     """Send gradients along edges and run the nodes they come to, each once it has all its own."""
     waiting, buffers, ready, ends = this.waiting, this.buffers, this.ready, this.ends
-    leaves: list[tuple[AccumulateGrad, list[Any]]] = []  # their turn comes before any other node's
-    order = 0
+    leaves: list[tuple[AccumulateGrad, list[Any], bool]] = []  # their turn comes before all others'
+    order, turn, new = 0, 0, False
+    cotangents: list[Any] = []
     while True:
-        following = None
+        node: Any = None  # which comes next, unless another that is ready was made later
         for (target, output), result in zip(edges, results):
             left = waiting.get(target)
             if left is None:  # nothing there wants a gradient
                 continue
-            have = buffers.pop(target, None) if buffers else None
+            have, alone = buffers.pop(target, None) if buffers else None, False
             if have is None and target._output_count == 1:
-                have = [result]
+                have, alone = [result], new
             else:
                 have = _added(have, target, output, result, left)
             if left > 1:
                 waiting[target], buffers[target] = left - 1, have
                 continue
             if type(target) is AccumulateGrad:
-                leaves.append((target, have))
+                leaves.append((target, have, alone))
                 continue
             order += 1
-            entry = (-target._sequence, order, target, have)
-            if following is None:
-                following = entry
+            if node is None:
+                node, cotangents, turn = target, have, order
             else:
-                heappush(ready, entry)
+                heappush(ready, (-target._sequence, order, target, have))
         if leaves:
-            for leaf, have in leaves:
+            for leaf, have, alone in leaves:
                 this.node = leaf
                 if ends is None or leaf not in ends.outputs or not ends.reached(leaf, have):
-                    leaf.take(have, this)
+                    leaf.take(have, this, alone)
             leaves.clear()
-        if following is None:
+        if node is None:
             if not ready:
                 return
-            following = heappop(ready)
+            _, _, node, cotangents = heappop(ready)
         elif ready:
-            following = heappushpop(ready, following)
-        _, _, node, cotangents = following
+            first = (-node._sequence, turn, node, cotangents)
+            _, _, node, cotangents = heappushpop(ready, first)
         this.node = node
         if ends is not None and node in ends.outputs and ends.reached(node, cotangents):
             edges = ()
         else:
             edges, results = node._edges, _turn(node, cotangents, this)
+            new = node.gives_new and node._hooks is None and not interpreters
 
 
 def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
@@ -296,6 +298,8 @@ def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
         node.look_around(node, cotangents, this)
     if watcher is not None:
         results = watcher.run(node, cotangents)
+    elif asks and not node.runs_user_code:
+        results = unasked(run_node, node, cotangents)
     elif interpreters:
         results = run_node(node, cotangents)
     else:
@@ -381,7 +385,8 @@ class _Ends:
         if self.accumulate:
             hooks = node._hooks
             its_own = hooks is not None and (hooks.pre or hooks.post)  # only a node that runs asks
-            goes_on = goes_on or bool(its_own) or type(node) is AccumulateGrad
+            called = its_own or node.runs_user_code  # as in PyTorch, though nobody asks for more
+            goes_on = goes_on or bool(called) or type(node) is AccumulateGrad
         if not goes_on and node._hooks is not None:
             show_to_tensors(node._hooks, cotangents)
         if not self.accumulate:
@@ -394,22 +399,19 @@ class _Ends:
 def _count_uses(roots: Sequence[tuple[Any, int]]) -> dict[Node, int]:
     """How many edges lead into each node that a pass comes to."""
     uses: dict[Node, int] = {}
-    pending: list[Node] = []
-    edges: Sequence[tuple[Any, int]] = roots
     open_regions = observing.count
-    while True:
+    waiting: list[Sequence[tuple[Any, int]]] = [roots]
+    for edges in waiting:  # which grows meanwhile
         for target, _ in edges:
             if target in uses:
                 uses[target] += 1
             elif target is not None:
                 uses[target] = 1
-                pending.append(target)
-        if not pending:
-            return uses
-        node = pending.pop()
-        if open_regions:
-            node.prepare()
-        edges = node._edges
+                if open_regions:
+                    target.prepare()
+                if target._edges:
+                    waiting.append(target._edges)
+    return uses
 
 
 def _leading_to(

@@ -56,10 +56,17 @@ class _State(threading.local):
         Whether an op's body is running that autocast has seen: what it calls is not cast again.
     step : int
         The number of the step that this thread is in: see `lucid_gpu.fusion.scheduler.begin_step`.
+    asking : int
+        0 where objects and modes that override ops are asked, 1 where modes are, 2 where nobody is:
+        see `lucid_gpu.tape.overrides`.
+    function_modes : tuple of TorchFunctionMode
+        Those that this thread is in, the innermost last.
     tangents : bool
         Whether ops act on tangents.
     multithreading : bool
         What `lucid_gpu.autograd.set_multithreading_enabled` said.
+    composing : bool
+        Whether ``LUCID_EAGER=1`` waits for the end of an op: see `lucid_gpu.tape.door.op`.
     written : dict
         Tensors written in place whose values wait for this thread's next kernel: see
         `lucid_gpu.fusion.scheduler`.
@@ -75,6 +82,9 @@ class _State(threading.local):
     of_arrays: int = 0
     transforms: int = 0
     in_op: bool = False
+    composing: bool = False
+    asking: int = 0
+    function_modes: tuple[Any, ...] = ()
     step: int = 0
     tangents: bool = True
     multithreading: bool = True
@@ -105,8 +115,36 @@ def watch(hooks: tuple[Any, ...]) -> None:
         state.grad = state.grad and state.recording
 
 
-class _Mode:
-    """A context manager that is also a decorator, with and without parentheses."""
+class DecoratorContextManager:
+    """A context manager that is also a decorator: each call runs under its `clone`."""
+
+    def __enter__(self) -> Any:
+        raise NotImplementedError
+
+    def __exit__(self, *_: object) -> Any:
+        raise NotImplementedError
+
+    def clone(self) -> Any:
+        """Another one like it; one whose constructor takes arguments defines its own."""
+        return type(self)()
+
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+            return cast(F, _wrap_generator(self.clone, function))
+        if inspect.isclass(function):
+            warnings.warn(DECORATED_CLASS, FutureWarning, stacklevel=2)
+            return self(_constructor_of(function))
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self.clone():
+                return function(*args, **kwargs)
+
+        return cast(F, wrapped)
+
+
+class _Mode(DecoratorContextManager):
+    """A grad mode, which decorates with and without parentheses."""
 
     _value: bool
 
@@ -127,23 +165,6 @@ class _Mode:
     def __exit__(self, *_: object) -> None:
         state.grad = self._before.pop()
 
-    def _again(self) -> _Mode:
-        return type(self)()
-
-    def __call__(self, function: F) -> F:
-        if inspect.isgeneratorfunction(function):
-            return cast(F, _wrap_generator(self._again, function))
-        if inspect.isclass(function):
-            warnings.warn(DECORATED_CLASS, FutureWarning, stacklevel=2)
-            return self(_constructor_of(function))
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self._again():
-                return function(*args, **kwargs)
-
-        return cast(F, wrapped)
-
 
 def _constructor_of(kind: Callable[..., Any]) -> Any:
     """A function that makes objects of a class."""
@@ -155,7 +176,7 @@ def _constructor_of(kind: Callable[..., Any]) -> Any:
     return construct
 
 
-def _wrap_generator(mode: Callable[[], _Mode], function: Callable[..., Any]) -> Any:
+def _wrap_generator(mode: Callable[[], Any], function: Callable[..., Any]) -> Any:
     """Run each stretch of a generator under the mode, and the caller's code without it."""
 
     @functools.wraps(function)
@@ -211,7 +232,7 @@ class inference_mode(_Mode):
         super().__init__()
         self.mode = bool(mode)
 
-    def _again(self) -> _Mode:
+    def clone(self) -> _Mode:
         return inference_mode(self.mode)
 
     def __enter__(self) -> None:
@@ -252,7 +273,7 @@ class set_grad_enabled(_Mode):
         self._entered = state.grad
         state.grad = state.recording if self._value else state.grad and state.off
 
-    def _again(self) -> _Mode:
+    def clone(self) -> _Mode:
         return set_grad_enabled(self._value)
 
     def __enter__(self) -> None:

@@ -28,6 +28,11 @@ _accumulating = threading.RLock()  # several threads may go backward to one leaf
 
 Edge = tuple["Node | None", int]
 
+# Why a leaf takes no gradient: it was detached, or requires_grad_(False) called, after its use; or
+# it is a view that requires grad only because its base does.
+UNMARKED = "unmarked"
+FOLLOWS = "follows"
+
 SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
     "they have already been freed). Saved intermediate values of the graph are freed when you call "
@@ -69,11 +74,14 @@ class Node:
     reads_cotangent = False  # will its vjp ask for the bytes of the cotangent
     reads_alone = False  # ... and do no arithmetic: cotangents of such nodes share a kernel
     runs_user_code = False  # does its vjp call what a user wrote
+    reads_arrays = False  # does its vjp read the memory of what it saved, as it was saved
+    gives_new = False  # are its gradients in memory of their own, and held by nobody else
     # Called before its vjp as ``look_around(node, cotangents, this)``: what it does with what waits
     # beside it, `lucid_gpu.tape.engine.gathering` or `adding`.
     look_around: Callable[[Any, list[Any], Any], None] | None = None
     stands_for_leaf = False  # do inputs of a transformation begin here: no recorded write to them
     output_stale: Any = None  # the last write in place of the tensor that has its value
+    aside: str | None = None  # why it takes no gradient: see `AccumulateGrad`
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
         self._edges = edges
@@ -177,15 +185,23 @@ class Node:
 
 
 @op
-def run_node(node: Node, cotangents: list[Any]) -> Sequence[Any]:
-    """The gradients of a node's inputs."""
+def _run_node(node: Node, cotangents: list[Any]) -> Sequence[Any]:
+    """The gradients of a node's inputs; no user's function."""
     return node.vjp(cotangents)
+
+
+run_node = _run_node
 
 
 class AccumulateGrad(Node):
     """The end of the graph: adds a gradient to a leaf's ``.grad``.
 
     It does not hold the leaf, which holds it.
+
+    Attributes
+    ----------
+    aside : str or None
+        Why it takes no gradient: `UNMARKED` or `FOLLOWS`.
     """
 
     def __init__(self) -> None:
@@ -218,19 +234,37 @@ class AccumulateGrad(Node):
     def _input_metadata(self) -> Sequence[Any]:
         return (self.variable,)
 
-    def take(self, cotangents: list[Any], this: Any) -> None:
-        """Add the gradient that a pass found, with all hooks around it."""
+    def take(self, cotangents: list[Any], this: Any, new: bool = False) -> None:
+        """Add the gradient that a pass found, with all hooks around it.
+
+        ``new`` says that nobody else holds it, nor its memory.
+        """
         hooks = self._hooks
-        if hooks is None and not self.post_accumulate:
-            if cotangents[0] is not None:
-                self.accumulate(cotangents[0], this.create_graph)
+        if self.aside is not None:
+            if self.aside == UNMARKED:
+                self._pass_by(cotangents, hooks)
             return
-        this.settle()
-        if hooks is not None:
-            cotangents = run_before(hooks, cotangents)
-        first = self.grad is None
-        if cotangents[0] is not None:
-            self.accumulate(cotangents[0], this.create_graph)
+        watched = hooks is not None or bool(self.post_accumulate)
+        if watched:
+            this.settle()
+            new = False
+            if hooks is not None:
+                cotangents = run_before(hooks, cotangents)
+        first, cotangent = self.grad is None, cotangents[0]
+        if cotangent is not None:
+            with _accumulating:  # in place, unless the addition is itself recorded
+                if self.grad is None:
+                    gradient = cotangent.as_gradient(self.order, self.shape, new)
+                    if _before_gradient is None:
+                        self.grad = gradient
+                    else:
+                        self.replace_gradient(gradient)
+                elif this.create_graph or self.grad.is_sparse:  # and it may become dense
+                    self.replace_gradient(self.grad + cotangent)
+                else:
+                    self.grad.add_(cotangent)
+        if not watched:
+            return
         if first and hooks is not None and hooks.post:
             cotangents = [self.grad]  # which may be written: it is the gradient
         if self.post_accumulate:
@@ -238,21 +272,17 @@ class AccumulateGrad(Node):
         if hooks is not None and hooks.post:
             run_after(hooks, (), cotangents)
 
-    def accumulate(self, cotangent: Any, create_graph: bool) -> None:
-        """Add a gradient to the leaf's: in place, unless the addition is itself recorded."""
-        with _accumulating:
-            if self.grad is None:
-                if self.shape is not None and tuple(cotangent.shape) != self.shape:
-                    cotangent = cotangent.expand(self.shape).clone()  # of before; as in PyTorch
-                gradient = cotangent.as_gradient(self.order)  # no copy, if it can be helped
-                if _before_gradient is None:
-                    self.grad = gradient
-                else:
-                    self.replace_gradient(gradient)
-            elif create_graph or self.grad.is_sparse:  # and it may become dense
-                self.replace_gradient(self.grad + cotangent)
-            else:
-                self.grad.add_(cotangent)
+    def _pass_by(self, cotangents: list[Any], hooks: Hooks | None) -> None:
+        """Show hooks the gradient of a leaf that does not want it any more."""
+        leaf = self.variable
+        if leaf is not None and leaf.grad_fn is not None:
+            raise RuntimeError(
+                "leaf variable has been moved into the graph interior: a tensor of shape "
+                f"{list(leaf.shape)} was a leaf when it was used, was detached, and was then "
+                "written by a recorded op; write it before, or write a clone."
+            )
+        if hooks is not None:
+            run_after(hooks, (), run_before(hooks, cotangents))
 
     def replace_gradient(self, gradient: Any) -> None:
         """Give the leaf another gradient, or with None take it away."""

@@ -107,6 +107,13 @@ class Batch(Level):
         """A value with the batch in front: expanded, without a copy, if there was none."""
         raise NotImplementedError
 
+    def own(self, tensor: Any, lies: bool = False) -> Any:
+        """As `full`, but no two examples lie on one memory: each can be written.
+
+        Where ``lies``, each lies as the one there was.
+        """
+        raise NotImplementedError
+
     def take_in(self, target: Any, value: Any, name: str) -> None:
         """Make a tensor and its views batched, in place, before ``value`` is written to it.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.autograd.jacobians import host, xp
+from lucid_gpu.ops.creation import as_tensor
 from lucid_gpu.tensor import Tensor
 
 _TOLERANCES = {  # relative, absolute
@@ -17,6 +18,10 @@ _TOLERANCES = {  # relative, absolute
     dt.complex64: (1.3e-6, 1e-5),
     dt.complex128: (1e-7, 1e-7),
 }
+
+
+_NUMBERS = (bool, int, float, complex)
+_COMPARED = (Tensor, *_NUMBERS)  # as they are; other arrays as tensors
 
 
 def tolerances(*types: dt.dtype) -> tuple[float, float]:
@@ -35,6 +40,7 @@ def assert_close(
     check_device: bool = True,
     check_dtype: bool = True,
     check_layout: bool = True,
+    check_stride: bool = False,
     msg: str | Callable[[str], str] | None = None,
 ) -> None:
     """Raise unless ``|actual - expected| <= atol + rtol * |expected|`` everywhere.
@@ -46,8 +52,8 @@ def assert_close(
         Both or neither; by default those of the dtype.
     equal_nan : bool
         Whether two NaNs are close.
-    check_device, check_dtype, check_layout : bool
-        Whether these must be equal too.
+    check_device, check_dtype, check_layout, check_stride : bool
+        Whether these must be equal too; strides of tensors that are not sparse.
     msg : str or callable, optional
         The error's text instead of the usual one, or a function of that.
 
@@ -65,7 +71,12 @@ def assert_close(
             f"rtol and atol must both be specified or both be unspecified, but got rtol={rtol} and "
             f"atol={atol}"
         )
-    checks = {"device": check_device, "dtype": check_dtype, "layout": check_layout}
+    checks = {
+        "device": check_device,
+        "dtype": check_dtype,
+        "layout": check_layout,
+        "stride()": check_stride,
+    }
     for path, a, b in _pairs(actual, expected, ""):
         words = _difference(a, b, rtol, atol, equal_nan, [n for n, on in checks.items() if on])
         if words is not None:
@@ -87,6 +98,10 @@ def _pairs(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
             raise AssertionError(f"The length of the sequences mismatch: {len(a)} != {len(b)}")
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             yield from _pairs(x, y, f"{path}[{i}]")
+    elif isinstance(a, xp.generic) and isinstance(b, xp.generic):
+        yield path, a.item(), b.item()
+    elif hasattr(a, "__array__") and type(a) is type(b) and not isinstance(a, _COMPARED):
+        yield path, as_tensor(a), as_tensor(b)
     else:
         yield path, a, b
 
@@ -99,12 +114,11 @@ def _difference(
     a: Any, b: Any, rtol: float | None, atol: float | None, equal_nan: bool, same: Sequence[str]
 ) -> str | None:
     """What is wrong with two leaves of a comparison; None where they are close."""
-    numbers = (bool, int, float, complex)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return _tensor_difference(a, b, rtol, atol, equal_nan, same)
     if a is None and b is None:
         return None
-    if not isinstance(a, numbers) or not isinstance(b, numbers):
+    if not isinstance(a, _NUMBERS) or not isinstance(b, _NUMBERS):
         raise TypeError(
             f"No comparison pair was able to handle inputs of type {type(a)} and {type(b)}."
         )
@@ -134,12 +148,18 @@ def _tensor_difference(
     same: Sequence[str],
 ) -> str | None:
     for name in ("shape", *same):
-        mine, other = getattr(a, name), getattr(b, name)
+        mine, other = _attribute(a, name), _attribute(b, name)
         if mine != other:
             return f"The values for attribute {name!r} do not match: {mine} != {other}."
     if rtol is None or atol is None:
         rtol, atol = tolerances(a.dtype, b.dtype)
     return array_difference(host(a.to_dense()), host(b.to_dense()), rtol, atol, equal_nan)
+
+
+def _attribute(tensor: Tensor, name: str) -> Any:
+    if name != "stride()":
+        return getattr(tensor, name)
+    return None if tensor.is_sparse else tensor.stride()
 
 
 def array_difference(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> str | None:

@@ -113,8 +113,9 @@ class _Ops:
     def load_library(self, path: str) -> NoReturn:
         """Refuse with an OSError: libraries are built against PyTorch's C++."""
         raise OSError(
-            f"lucid_gpu.ops.load_library: {path!r} needs PyTorch's C++ library; write its ops in "
-            "Python (library.custom_op)"
+            f"lucid_gpu.ops.load_library: {str(path)!r} needs PyTorch's C++ library; write its ops "
+            "in Python (library.custom_op). A package that also works without it, such as "
+            "torchaudio, runs when the file is removed"
         )
 
 

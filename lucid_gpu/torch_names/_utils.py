@@ -2,21 +2,63 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from lucid_gpu import Tensor, cat, device, dtype
+from lucid_gpu import Tensor, cat, cuda, device, dtype
+from lucid_gpu import device as _device
 from lucid_gpu.compiler import is_compiling
 
 __all__ = [
     "_element_size",
     "_flatten_dense_tensors",
     "_get_all_device_indices",
+    "_get_available_device_type",
     "_get_device_index",
+    "_get_device_module",
     "_reorder_tensors_as",
     "_take_tensors",
     "_unflatten_dense_tensors",
+    "get_device_module",
     "is_compiling",
+    "typename",
 ]
+
+
+def _get_available_device_type() -> str | None:
+    """ "cuda" where there is a GPU, else None."""
+    return "cuda" if cuda.is_available() else None
+
+
+def typename(obj: Any) -> str:
+    """The name of an object's type, of a tensor with the type of its elements, or its own."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    named = obj if hasattr(obj, "__qualname__") or hasattr(obj, "__name__") else type(obj)
+    name = getattr(named, "__qualname__", None) or named.__name__
+    module = getattr(named, "__module__", None)
+    return name if module in (None, "", "builtins") else f"{module}.{name}"
+
+
+def get_device_module(device: Any = None) -> Any:
+    """The module of a device, such as `lucid_gpu.cuda`; by default of the accelerator.
+
+    RuntimeError for a device that has none.
+    """
+    if device is None:
+        return _get_device_module(_get_available_device_type() or "cpu")
+    return _get_device_module(_device(device).type)
+
+
+def _get_device_module(device_type: str) -> Any:
+    """The module of a type of device, such as `lucid_gpu.cuda`."""
+    if device_type not in ("cpu", "cuda"):
+        raise RuntimeError(
+            f"Device '{device_type}' does not have a corresponding module registered as "
+            f"'torch.{device_type}'."
+        )
+    return importlib.import_module(f"lucid_gpu.{device_type}")
 
 
 def _element_size(dtype: dtype) -> int:

@@ -159,7 +159,8 @@ def install_as_torch() -> None:
     Notes
     -----
     Types, sizes and layouts print as PyTorch's from then on, since packages compare and parse
-    ``str(x.dtype)`` and ``x.type()``.
+    ``str(x.dtype)`` and ``x.type()``; and ``type(x).__module__`` is "torch", by which packages
+    for several array libraries choose their functions.
     """
     there = sys.modules.get("torch")
     if isinstance(there, _Torch):
@@ -177,6 +178,8 @@ def install_as_torch() -> None:
     sys.modules["torch"] = torch
     sys.meta_path.insert(0, _Finder())
     print_as("torch")
+    lucid_gpu.Tensor.__module__ = "torch"
+    lucid_gpu.nn.Parameter.__module__ = "torch.nn.parameter"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,20 @@ from lucid_gpu import device as _device
 from lucid_gpu import dtype as _dtype
 from lucid_gpu import layout as _layout
 
-__all__ = ["Device", "FileLike", "Number", "Storage", "_device", "_dtype", "_layout"]
+from ._sym import SymBool, SymFloat, SymInt
+
+__all__ = [
+    "Device",
+    "FileLike",
+    "Number",
+    "Storage",
+    "SymBool",
+    "SymFloat",
+    "SymInt",
+    "_device",
+    "_dtype",
+    "_layout",
+]
 
 _bool, _int, _float, _complex = builtins.bool, builtins.int, builtins.float, builtins.complex
 _TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]
@@ -24,6 +37,5 @@ FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
 Storage: TypeAlias = UntypedStorage
 _symsize: TypeAlias = _size
 _dispatchkey: TypeAlias = str
-SymInt, SymFloat, SymBool = builtins.int, builtins.float, builtins.bool
 PySymType: TypeAlias = int | float | bool
 IntLikeType, FloatLikeType, BoolLikeType = builtins.int, builtins.float, builtins.bool

@@ -12,8 +12,16 @@ from lucid_gpu.utils import checkpoint, data, dlpack
 __all__ = ["checkpoint", "data", "dlpack", "swap_tensors"]
 
 _TORCH_NAMES = (
-    *("_pytree", "collect_env", "cpp_extension", "deterministic", "flop_counter", "hooks"),
-    "model_zoo",
+    *(
+        "_contextlib",
+        "_pytree",
+        "collect_env",
+        "cpp_extension",
+        "deterministic",
+        "flop_counter",
+        "hooks",
+    ),
+    *("model_zoo", "weak"),
 )
 
 

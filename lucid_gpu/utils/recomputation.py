@@ -80,6 +80,8 @@ class Call:
     It does not hold what its graph holds: the graph's nodes hold placeholders, and these the call.
     """
 
+    reads_arrays = False  # a function takes what its hooks give
+
     def __init__(
         self,
         function: Callable[..., Any],

@@ -165,3 +165,42 @@ def too_late(m):
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("factor", [1.0, math.inf])
+def test_an_optimizer_that_scales_by_itself_is_given_the_scale(clip, factor, device):
+    def seen(m, where):
+        class Own(m.optim.SGD):
+            _step_supports_amp_scaling = True
+
+            def step(self):
+                scale = self.grad_scale
+                self.told = None if scale is None else scale.item(), self.found_inf.item()
+
+        weight = m.ones(2, device=where, requires_grad=True)
+        optimizer = Own([weight], lr=0.1)
+        scaler = m.amp.GradScaler(where, init_scale=4.0)
+        scaler.scale((weight * m.tensor([1.0, factor], device=where)).sum()).backward()
+        if clip:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        return optimizer.told, weight.grad.tolist(), scaler.get_scale()
+
+    assert seen(lucid_gpu, device) == seen(torch_module(), "cpu")
+
+
+def test_an_optimizer_may_ask_for_the_scaler():
+    class Own(lucid_gpu.optim.SGD):
+        _step_supports_amp_scaling = True
+
+        def step(self, *, grad_scaler=None):
+            self.asked = grad_scaler
+
+    weight = lucid_gpu.ones(2, requires_grad=True)
+    optimizer, scaler = Own([weight], lr=0.1), lucid_gpu.amp.GradScaler("cpu")
+    scaler.scale(weight.sum()).backward()
+    with pytest.warns(FutureWarning, match="GradScaler is going to stop passing itself"):
+        scaler.step(optimizer)
+    assert optimizer.asked is scaler

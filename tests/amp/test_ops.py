@@ -14,6 +14,7 @@ import lucid_gpu
 from lucid_gpu.nn import functional
 from lucid_gpu.ops import matmul, softmax
 from lucid_gpu.tape.door import op_of
+from lucid_gpu.tape.overrides import function_of
 
 # fmt: off
 _PRODUCTS = """
@@ -69,7 +70,7 @@ def ops_named(name: str) -> Iterator[Any]:
     """The ops of this name: in the package, of tensors, among layers' functions."""
     folder, _, name = name.rpartition(".")
     for space in [getattr(lucid_gpu, folder)] if folder else NAMESPACES:
-        function = getattr(space, name, None)
+        function = function_of(getattr(space, name, None))
         if inspect.isfunction(function) and (op := op_of(function)) is not None:
             yield op
 

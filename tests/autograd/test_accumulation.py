@@ -153,6 +153,54 @@ def test_a_gradient_a_hook_noted_is_never_changed(device: str) -> None:
     gives([[[2.0, 2.0], [2.0, 2.0]], [4.0, 4.0]], scenario, device)
 
 
+ROW_OPS: dict[str, Any] = {
+    "layer_norm": lambda m, x, w, b: m.nn.functional.layer_norm(x, (2,), w, b),
+    "rms_norm": lambda m, x, w, b: m.nn.functional.rms_norm(x, (2,), w) + b,
+    "group_norm": lambda m, x, w, b: m.nn.functional.group_norm(x, 1),
+    "softmax": lambda m, x, w, b: m.nn.functional.softmax(x, 1),
+    "log_softmax": lambda m, x, w, b: m.nn.functional.log_softmax(x, 0),
+    "cross_entropy": lambda m, x, w, b: m.nn.functional.cross_entropy(
+        x, m.tensor([1, 0, 1], device=x.device), reduction="none"
+    ),
+}
+
+
+@pytest.mark.parametrize("watched", ["by nobody", "at the leaf", "at the node", "of the leaf"])
+@pytest.mark.parametrize("name", ROW_OPS)
+def test_a_gradient_in_new_memory_is_its_leafs_alone(name: str, watched: str, device: str) -> None:
+    """It becomes ``.grad`` as it is, unless somebody else saw it."""
+
+    def scenario(m: Any, device: str) -> Any:
+        x = m.tensor([[1.0, 2.5], [0.5, 3.0], [4.0, 1.0]], device=device, requires_grad=True)
+        w, b = leaf(m, device, 1.0, 2.0), leaf(m, device, 3.0, 4.0)
+        y, seen = ROW_OPS[name](m, x, w, b), []
+        g = m.full_like(y, 0.5) if y.ndim == 1 else m.ones_like(y) * x.detach()
+        if watched == "at the leaf":
+            x.register_hook(lambda gradient: seen.append(gradient))
+        elif watched == "at the node":
+            y.grad_fn.register_hook(lambda inputs, _: seen.extend(inputs))
+        elif watched == "of the leaf":
+            m.autograd.graph.get_gradient_edge(x).node.register_hook(
+                lambda _, outputs: seen.extend(outputs)
+            )
+        before = y.detach().clone(), g.clone()
+        y.backward(g, retain_graph=True)
+        leaves = [t for t in (x, w, b) if t.grad is not None]
+        first = [t.grad.clone() for t in leaves]
+        noted = [t.clone() for t in seen if t is not None]
+        x.grad.mul_(2)
+        alone = all(m.equal(t.grad, f) for t, f in zip(leaves[1:], first[1:], strict=True))
+        x.grad.div_(2)
+        y.backward(g)
+        twice = all(m.equal(t.grad, f * 2) for t, f in zip(leaves, first, strict=True))
+        seen = [t for t in seen if t is not None][: len(noted)]
+        kept = watched == "of the leaf" or all(map(m.equal, seen, noted))
+        unchanged = m.equal(y.detach(), before[0]) and m.equal(g, before[1])
+        return alone, twice, kept, unchanged
+
+    gives([True, True, True, True], scenario, device)
+
+
 # --- layout ---------------------------------------------------------------------------------------
 
 
@@ -342,3 +390,23 @@ def test_a_functions_gradient_that_holds_its_own_graph_is_collected(device: str)
     died = build()
     gc.collect()
     assert [r() for r in died] == [None] * 3
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+def test_a_bias_gradient_of_layer_norm_is_not_the_cotangent(
+    shape: tuple[int, ...], create_graph: bool, device: str
+) -> None:
+    """Over all dimensions it is equal to that; writing one must not change the other."""
+    x, w, b = [lucid_gpu.ones(s, device=device, requires_grad=True) for s in ((2, 3), shape, shape)]
+    y = lucid_gpu.nn.functional.layer_norm(x, shape, w, b)
+    g = lucid_gpu.full((2, 3), 2.0, device=device)
+    (gradient,) = lucid_gpu.autograd.grad(y, b, g, create_graph=create_graph, retain_graph=True)
+    y.backward(g)
+    with lucid_gpu.no_grad():
+        gradient.add_(1)
+        b.grad.add_(1)
+    assert g.tolist() == [[2.0] * 3] * 2
+    assert (
+        gradient.tolist() == b.grad.tolist() == lucid_gpu.full(shape, 12 / b.numel() + 1).tolist()
+    )

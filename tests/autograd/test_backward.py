@@ -9,7 +9,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import backward, grad
-from tests.oracle import agree, same_error
+from tests.oracle import agree, gives, same_error, torch_module
 
 X = np.random.default_rng(1).standard_normal((3, 4))
 
@@ -383,3 +383,65 @@ MISUSE: dict[str, tuple[Any, str]] = {
 def test_misuse_raises_as_in_torch(name: str) -> None:
     function, words = MISUSE[name]
     same_error(function, words)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+@pytest.mark.parametrize(
+    ("op", "slope"),
+    [
+        (lambda x, k: x * k, lambda k: k),
+        (lambda x, k: x / k, lambda k: 1 / k),
+        (lambda x, k: (x + 1) * k, lambda k: k),
+        (lambda x, k: lucid_gpu.ones_like(x).sub(x, alpha=k), lambda k: -k),
+    ],
+    ids=["mul", "div", "pending", "alpha"],
+)
+def test_numbers_that_change_are_not_values_that_a_pass_frees(
+    device: str, op, slope, eagerly: bool
+) -> None:
+    with lucid_gpu.fusion.eager(eagerly):
+        for k in (2.0, 3.5, 0.25):  # from the second on, an argument of the program
+            x = lucid_gpu.ones(3, device=device, requires_grad=True)
+            y = op(x, k).sum()
+            for passes in (1, 2):
+                y.backward()
+                assert x.grad.tolist() == pytest.approx([passes * slope(k)] * 3)
+
+
+def test_inputs_that_a_function_made_are_asked_of_its_backward(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        seen: list[Any] = []
+
+        class Twice(m.autograd.Function):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, x: Any, y: Any) -> Any:
+                return x * 2, y * 2
+
+            @staticmethod
+            def backward(ctx: Any, g: Any, h: Any) -> Any:
+                seen.append([g.tolist(), h.tolist()])
+                return g * 2, h * 2
+
+        x, y = (m.ones(1, device=device, requires_grad=True) for _ in range(2))
+        a, b = Twice.apply(x, y)
+        (a * 3).sum().backward(inputs=[a], retain_graph=True)
+        m.autograd.grad((a * 3).sum(), a)
+        return seen, a.grad, x.grad, y.grad
+
+    gives([[[[3.0], [0.0]]], [6.0], None, None], scenario, device)
+
+
+@pytest.mark.parametrize(("name", "orders"), [("square", 3), ("logsumexp", 1)])
+def test_derivatives_that_are_zeros_by_formula(name: str, orders: int, device: str) -> None:
+    def kinds(m: Any, where: str) -> list[tuple[bool, float] | None]:
+        x = m.tensor(0.5, dtype=m.float64, device=where, requires_grad=True)
+        y = x.square() if name == "square" else x.logsumexp(0)
+        found: list[tuple[bool, float] | None] = []
+        for _ in range(orders):
+            (y,) = m.autograd.grad(y, x, create_graph=True, allow_unused=True)
+            found.append(None if y is None else (y.requires_grad, y.item()))
+            if y is None or not y.requires_grad:
+                break
+        return found
+
+    assert kinds(lucid_gpu, device) == kinds(torch_module(), "cpu")

@@ -5,18 +5,21 @@ Scenarios named ``both`` run on torch and on lucid_gpu; the rest say what holds 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu
 from lucid_gpu import profiler
 from lucid_gpu.autograd import Function, forward_ad
 from lucid_gpu.fusion import eager
+from lucid_gpu.fusion.program import Program
 from tests.oracle import same_error, torch_module
 
 pytestmark = pytest.mark.usefixtures("on_device")
@@ -611,7 +614,15 @@ def test_ordinary_tensors_keep_the_straight_path_inside_a_level() -> None:
         assert set(marked.next) - before <= twins
         plain = x._expr.program
         assert marked is not plain
-        assert not any(plain.next[k].wrapped for k in set(plain.next) - twins if k != "boundary")
+        kept = [plain.next[k] for k in set(plain.next) - twins if k != "boundary"]
+        assert not any(program.wrapped for program in _programs_of(kept))
+
+
+def _programs_of(kept: Any) -> list[Program]:
+    """The programs among what is kept, in tuples too."""
+    if isinstance(kept, Program):
+        return [kept]
+    return [p for k in kept for p in _programs_of(k)] if isinstance(kept, tuple | list) else []
 
 
 @pytest.mark.parametrize("kept", ("dual", "product", "nothing"))
@@ -998,3 +1009,33 @@ def test_the_tangent_of_a_view_is_a_view_of_the_tangent(same: str) -> None:
             Flat.apply(dual.view_as(dual) if same else dual)
 
     same_error(scenario, f"the jvp is not returning a view of the {same}given grad input")
+
+
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "sin_": lambda x: (x * 2).sin_(),
+    "pow_": lambda x: (x + 1).pow_(3),
+    "mul_": lambda x: (x * 2).mul_(x),
+    "of a part": lambda x: _times_first(x * 1.5),
+    "of a part of a copy": lambda x: _times_first(x.clone()),
+    "of a copy of an expanded one": lambda x: x.expand(3, 3).clone().mul_(x),
+}
+
+
+def _times_first(x: Any) -> Any:
+    x[..., :2].mul_(x[..., :1].clone())
+    return x
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "eager"])
+def test_gradients_of_duals_that_were_written_in_place(name: str, fused: bool) -> None:
+    def along(m: Any) -> Any:
+        x = m.tensor([[0.3, 0.6, -0.2]], dtype=m.float64)
+        gradient = m.func.grad(lambda x: WRITES[name](x).sum())
+        return m.func.jvp(gradient, (x,), (m.ones_like(x),))
+
+    expected = along(torch_module())
+    with contextlib.nullcontext() if fused else eager():
+        got = along(lucid_gpu)
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(mine.tolist(), theirs.tolist())

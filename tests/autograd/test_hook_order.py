@@ -849,6 +849,11 @@ RESULTS: dict[str, Any] = {
     "norm of order 3": lambda m, x: x.norm(3),
     "std": lambda m, x: x.std(),
     "matrix_power": lambda m, x: m.matrix_power(m.diag(x), -1).sum(1),
+    "polar": lambda m, x: m.polar(x * x + 1, x),
+    "lu, L": lambda m, x: m.linalg.lu(m.outer(x, x) + m.diag(x + 2))[1],
+    "lu, U": lambda m, x: m.linalg.lu(m.outer(x, x) + m.diag(x + 2))[2],
+    "solve": lambda m, x: m.linalg.solve(m.outer(x, x) + m.diag(x + 2), x),
+    "solve_ex": lambda m, x: m.linalg.solve_ex(m.outer(x, x) + m.diag(x + 2), x)[0],
 }
 
 
@@ -863,9 +868,35 @@ def test_second_derivatives_come_by_a_result_where_its_op_saved_it(
         if realized:
             result.tolist()
         result.register_hook(lambda g: g * 2)
-        weights = m.arange(1.0, 4.0, dtype=m.float64)[: result.numel()].reshape(result.shape)
-        (g,) = m.autograd.grad(result, x, weights, create_graph=True)
+        weights = m.arange(1.0, 10.0, dtype=m.float64).to(result.dtype)[: result.numel()]
+        (g,) = m.autograd.grad(result, x, weights.reshape(result.shape), create_graph=True)
         return [g.tolist(), m.autograd.grad((g * g).sum(), x)[0].tolist()]
 
     for got, expected in zip(run(lucid_gpu), run(torch_module()), strict=True):
         assert got == pytest.approx(expected, rel=1e-9)
+
+
+OPERANDS: dict[str, Any] = {
+    "a product that is added": lambda m, a, b, c: a * b + b * c + a,
+    "two products": lambda m, a, b, c: a * b + b.sin() * c,
+    "the left first": lambda m, a, b, c: (a + b) * c - a,
+    "the right first": lambda m, a, b, c: (c * b).sin() * a,
+    "three operands": lambda m, a, b, c: m.addcmul(c, a, b),
+    "broadcast": lambda m, a, b, c: a[:1] * (b - c),
+    "where": lambda m, a, b, c: m.where(a.detach() > 0, b, c) * a,
+}
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+@pytest.mark.parametrize("name", OPERANDS)
+def test_hooks_of_leaves_are_called_in_the_order_of_their_ops(name: str, eagerly: bool) -> None:
+    def run(m: Any) -> list[str]:
+        seen: list[str] = []
+        leaves = [m.tensor([1.0, 2.0], requires_grad=True) for _ in "abc"]
+        for letter, x in zip("abc", leaves, strict=True):
+            x.register_hook(lambda g, letter=letter: seen.append(letter))
+        OPERANDS[name](m, *leaves).sum().backward()
+        return seen
+
+    with lucid_gpu.fusion.eager(eagerly):
+        assert run(lucid_gpu) == run(torch_module())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.tape.engine import observing
-from tests.oracle import torch_module
+from tests.oracle import gives, torch_module
 
 WHEN = [
     "before it is used", "after it was used", "after it was realized", "after all was realized",
@@ -268,3 +269,68 @@ def test_a_hook_does_not_slow_down_what_has_none(device: str) -> None:
     del y
     gc.collect()
     assert observing.count == before
+
+
+_VIEWS = {
+    "select": lambda b: b[None][0],
+    "slice": lambda b: b[:],
+    "t": lambda b: b.reshape(3, 2).t(),
+    "not a view": lambda b: b * 1,
+}
+# They read their operand through an alias, since PyTorch's save their result alone.
+_OF_ALIASES = {
+    "cross_entropy": lambda m, y, w: (
+        m.nn.functional.cross_entropy(y, m.tensor([0, 2], device=y.device), reduction="none")
+        * w[:, 0]
+    ),
+    "polar": lambda m, y, w: m.view_as_real(m.polar(y, w)).sum(-1),
+    "polar's angle": lambda m, y, w: m.view_as_real(m.polar(w, y)).sum(-1),
+}
+
+
+@pytest.mark.parametrize("written", [None, "view", "base"])
+@pytest.mark.parametrize("name", _OF_ALIASES)
+@pytest.mark.parametrize("view", _VIEWS)
+def test_hooks_of_views_see_gradients_of_ops_that_read_an_alias(
+    view: str, name: str, written: str | None, device: str
+) -> None:
+    def run(m: Any, device: str) -> list[Any]:
+        def made(values: Any, grad: bool = True) -> Any:
+            return m.tensor(values, device=device, dtype=m.float64, requires_grad=grad)
+
+        x, w = made([[0.3, 1.1, 0.7], [0.2, 0.9, 0.5]]), made([[0.4, 0.8, 1.2], [1.4, 0.1, 0.6]])
+        seen: list[Any] = []
+        b = x * 2
+        y = _VIEWS[view](b)
+        y.register_hook(lambda g: (seen.append(g.tolist()), g * 2)[1])
+        out = _OF_ALIASES[name](m, y, w)
+        if written:
+            (y if written == "view" else b).mul_(3)
+        total = (out * out).sum() + y.sin().sum()
+        first = m.autograd.grad(total, (x, w), create_graph=True)
+        second = m.autograd.grad(sum((g * g).sum() for g in first), (x, w))
+        return [*seen, *[g.tolist() for g in (*first, *second)]]
+
+    for ours, theirs in zip(run(lucid_gpu, device), run(torch_module(), "cpu"), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-12)
+
+
+def test_hooks_of_a_tensor_are_listed_replaced_and_never_deleted(device: str) -> None:
+    def scenario(m: Any, device: str) -> list[Any]:
+        x = m.tensor([1.0, 2.0], device=device, requires_grad=True)
+        y = x * 3
+        found = [x._backward_hooks, y._backward_hooks, x.detach()._backward_hooks]
+        for t in (x, y):
+            handle = t.register_hook(lambda g: g * 2)
+            found.append(list(t._backward_hooks) == [handle.id])
+        x._backward_hooks = OrderedDict({handle.id: lambda g: g * 5})
+        found.append(m.autograd.grad((y * y).sum(), x, retain_graph=True)[0])
+        x._backward_hooks = None
+        idle = x.detach()
+        idle._backward_hooks = OrderedDict()
+        idle._backward_hooks["never called"] = None
+        with pytest.raises(RuntimeError, match="Deletion of _backwards_hooks not allowed!"):
+            del x._backward_hooks
+        return [*found, m.autograd.grad((y * y).sum(), x)[0]]
+
+    gives([None, None, None, True, True, [180.0, 360.0], [36.0, 72.0]], scenario, device)

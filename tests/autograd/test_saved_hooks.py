@@ -17,6 +17,7 @@ from lucid_gpu.autograd.graph import (
     saved_tensors_hooks,
 )
 from lucid_gpu.fusion import eager
+from lucid_gpu.nn import functional as F
 from tests.oracle import same_error, torch_module
 
 X, Z = [0.3, 0.5, 0.7], [0.2, 0.6, 0.9]
@@ -714,3 +715,86 @@ def test_a_value_that_is_saved_twice_is_kept_once() -> None:
             return [*counts, len(kept.cloned)]
 
     assert scenario(lucid_gpu) == scenario(torch_module())
+
+
+# --- the numbers of formulas ----------------------------------------------------------------------
+
+FORMULAS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "power": lambda m, a, b: a**3,
+    "roots": lambda m, a, b: (a * 2 + 1).sqrt() / b,
+    "where": lambda m, a, b: m.where(a > b * 4, a * a * 0.5, b**2),
+    "gelu": lambda m, a, b: m.nn.functional.gelu(a * b),
+    "cast": lambda m, a, b: a.float().tanh().double() * b.reciprocal(),
+    "logarithms": lambda m, a, b: m.logaddexp(a, b) * a.log1p(),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_no_hook_sees_the_numbers_of_a_formula(name: str) -> None:
+    def scenario(m: Any) -> Any:
+        a = m.tensor([1.0, 2.0, 3.0], dtype=m.float64, requires_grad=True)
+        b = m.tensor([0.5, 0.2, 0.3], dtype=m.float64, requires_grad=True)
+        seen: list[int] = []
+        value = FORMULAS[name](m, a, b).sum()
+        with m.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t.dim()), t)[1], same):
+            grads = m.autograd.grad(value, (a, b), create_graph=True, allow_unused=True)
+        sum(g.sin().sum() for g in grads if g is not None).backward()
+        assert 0 not in seen
+        return [t.grad.tolist() for t in (a, b) if t.grad is not None]
+
+    on_both(scenario)
+
+
+def test_what_a_hook_changes_of_a_power_is_its_base() -> None:
+    def scenario(m: Any) -> Any:
+        a = m.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        value = (a**3).sum()
+        with m.autograd.graph.saved_tensors_hooks(lambda t: 2 * t, same):
+            (g,) = m.autograd.grad(value, a, create_graph=True)
+        g.sum().backward()
+        return a.grad.tolist()
+
+    on_both(scenario)
+
+
+# --- what kernels read comes back as it was saved -------------------------------------------------
+
+KERNELS: dict[str, Callable[[Any, Any], Any]] = {
+    "layer norm": lambda x, w: F.layer_norm(x, (8,), w),
+    "RMS norm": lambda x, w: F.rms_norm(x, (8,), w),
+    "softmax": lambda x, w: F.softmax(x, -1),
+    "logarithm of softmax": lambda x, w: F.log_softmax(x, 0),
+    "cross entropy": lambda x, w: F.cross_entropy(x, lucid_gpu.arange(4, device=x.device)),
+    "linear": lambda x, w: F.linear(x, w.expand(3, 8).contiguous()),
+}
+
+
+def _gradient_of(f: Any, device: str, *hooks: Any) -> Any:
+    x = lucid_gpu.tensor([[0.1 * (i * j % 7) for i in range(8)] for j in range(4)], device=device)
+    w = lucid_gpu.linspace(0.5, 1.5, 8, device=device)
+    x.requires_grad_()
+    with saved_tensors_hooks(*hooks):
+        y = f(x, w)
+    y.backward(lucid_gpu.linspace(-1, 1, y.numel(), device=device).reshape(y.shape))
+    return x.grad.cpu().numpy()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_read_the_type_they_are_made_for(name: str, device: str) -> None:
+    """The unpack hook may forget to convert back: a kernel does not look at its arrays again."""
+    f = KERNELS[name]
+    known = _gradient_of(f, device, same, same)  # and now the launches are kept
+    for to in (lucid_gpu.float64, lucid_gpu.float16):
+        found = _gradient_of(
+            f, device, lambda t, to=to: t.to(to) if t.is_floating_point() else t, same
+        )
+        np.testing.assert_allclose(found, known, rtol=5e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_another_shape_is_refused(name: str, device: str) -> None:
+    def part(t: Any) -> Any:
+        return t.flatten()[:2].clone()
+
+    with pytest.raises(RuntimeError, match=r"the unpack_hook returned one of shape \[2\]"):
+        _gradient_of(KERNELS[name], device, part, same)

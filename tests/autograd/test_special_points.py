@@ -337,3 +337,132 @@ def test_repeated_positions_accumulate(name: str, device: str) -> None:
     x = np.arange(1.0, 10.0).reshape(3, 3)
     index = np.array([0, 2, 0, 0])
     same(lambda m, t: REPEATED[name](m, t, m.tensor(index, device=t.device)), x, device=device)
+
+
+def _pools(name: str, *args: Any) -> Any:
+    def pooled(m: Any, h: Any) -> Any:
+        out = getattr(m.nn.functional, name)(h[None], *args)
+        return h + out.sum()  # of h's shape
+
+    return pooled
+
+
+_FLAT: dict[str, Any] = {  # the first derivatives of these do not change from place to place
+    "relu": lambda m, h: h.relu(),
+    "relu in place": lambda m, h: m.nn.functional.relu(h * 1, inplace=True),
+    "relu of tanh": lambda m, h: h.tanh().relu(),
+    "relu times its operand": lambda m, h: h.relu() * h,
+    "relu of a broadcast operand": lambda m, h: (h + h[0]).relu() + h.relu().sum(),
+    "elu": lambda m, h: m.nn.functional.elu(h),
+    "leaky_relu": lambda m, h: m.nn.functional.leaky_relu(h, 0.2),
+    "leaky_relu of tanh": lambda m, h: m.nn.functional.leaky_relu(h.tanh()) * h,
+    "leaky_relu of hardtanh": lambda m, h: m.nn.functional.leaky_relu(m.nn.functional.hardtanh(h)),
+    "relu6": lambda m, h: m.nn.functional.relu6(h),
+    "hardtanh": lambda m, h: m.nn.functional.hardtanh(h, -0.5, 0.7),
+    "clamp": lambda m, h: h.clamp(-0.5, 0.7),
+    "abs": lambda m, h: h.abs(),
+    "hardshrink": lambda m, h: m.nn.functional.hardshrink(h),
+    "softshrink": lambda m, h: m.nn.functional.softshrink(h),
+    "threshold": lambda m, h: m.nn.functional.threshold(h, 0.1, 2.0),
+    "rrelu": lambda m, h: m.nn.functional.rrelu(h),
+    "prelu": lambda m, h: m.nn.functional.prelu(h, h[0, :1] * 0 + 0.3),
+    "prelu of a constant slope": lambda m, h: m.nn.functional.prelu(h, h[0].detach()) * h,
+    "floor": lambda m, h: h.floor() * h,
+    "power": lambda m, h: (h**2).clamp(-1, 1),
+    "where": lambda m, h: m.where(h > 0, h, 0.3 * h),
+    "amax": lambda m, h: h + h.amax(1, keepdim=True),
+    "maximum": lambda m, h: m.maximum(h, h.flip(0)),
+    "norm of order 0": lambda m, h: h + m.linalg.vector_norm(h, 0),
+    "nll_loss": lambda m, h: h + m.nn.functional.nll_loss(h, m.tensor([1] * 3, device=h.device)),
+    "max_pool1d": _pools("max_pool1d", 2),
+    "max_pool2d": _pools("max_pool2d", 2),
+    "max_pool3d": lambda m, h: h + m.nn.functional.max_pool3d(h[None, None], (1, 2, 2)).sum(),
+    "avg_pool1d": _pools("avg_pool1d", 2),
+    "avg_pool2d": _pools("avg_pool2d", 2),
+    "avg_pool3d": lambda m, h: h + m.nn.functional.avg_pool3d(h[None, None], (1, 2, 2)).sum(),
+    "adaptive_avg_pool1d": _pools("adaptive_avg_pool1d", 3),
+    "adaptive_avg_pool1d to one": _pools("adaptive_avg_pool1d", 1),
+    "adaptive_max_pool1d": _pools("adaptive_max_pool1d", 3),
+    "mirrored border": _pools("pad", (1, 1), "reflect"),
+    "repeated border": _pools("pad", (1, 1), "replicate"),
+    "periodic border": _pools("pad", (1, 1), "circular"),
+    "interpolate": _pools("interpolate", 6, None, "area"),
+}
+
+
+def _three_derivatives(m: Any, where: str, function: Any, squared: bool, scale: float = 1) -> Any:
+    """Of the input, weights and biases of a network: each None, or whether recorded, and values."""
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(shape) for shape in ((3, 4), (4, 4), (4,), (4, 4), (4,))]
+    arrays[2][1] *= scale
+    x, *weights = leaves = [m.tensor(a, device=where).requires_grad_() for a in arrays]
+    h = function(m, (x @ weights[0] + weights[1]) * weights[1]) @ weights[2] + weights[3]
+    total, found = ((h * h).sum() if squared else function(m, h).sum()), []
+    for _ in range(3):
+        gs = m.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
+        found += [g if g is None else ((g.detach() + 0).tolist(), g.requires_grad) for g in gs]
+        rest = [g for g in gs if g is not None and g.requires_grad]
+        if not rest:
+            break
+        total = sum((g * g.detach()).sum() for g in rest)
+    return found
+
+
+def _agree(ours: Any, theirs: Any) -> None:
+    assert [g and g[1] for g in ours] == [g and g[1] for g in theirs]  # None or a bool
+    for mine, wanted in zip(ours, theirs, strict=True):
+        if wanted is not None:
+            np.testing.assert_allclose(mine[0], wanted[0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("name", _FLAT)
+def test_derivatives_are_zeros_or_none_as_in_torch(name: str, squared: bool, device: str) -> None:
+    theirs = _three_derivatives(torch_module(), "cpu", _FLAT[name], squared)
+    _agree(_three_derivatives(lucid_gpu, device, _FLAT[name], squared), theirs)
+    with lucid_gpu.fusion.eager():
+        _agree(_three_derivatives(lucid_gpu, device, _FLAT[name], squared), theirs)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "hardtanh", "floor", "max_pool2d"])
+def test_zeros_by_formula_times_infinity_are_nan_as_in_torch(name: str, device: str) -> None:
+    theirs = _three_derivatives(torch_module(), "cpu", _FLAT[name], False, np.inf)
+    assert any(np.isnan(g[0]).any() for g in theirs if g is not None)
+    _agree(_three_derivatives(lucid_gpu, device, _FLAT[name], False, np.inf), theirs)
+    with lucid_gpu.fusion.eager():
+        _agree(_three_derivatives(lucid_gpu, device, _FLAT[name], False, np.inf), theirs)
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "hardtanh", "softshrink", "max_pool2d"])
+def test_zeros_by_formula_under_saved_tensor_hooks(name: str, device: str) -> None:
+    theirs = _three_derivatives(torch_module(), "cpu", _FLAT[name], True)
+    with lucid_gpu.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        _agree(_three_derivatives(lucid_gpu, device, _FLAT[name], True), theirs)
+
+
+@pytest.mark.parametrize("name", ["LeakyReLU", "Hardtanh", "PReLU", "ReLU6", "Softshrink"])
+def test_biases_of_a_gradient_penalty_decay_as_in_torch(name: str, device: str) -> None:
+    """Their gradient is zeros and not None, so that optimizers do not skip them."""
+
+    def trained(m: Any, where: str) -> Any:
+        nn, rng = m.nn, np.random.default_rng(0)
+        net = nn.Sequential(nn.Linear(3, 4), getattr(nn, name)(), nn.Linear(4, 1)).double()
+        with m.no_grad():
+            for p in net.parameters():
+                p.copy_(m.tensor(rng.standard_normal(tuple(p.shape))))
+        net.to(where)
+        opt = m.optim.AdamW(net.parameters(), 0.1, weight_decay=0.5)
+        for _ in range(3):
+            x = m.tensor(rng.standard_normal((5, 3)), device=where).requires_grad_()
+            (g,) = m.autograd.grad(net(x).sum(), x, create_graph=True)
+            opt.zero_grad()
+            ((g.norm(2, 1) - 1) ** 2).mean().backward()
+            opt.step()
+        return [(p.grad is None, p.detach().tolist()) for p in net.parameters()]
+
+    for (none, mine), (wanted_none, wanted) in zip(
+        trained(lucid_gpu, device), trained(torch_module(), "cpu"), strict=True
+    ):
+        assert none == wanted_none
+        np.testing.assert_allclose(mine, wanted, rtol=1e-9, atol=1e-9)

@@ -644,3 +644,27 @@ def test_a_large_matrix_becomes_its_own_transpose() -> None:
     right = x.t().clone()
     x.copy_(x.t())
     assert (x == right).all()
+
+
+# How a view whose elements lie one on the other is written, and by what the gradient is right then.
+_ON_ITSELF = {
+    "mul_": (lambda v, x: v.mul_(3), 3.0),
+    "masked_fill_": (lambda v, x: v.masked_fill_(v == 4, 7.0), 0.0),
+    "copy_": (lambda v, x: v.copy_(x[1] * 5), 5.0),
+}
+
+
+@pytest.mark.parametrize("name", _ON_ITSELF)
+@pytest.mark.parametrize("outside", [False, True], ids=["of the view", "of the base"])
+def test_what_was_written_twice_into_one_element_has_its_gradient_once(
+    name: str, outside: bool, device: str
+) -> None:
+    x = lucid_gpu.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True, device=device)
+    base = x * 2
+    view = base.as_strided((2, 2), (1, 1))
+    write, slope = _ON_ITSELF[name]
+    write(view, x)
+    result = base[1] if outside else view[0, 1] + view[1, 0]
+    (gradient,) = lucid_gpu.autograd.grad(result, x)
+    factor = slope * (1 if name == "copy_" else 2) * (1 if outside else 2)
+    assert gradient.tolist() == [0.0, factor, 0.0, 0.0]

@@ -7,7 +7,9 @@ inference mode.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -167,3 +169,66 @@ def test_a_view_made_without_history_is_refused_for_itself_not_for_its_base() ->
             x.mul_(2)
         with pytest.raises(RuntimeError, match="created in no_grad mode and is being modified"):
             view.mul_(2)
+
+
+# What becomes of a leaf and a view of it between its use and backward, in any order.
+_MARKS = {
+    "detach_": lambda m, x, v: x.detach_(),
+    "unmark": lambda m, x, v: x.requires_grad_(False),
+    "mark": lambda m, x, v: x.requires_grad_(),
+    "mark view": lambda m, x, v: v.requires_grad_(),
+    "unmark view": lambda m, x, v: v.requires_grad_(False),
+    "write": lambda m, x, v: _unrecorded(m, x),
+    "write view": lambda m, x, v: _unrecorded(m, v),
+    "take a history": lambda m, x, v: x.mul_(m.ones(4, requires_grad=True)),
+}
+_STARTS = {
+    "of a leaf, under no_grad": (True, False),
+    "of a leaf": (True, True),
+    "of what was marked later": (False, True),
+}
+
+
+def _unrecorded(m: Any, x: Any) -> None:
+    with m.no_grad():
+        x.add_(1)
+
+
+def _marked(m: Any, start: str, names: list[str], earlier: bool) -> list[Any]:
+    wants, recorded = _STARTS[start]
+    x = m.tensor([0.5, 1.0, 2.0, 4.0], requires_grad=wants)
+    x.grad = m.ones(4) if earlier else None
+    with contextlib.nullcontext() if recorded else m.no_grad():
+        v = x[::2]
+    before, w = x + v.sum(), m.ones(2, requires_grad=True)
+    found: list[Any] = []
+
+    def note(ask: Callable[..., Any], *args: Any) -> None:
+        try:
+            found.append(ask(*args))
+        except RuntimeError as error:
+            found.append(str(error)[:25])
+
+    def marked(name: str) -> None:
+        _MARKS[name](m, x, v)
+
+    for name in names:
+        note(marked, name)
+        note(lambda: (x.requires_grad, x.is_leaf))
+        note(lambda: (v.requires_grad, v.is_leaf, v.grad_fn is None))
+    for total in (before.sum, lambda: (v * w * 2).sum() + (x * 3).sum()):
+        note(lambda make: make().requires_grad and make().backward(), total)
+        for t in (x, v, w):
+            note(lambda t: t.is_leaf and t.grad is not None and t.grad.tolist(), t)
+    return found
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("start", _STARTS)
+def test_who_is_given_a_gradient_after_marks_were_changed(start: str, mode: bool) -> None:
+    programs = list(itertools.product([*_MARKS, None], repeat=2))
+    for number, names in enumerate(random.Random(start).sample(programs, 25)):
+        done = [name for name in names if name is not None]
+        expected = _marked(torch_module(), start, done, number % 2 == 0)
+        with lucid_gpu.fusion.eager(mode):
+            assert _marked(lucid_gpu, start, done, number % 2 == 0) == expected, done

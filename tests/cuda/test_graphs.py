@@ -532,6 +532,33 @@ def test_inputs_may_be_zeros_that_nobody_has_computed() -> None:
         assert z.tolist() == [1.0, k + 1.0, 2.0 * k + 1]
 
 
+@pytest.mark.parametrize("module", [False, True])
+def test_a_line_that_ran_before_sees_inputs_as_one_that_did_not(module: bool) -> None:
+    def made() -> tuple[Any, Callable[[], Any]]:
+        norm, x = nn.BatchNorm1d(3), torch.ones(4, 3)
+        count = torch.zeros((), dtype=torch.int64).zero_()
+
+        @torch.no_grad()
+        def step() -> Any:
+            if module:
+                return norm(x)
+            count.add_(1)
+            return x * 2
+
+        return norm.num_batches_tracked if module else count, step
+
+    plain, step = made()
+    step()
+    assert plain.item() == 1
+    count, step = made()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for k in range(3):
+        graph.replay()
+        assert count.item() == k + 1
+
+
 def test_what_was_pending_before_is_computed_once() -> None:
     a = torch.ones(3)
     b = a * 2
@@ -699,6 +726,32 @@ def test_clipping_and_a_schedule_belong_to_a_step() -> None:
                 expected = bits(found)
         assert bits(norm) == expected
         assert plain.state() == graphed.state()
+
+
+WRITERS: dict[str, Callable[[Any], Any]] = {
+    "clip_grad_norm_": lambda t: nn.utils.clip_grad_norm_([t], 0.5),
+    "clip_grad_value_": lambda t: nn.utils.clip_grad_value_([t], 0.5),
+    "foreach": lambda t: torch._foreach_mul_([t.grad], 0.25),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRITERS))
+def test_gradients_by_columns_are_written_in_place(name: str) -> None:
+    x, w = torch.ones(4, 5), torch.nn.Parameter(torch.ones(5, 3))
+
+    def step() -> None:
+        w.grad = (torch.ones(3, 4) @ x).t()
+        WRITERS[name](w)
+
+    graph, _ = captured(step)
+    for k in range(1, 3):
+        x.fill_(k)
+        graph.replay()
+        replayed = w.grad.clone()
+        before, w.grad = w.grad, None
+        step()
+        assert bits(replayed) == bits(w.grad)
+        w.grad = before
 
 
 def test_two_graphs_read_what_the_other_wrote() -> None:

@@ -268,6 +268,26 @@ class Handle:
             raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
 
 
+@pytest.mark.parametrize("rows", [(4,), (2, 3), (1, 1), (2, 1, 3), (0,), (2, 0)])
+@pytest.mark.parametrize("laid", ["", "gaps", "turned", "reversed"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.complex64])
+def test_products_of_all_rows(rows: Any, laid: str, kind: Any, cublas: Cublas) -> None:
+    generator = np.random.default_rng(2)
+    a, b = [generator.standard_normal((*rows, n)).astype(kind) for n in (3, 5)]
+    wanted = a.reshape(-1, 3).T @ b.reshape(-1, 5)
+    if laid == "gaps":
+        a = np.concatenate([a, a], -1)[..., :3]
+    elif laid == "turned":
+        a = np.ascontiguousarray(a.T).T
+    elif laid == "reversed":
+        a = np.ascontiguousarray(a[..., ::-1])[..., ::-1]
+    xp, out = Counting(), np.full((3, 5), 77, kind).view(Addressed)
+    name = from_numpy_dtype(out.dtype).name
+    gemm.multiply_rows(xp, a.view(Addressed), b.view(Addressed), out, name)
+    np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-5)
+    assert xp.copied == 0 or (laid in ("turned", "reversed") and xp.copied == 2)
+
+
 @pytest.mark.parametrize("modes", [(0, 0), (1, 3), (0, 16)])
 def test_the_handles_modes_are_left_as_they_were(
     modes: tuple[int, int], monkeypatch: pytest.MonkeyPatch

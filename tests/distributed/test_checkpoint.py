@@ -104,6 +104,26 @@ def test_a_save_that_was_cut_off_leaves_the_old_one(tmp_path: Path, monkeypatch:
     assert found["x"].tolist() == [1.0] * 3
 
 
+def test_views_are_saved_without_what_lies_around_them(tmp_path: Path) -> None:
+    whole = t.arange(100_000.0)
+    state = {"rows": whole[3:5], "column": whole.view(-1, 10)[:3, 1], "one": whole[7]}
+    state |= {"bits": whole[:2].view(t.int32), "none": t.zeros(0)}
+    checkpoint.save(state, checkpoint_id=tmp_path)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 10_000
+    found = {name: t.zeros_like(value) for name, value in state.items()}
+    checkpoint.load(found, checkpoint_id=tmp_path)
+    for name, value in state.items():
+        assert found[name].tolist() == value.tolist(), name
+
+
+def test_one_memory_as_two_types(tmp_path: Path) -> None:
+    x = t.ones(2)
+    checkpoint.save({"x": x, "bits": x.view(t.int32), "again": x}, checkpoint_id=tmp_path)
+    found = {"x": t.zeros(2), "bits": t.zeros(2, dtype=t.int32)}
+    checkpoint.load(found, checkpoint_id=tmp_path)
+    assert found["x"].tolist() == [1, 1] and found["bits"].tolist() == [0x3F800000] * 2
+
+
 def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     checkpoint.save({"x": t.ones(3), "y": 1}, checkpoint_id=tmp_path)
     x = t.zeros(3)

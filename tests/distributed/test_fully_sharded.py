@@ -8,6 +8,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu as t
@@ -360,7 +361,8 @@ def recomputed() -> None:
 
     data = batches(Language, 3, size)
     norms = train(sharded(Language), data, rank)
-    assert train(sharded(Around), data, rank) == norms
+    # other ops are fused, whose sums may come in another order
+    np.testing.assert_allclose(train(sharded(Around), data, rank), norms, rtol=1e-6)
 
 
 def mixed() -> None:

@@ -5,6 +5,7 @@ That replays give the bits of plain steps, `tests/cuda/test_graphs.py` shows, wh
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -140,12 +141,14 @@ def test_what_a_gpu_does_not_capture_is_refused(name: str, driver: Any) -> None:
 
 
 def test_memory_for_a_graph_comes_from_what_the_usual_pool_has_free(driver: Any) -> None:
+    pool = cupy.get_default_memory_pool()
+    gc.collect()  # what other tests left
+    pool.free_all_blocks()
     x = torch.ones(1 << 20, device="cuda")
     y = x + 1
     free = y.nbytes
     y._realize()
     del y
-    pool = cupy.get_default_memory_pool()
     assert pool.free_bytes() >= free
 
     def step() -> Any:

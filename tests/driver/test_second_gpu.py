@@ -27,9 +27,9 @@ def test_a_tensor_made_while_its_gpu_was_current(driver: Any) -> None:
 def test_kernels_take_memory_where_their_arrays_are(driver: Any) -> None:
     x = torch.randn(4, 64, device="cuda:1").array
     y, known = layer_norm.normalized(x, None, None, 1e-5, False)
-    made = [y, *known, softmax.forward(x, 1, False)]
+    made = [y, known, softmax.forward(x, 1, False)]
     made += layer_norm.gradients(x, x, None, known, layer_norm.Wanted(True, False, True))[::2]
-    assert [array.device.id for array in made] == [1] * 6
+    assert [array.device.id for array in made] == [1] * 5
 
 
 def test_a_kernel_starts_where_its_arrays_are_each_time(driver: Any) -> None:
@@ -38,6 +38,67 @@ def test_a_kernel_starts_where_its_arrays_are_each_time(driver: Any) -> None:
     for index in (1, 1, 0, 1, 0, 0):
         y = softmax.forward(x.to(f"cuda:{index}").array, 1, False)
         assert (y.device.id, y.tolist()) == (index, wanted)
+
+
+def test_a_gradient_is_laid_out_as_its_leaf_where_it_is(driver: Any) -> None:
+    for index in (0, 1):
+        x = torch.arange(6.0, device=f"cuda:{index}").reshape(2, 3).t().detach().requires_grad_()
+        torch.tanh(x).sum(0).backward(torch.ones(2, device=x.device))
+        y = x.detach().clone().requires_grad_()
+        F.layer_norm(y, (2,)).backward(torch.arange(6.0, device=x.device).reshape(3, 2))
+        for leaf in (x, y):
+            assert leaf.grad.stride() == leaf.stride() == (1, 3)
+            assert leaf.grad.device == leaf.device and leaf.grad.isfinite().all()
+        torch.cuda.synchronize(index)
+
+
+def slow(x: Any) -> Any:
+    for _ in range(4):
+        x = torch.softmax(x @ x, -1)
+    return x
+
+
+WAITS = {
+    "wait_stream": lambda side, usual: usual.wait_stream(side),
+    "wait_event": lambda side, usual: usual.wait_event(side.record_event()),
+    "synchronize": lambda side, usual: side.synchronize(),
+}
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_its_default_stream_is_waited_for_from_the_first(how: str, driver: Any) -> None:
+    x = torch.eye(16, device="cuda:1")
+    wanted = slow(x).tolist()
+    for seed in range(8):
+        with driver.order(seed):
+            side, usual = torch.cuda.Stream("cuda:1"), torch.cuda.default_stream("cuda:1")
+            with torch.cuda.stream(side):
+                y = slow(x)
+            WAITS[how](side, usual)
+            assert (y * 1).tolist() == wanted
+            z = slow(x)
+            WAITS[how](usual, side)
+            with torch.cuda.stream(side):
+                assert (z * 1).tolist() == wanted
+            assert torch.cuda.current_device() == 0
+
+
+def test_a_pass_back_from_the_first_waits_for_its_streams(driver: Any) -> None:
+    x = torch.eye(16, device="cuda:1")
+    w = torch.ones(16, 16, device="cuda:1", requires_grad=True)
+    found = []
+    for seed in range(8):
+        with driver.order(seed):
+            side = torch.cuda.Stream("cuda:1")
+            side.wait_stream(torch.cuda.default_stream("cuda:1"))
+            with torch.cuda.stream(side):
+                loss = (slow(x * w) * x).sum()
+            (gradient,) = torch.autograd.grad(loss, w)
+            found.append(gradient.tolist())
+    loss = (slow(x * w) * x).sum()
+    torch.cuda.synchronize(1)
+    loss.backward()
+    assert found == [w.grad.tolist()] * 8
 
 
 def test_threads_begin_on_the_first_gpu(driver: Any) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples.checkpoints import contents
+
 pytest.importorskip("sklearn", reason="pip install 'lucid-gpu[train]'")
 pytest.importorskip("matplotlib", reason="pip install 'lucid-gpu[train]'")
 pytest.importorskip("tqdm", reason="pip install 'lucid-gpu[train]'")
@@ -64,7 +66,7 @@ def test_learns_to_read(model, tmp_path):
 def test_what_it_leaves(trained):
     folder, result = trained
     assert accuracy(result) > 0.8
-    names = {"checkpoint.safetensors", "curves.json", "curves.png"}
+    names = {"checkpoint.pt", "curves.json", "curves.png"}
     assert {p.name for p in folder.iterdir()} == names
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
 
@@ -86,8 +88,8 @@ def test_resuming_gives_the_numbers_of_an_unbroken_run(trained, tmp_path):
     interrupt_in_training(first, tmp_path / "parts")
     second = run(tmp_path / "parts", "--epochs", "10", "--resume")
     assert second.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]
-    files = [tmp_path / f / "checkpoint.safetensors" for f in ("whole", "parts")]
-    assert files[0].read_bytes() == files[1].read_bytes()
+    unbroken, resumed = [contents(tmp_path / f / "checkpoint.pt") for f in ("whole", "parts")]
+    assert unbroken == resumed
 
 
 def interrupt_in_training(process, folder):
@@ -101,7 +103,7 @@ def interrupt_in_training(process, folder):
         return  # the last epoch was over before the signal came
     assert process.returncode == 130
     assert "--resume goes on from" in out
-    assert (folder / "checkpoint.safetensors").exists() and (folder / "curves.png").exists()
+    assert (folder / "checkpoint.pt").exists() and (folder / "curves.png").exists()
 
 
 def test_interrupt_while_starting(tmp_path):
@@ -124,12 +126,12 @@ def test_interrupt_while_starting(tmp_path):
 
 
 def test_a_damaged_checkpoint(trained, tmp_path):
-    data = bytearray((trained[0] / "checkpoint.safetensors").read_bytes())
+    data = bytearray((trained[0] / "checkpoint.pt").read_bytes())
     data[len(data) // 2] ^= 4
-    (tmp_path / "checkpoint.safetensors").write_bytes(data)
+    (tmp_path / "checkpoint.pt").write_bytes(data)
     said = one_sentence(run(tmp_path, "--resume"))
-    assert "do not match its checksum" in said and "leave out --resume" in said
-    (tmp_path / "checkpoint.safetensors").write_bytes(b"hello, this is no checkpoint")
+    assert "does not match its checksum" in said and "leave out --resume" in said
+    (tmp_path / "checkpoint.pt").write_bytes(b"hello, this is no checkpoint")
     assert "neither a safetensors file" in one_sentence(run(tmp_path, "--resume"))
 
 
@@ -137,7 +139,7 @@ def test_a_checkpoint_of_something_else(trained, tmp_path):
     assert "say --model mlp" in one_sentence(run(trained[0], "--resume", "--model", "cnn"))
     import lucid_gpu
 
-    lucid_gpu.save({"model": "mlp"}, tmp_path / "checkpoint.safetensors")
+    lucid_gpu.save({"model": "mlp"}, tmp_path / "checkpoint.pt")
     assert "no checkpoint of this script" in one_sentence(run(tmp_path, "--resume"))
 
 
@@ -170,7 +172,7 @@ def test_a_gpu_that_is_not_there(tmp_path):
 
 def test_a_full_disk(trained, tmp_path):
     """A limit on the size of files stands for a disk that is full."""
-    file = tmp_path / "checkpoint.safetensors"
+    file = tmp_path / "checkpoint.pt"
     file.write_bytes(before := (trained[0] / file.name).read_bytes())
 
     def limit():

@@ -8,6 +8,7 @@ import os
 import threading
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -329,6 +330,45 @@ def test_wrong_calls_say_what_was_expected(one: Any) -> None:
 
 
 # --- what it leaves behind ------------------------------------------------------------------------
+
+
+# an argument is filled with what all examples share, then each writes its own
+FILLED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "zero_": lambda m, x, y: y.zero_(),
+    "fill_": lambda m, x, y: y.fill_(2.0),
+    "copy_ of a captured tensor": lambda m, x, y: y.copy_(m.ones(2, dtype=x.dtype)),
+    "copy_ of an expanded row": lambda m, x, y: y.copy_(x[0].expand(2, 2)),
+    "copy_ through a view": lambda m, x, y: y.t().copy_(m.ones(2, 2, dtype=x.dtype)).t(),
+    "setting a row": lambda m, x, y: (y.__setitem__(0, 1.5), y)[1],
+}
+WRITTEN: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "mul_": lambda m, x, y: y.mul_(x),
+    "setting a row": lambda m, x, y: y.__setitem__(0, x[1]),
+    "copy_ of a row": lambda m, x, y: y.copy_(x[0]),
+    "a view": lambda m, x, y: y[1:].add_(x[:1]),
+}
+
+
+@pytest.mark.parametrize("how", ["vmap", "jacfwd", "jacfwd of both", "jvp in vmap"])
+@pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.parametrize("filled", FILLED)
+def test_examples_write_memory_of_their_own(filled: str, written: str, how: str) -> None:
+    def scenario(m: Any) -> Any:
+        x, y = tensor(m, 3, 2, 2), tensor(m, 3, 2, 2, seed=1)
+
+        def f(x: Any, y: Any) -> Any:
+            z = FILLED[filled](m, x, y)
+            WRITTEN[written](m, x, z)
+            return z * 1, x * z
+
+        if how == "vmap":
+            return m.func.vmap(f)(x, y), y
+        if how == "jvp in vmap":
+            moved = m.func.vmap(lambda x, y, d: m.func.jvp(f, (x * 1, y * 1), (d * 1, d * 2)))
+            return moved(x, y, tensor(m, 3, 2, 2, seed=2))
+        return m.func.jacfwd(f, argnums=(0, 1) if "both" in how else 0)(x[0], y[0])
+
+    agree(scenario)
 
 
 def test_in_place_ops_reach_the_argument() -> None:

@@ -169,14 +169,14 @@ def test_relu6_is_a_hardtanh():
         (lambda m, x: m.nn.CELU(0)(x), "alpha cannot be 0 for CELU"),
         (lambda m, x: m.nn.Softmax(3)(x[:0]), "Dimension out of range"),
         *[
-            (lambda m, x, f=f: getattr(m.nn.functional, f)(x.long()), "not implemented for int64")
+            (lambda m, x, f=f: getattr(m.nn.functional, f)(x.long()), "not implemented for 'Long'")
             for f in ("leaky_relu", "elu", "selu", "celu", "silu", "mish", "gelu", "softplus")
         ],
-        (lambda m, x: m.nn.functional.hardsigmoid(x.long()), "not implemented for int64"),
-        (lambda m, x: m.nn.functional.hardswish(x.bool()), "not implemented for bool"),
-        (lambda m, x: m.nn.functional.logsigmoid(x.byte()), "not implemented for uint8"),
-        (lambda m, x: m.nn.functional.threshold(x.bool(), 0, 1), "not implemented for bool"),
-        (lambda m, x: m.nn.functional.gelu(x * 1j), "not implemented for complex64"),
+        (lambda m, x: m.nn.functional.hardsigmoid(x.long()), "not implemented for 'Long'"),
+        (lambda m, x: m.nn.functional.hardswish(x.bool()), "not implemented for 'Bool'"),
+        (lambda m, x: m.nn.functional.logsigmoid(x.byte()), "not implemented for 'Byte'"),
+        (lambda m, x: m.nn.functional.threshold(x.bool(), 0, 1), "not implemented for 'Bool'"),
+        (lambda m, x: m.nn.functional.gelu(x * 1j), "not implemented for 'ComplexFloat'"),
         (lambda m, x: m.nn.functional.hardtanh(x.byte()), "unsigned type with negative limits"),
         (lambda m, x: m.nn.functional.hardtanh(x.byte(), 0, 300), "without overflow"),
         (lambda m, x: m.nn.functional.hardtanh(x, 2, 1), "min_val cannot be greater than max_val"),

@@ -180,7 +180,10 @@ def test_dropout_only_in_training():
         (lambda m: m.nn.ReLU()([1.0]), "must be Tensor, not list: lucid_gpu.tensor"),
         (lambda m: m.nn.Linear(2, 2)(np.ones((1, 2))), "'input' (position 1) must be Tensor, not"),
         (lambda m: m.nn.functional.linear(m.ones(2, 2), "a"), "'weight' (position 2) must be Tens"),
-        (lambda m: m.nn.PixelShuffle(2)(np.ones((1, 4, 1, 1))), "must be Tensor, not ndarray"),
+        (
+            lambda m: m.nn.PixelShuffle(2)(np.ones((1, 4, 1, 1))),
+            "must be Tensor, not numpy.ndarray",
+        ),
         (lambda m: m.nn.Sequential(m.nn.SiLU())(None), "must be Tensor, not NoneType"),
     ],
 )

@@ -154,3 +154,42 @@ def test_a_lazy_layer_is_pickled():
     layer = pickle.loads(pickle.dumps(lucid_gpu.nn.LazyLinear(3, dtype=lucid_gpu.float64)))
     assert layer(lucid_gpu.ones(1, 2).double()).shape == (1, 3)
     assert type(layer) is lucid_gpu.nn.Linear and layer.weight.requires_grad
+
+
+USES = {
+    "add": lambda m, p: p + 1,
+    "reversed": lambda m, p: 2 * p,
+    "matmul": lambda m, p: m.ones(2, 2) @ p,
+    "linear": lambda m, p: m.nn.functional.linear(m.ones(2, 2), p),
+    "equal": lambda m, p: p == 1,
+    "view": lambda m, p: p.view(1),
+    "clone": lambda m, p: p.clone(),
+    "tolist": lambda m, p: p.tolist(),
+    "bool": lambda m, p: bool(p),
+    "len": lambda m, p: len(p),
+    "numel": lambda m, p: p.numel(),
+    "zero_": lambda m, p: p.zero_(),
+    "zeros_": lambda m, p: m.nn.init.zeros_(p),
+    "cat": lambda m, p: m.cat([p, p]),
+    "numpy": lambda m, p: np.asarray(p),
+    "exp": lambda m, p: m.exp(p),
+    "backward": lambda m, p: p.backward(),
+}
+
+
+@pytest.mark.parametrize("kind", ["UninitializedParameter", "UninitializedBuffer"])
+@pytest.mark.parametrize("use", USES)
+def test_ops_refuse_what_has_no_shape_yet(use, kind):
+    for m, _ in modules():
+        with pytest.raises(ValueError, match="Attempted to use an uninitialized parameter"):
+            USES[use](m, getattr(m.nn.parameter, kind)())
+
+
+def test_a_type_and_a_place_are_known_before_the_shape():
+    for m, _ in modules():
+        p = m.nn.parameter.UninitializedParameter(dtype=m.float64)
+        assert p.dtype is m.float64 and p.device.type == "cpu" and p.is_leaf and p.requires_grad
+        assert p.half().dtype is m.float16 and p.is_floating_point() and p.grad is None
+        m.optim.SGD([p], lr=0.1)
+        p.materialize((2, 3))
+        assert type(p) is m.nn.Parameter and p.shape == (2, 3) and (p + 1).requires_grad

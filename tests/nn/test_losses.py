@@ -157,6 +157,12 @@ def test_ctc_without_alignment(device):
         return loss(x.log_softmax(2), t, (7, 2, 3), (3, 2, 3))
 
     agree(run, CTC, SEQUENCES % 4, device=device, order=1)
+    agree(
+        lambda m, x: m.nn.CTCLoss()(x, m.tensor([[1, 1]]), (2,), (2,)),
+        CTC[:3, :1],
+        device=device,
+        order=1,
+    )
     scores = lucid_gpu.tensor(CTC, device=device).log_softmax(2)
     assert nn.CTCLoss()(scores, lucid_gpu.tensor(SEQUENCES), (3, 3, 3), (4, 1, 1)).item() == np.inf
 
@@ -329,6 +335,7 @@ def ctc(m, lengths=(3,), sizes=(2,), blank=0, shape=(1, 2)):
         (lambda m: F(m).cross_entropy(X(m), T(m)[0]), "to match target batch_size (0)."),
         (lambda m: F(m).cross_entropy(X(m), X(m)[:2]), "to match target batch_size (2)."),
         (lambda m: F(m).cross_entropy(X(m), T(m)[:, None]), "multi-target"),
+        (lambda m: F(m).nll_loss(X(m), X(m)), "0D or 1D target tensor expected, multi-target"),
         (lambda m: F(m).cross_entropy(X(m), X(m).long()), "Expected floating point type for targ"),
         (lambda m: F(m).cross_entropy(X(m)[0], T(m)[:2]), "target size"),
         (lambda m: ctc(m, lengths=(3.0,)), "input_lengths must be integral"),

@@ -1,5 +1,7 @@
 """Selections, running sums, statistics, sequences: NumPy's values, HIPS autograd's gradients."""
 
+import warnings
+
 import numpy
 import pytest
 
@@ -174,3 +176,22 @@ def test_plain_answers(device):
 def test_refusals(call, error, text):
     with pytest.raises(error, match=text):
         call(lucid_gpu.tensor(X))
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+@pytest.mark.parametrize("kind", ["float32", "complex64", "int64"])
+def test_gradient_over_complex_steps_is_numpys(kind, edge_order):
+    x = (X * 4).astype(kind)
+    steps = numpy.array([0.5, 1 + 2j, 3 - 1j, 4])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", numpy.exceptions.ComplexWarning)
+        wanted = numpy.gradient(x, steps, axis=1, edge_order=edge_order)
+    found = numpy.gradient(lucid_gpu.tensor(x), steps, axis=1, edge_order=edge_order)
+    assert found.dtype.numpy == wanted.dtype
+    numpy.testing.assert_allclose(numpy.asarray(found), wanted, rtol=1e-5)
+
+
+def test_what_numpy_makes_of_tensors_comes_from_numpy(device):
+    x = lucid_gpu.ones(2, requires_grad=True)
+    lucid_gpu.from_numpy(numpy.concatenate([x, x])).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]

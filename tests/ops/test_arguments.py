@@ -93,7 +93,7 @@ NO_TENSOR: dict[str, tuple[Callable[[Any], Any], str]] = {
     "stack of one": (lambda m: m.stack(3), "must be tuple of Tensors, not int"),
     "mm": (lambda m: m.mm(m.ones(2, 2), [1.0]), "argument 'mat2' (position 2) must be Tensor, not"),
     "dot": (lambda m: m.ones(2).dot([1.0]), "dot(): argument 'tensor' (position 2) must be Tensor"),
-    "size": (lambda m: m.zeros("a"), "argument 'size' must be ints"),
+    "size": (lambda m: m.zeros("a"), "argument 'size' must be tuple of ints"),
 }
 
 
@@ -324,3 +324,39 @@ def test_shapes_to_unravel_by_are_ints(function):
     for m, _ in modules():
         with pytest.raises(TypeError, match="expected 'shape'"):
             function(m)
+
+
+Theirs = type("Tensor", (), {"__module__": "torch", "detach": lambda self: self})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: lucid_gpu.relu(t),
+        lambda t: F.linear(t, ones(3, 3)),
+        lambda t: F.mse_loss(ones(3), t),
+        lambda t: lucid_gpu.cat([ones(3), t]),
+        lambda t: lucid_gpu.where(t, ones(3), ones(3)),
+        lambda t: lucid_gpu.nn.Linear(3, 3)(t),
+        lambda t: lucid_gpu.nn.Parameter(t),
+        lambda t: lucid_gpu.nn.Module().register_buffer("b", t),
+        lambda t: lucid_gpu.nn.Linear(3, 3).load_state_dict({"weight": t, "bias": t}),
+        lambda t: lucid_gpu.optim.SGD([t], lr=0.1),
+        lambda t: lucid_gpu.autograd.grad(t, ones(3)),
+        lambda t: setattr(ones(3), "grad", t),
+        lambda t: setattr(ones(3), "data", t),
+    ],
+)
+def test_pytorchs_tensors_are_refused_by_their_full_name(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(
+        (TypeError, RuntimeError), match=r"PyTorch's torch\.Tensor \(lucid_gpu\.from"
+    ):
+        call(Theirs())
+
+
+@pytest.mark.parametrize("name", ["conv2d", "max_pool2d", "avg_pool3d", "conv_transpose1d", "relu"])
+def test_a_misspelt_argument_is_reported_under_the_functions_public_name(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'padd'"):
+        getattr(F, name)(ones(1, 1, 8, 8, 8), padd=1)
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'padd'"):
+        getattr(lucid_gpu, name, getattr(F, name))(ones(1, 1, 8, 8, 8), padd=1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu import func, nn
 from lucid_gpu.nn.functional import scaled_dot_product_attention as attend
-from tests.oracle import agree, refuses
+from tests.oracle import agree, refuses, torch_module
 
 RNG = np.random.default_rng(4)
 MASK = RNG.random((4, 5)) < 0.6
@@ -56,6 +58,22 @@ def test_agrees_with_torch_to_second_order(shapes: str, options: str, device: st
     agree(lambda m, *t: _attend(m, *t, **OPTIONS[options]), *arrays, device=device)
 
 
+@pytest.mark.parametrize("shape", [(4, 8), (3, 4, 8), (2, 3, 4, 8)])
+def test_attention_in_tiles_has_the_second_gradients_of_its_composition(
+    shape: tuple[int, ...], device: str
+) -> None:
+    arrays = [_numbers(*shape) for _ in range(3)]
+
+    def second(d: Any) -> list[Any]:
+        tensors = [lucid_gpu.tensor(a, dtype=d, device=device, requires_grad=True) for a in arrays]
+        first = lucid_gpu.autograd.grad(attend(*tensors).sin().sum(), tensors, create_graph=True)
+        total = sum(g.sin().sum() for g in first)
+        return [g.cpu().numpy() for g in lucid_gpu.autograd.grad(total, tensors)]
+
+    for ours, wanted in zip(second(lucid_gpu.float32), second(lucid_gpu.float64), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-3, atol=1e-4)
+
+
 def test_masks_agree_with_torch(device: str) -> None:
     """A row that sees no key is zero, and so are its gradients."""
     arrays = [_numbers(2, 3, 4, 8), _numbers(2, 3, 5, 8), _numbers(2, 3, 5, 8)]
@@ -87,6 +105,21 @@ def test_layouts(layout: str, device: str) -> None:
         return _attend(m, x[:, :, 0], x[:, :1, 1].expand(2, 7, 4, 8), x[:, :, 2])
 
     agree(run, _numbers(2, 7, 3, 4, 8), device=device)
+
+
+def test_results_lie_as_queries_whoever_watches(device: str) -> None:
+    """The first result of such a query, and those whose programs it has found."""
+    hooks = lucid_gpu.autograd.graph.saved_tensors_hooks
+    keeping = functools.partial(hooks, lambda t: t, lambda t: t)
+    rows = lucid_gpu.randn(2, 3, 5, 8, device=device)
+    in_rows = lucid_gpu.randn(2, 5, 3, 8, device=device).transpose(1, 2)
+    columns = lucid_gpu.randn(2, 3, 8, 5, device=device).transpose(2, 3)
+    ways = (nullcontext, nullcontext, lucid_gpu.no_grad, keeping, lucid_gpu.inference_mode)
+    for way in (*ways, nullcontext):
+        for q, stride in ((rows, (120, 40, 8, 1)), (in_rows, (120, 8, 24, 1)), (columns, None)):
+            q = q.detach().requires_grad_()
+            with way():
+                assert attend(q, q, q).stride() == (stride or (120, 40, 8, 1))
 
 
 @pytest.mark.parametrize("d", ["float16", "bfloat16", "float32"])
@@ -301,3 +334,38 @@ def test_thirds_of_rows_have_gradients_of_their_own(device: str) -> None:
             for number, (a, b) in enumerate(zip(found, expected, strict=True)):
                 right = 0 * b.numpy() if number == written else b.numpy()
                 np.testing.assert_allclose(a.cpu().numpy(), right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+@pytest.mark.parametrize("width", [4, 6])
+@pytest.mark.parametrize("mask", [None, "bool", "float", "float with grad"])
+@pytest.mark.parametrize(("ndim", "dropout"), [(4, 0.0), (4, 0.5), (3, 0.0)])
+def test_writes_to_what_torch_saves_are_refused_and_no_others(
+    ndim: int, dropout: float, mask: str | None, width: int, eagerly: bool
+) -> None:
+    def refused(m: Any, written: int) -> bool:
+        def made(*shape: int) -> Any:
+            return m.ones(*shape, dtype=m.float64, requires_grad=True) * 1
+
+        lead = (2,) * (ndim - 2)
+        tensors = [made(*lead, 3, 4), made(*lead, 5, 4), made(*lead, 5, width)]
+        shown = None
+        if mask is not None:
+            d = m.bool if mask == "bool" else m.float64
+            shown = m.ones(3, 5, dtype=d) if "grad" not in mask else made(3, 5)
+        options = {"attn_mask": shown, "dropout_p": dropout}
+        tensors.append(m.nn.functional.scaled_dot_product_attention(*tensors, **options))
+        if shown is not None:
+            tensors.append(shown)
+        with m.no_grad():
+            tensors[written].fill_(1)
+        try:
+            tensors[3].sum().backward()
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            return True
+        return False
+
+    for written in range(4 if mask is None else 5):
+        with lucid_gpu.fusion.eager(eagerly):
+            assert refused(lucid_gpu, written) == refused(torch_module(), written)

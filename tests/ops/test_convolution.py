@@ -248,7 +248,9 @@ def test_errors_are_torchs(shapes, settings, words):
 
 def test_mixed_types_are_an_error():
     x, w = lucid_gpu.zeros(1, 1, 3, 3), lucid_gpu.zeros(1, 1, 3, 3, dtype=lucid_gpu.float64)
-    with pytest.raises(RuntimeError, match="Input type .*float32.* and weight type .*float64"):
+    with pytest.raises(
+        RuntimeError, match="Input type .*FloatTensor.* and weight type .*DoubleTensor"
+    ):
         F.conv2d(x, w)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_counts_are_whole_numbers(count: Any, device: str) -> None:
         lambda: lucid_gpu.eye(2, count, device=device),
         lambda: lucid_gpu.linspace(0, 1, count, device=device),
     ):
-        with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        with pytest.raises(TypeError, match="cannot be interpreted as an integer|must be int"):
             make()
 
 
@@ -185,7 +186,7 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "arange of bools": (lambda m: m.arange(2, dtype=m.bool), "not implemented"),
     "too much for a byte": (lambda m: m.full((2,), 300, dtype=m.uint8), "without overflow"),
     "too much for a list of bytes": (lambda m: m.tensor([1, 300], dtype=m.uint8), "without overf"),
-    "too little for bytes": (lambda m: m.tensor([-300], dtype=m.int8), "to type int8 without ov"),
+    "too little for bytes": (lambda m: m.tensor([-300], dtype=m.int8), "without overflow"),
     "too much for int32": (lambda m: m.tensor([1e20], dtype=m.int32), "without overflow"),
     "NaN as a number": (lambda m: m.tensor([float("nan")], dtype=m.int64), "without overflow"),
     "a string to fill with": (lambda m: m.ones(2).fill_("a"), "must be Number, not str"),
@@ -202,6 +203,23 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "zeros of no size": (lambda m: m.zeros(), 'missing 1 required positional arguments: "size"'),
     "empty of no size": (lambda m: m.empty(dtype=m.int64), "missing 1 required positional"),
     "new_zeros of no size": (lambda m: m.ones(2).new_zeros(), "missing 1 required positional"),
+    "a range of too many steps": (lambda m: m.arange(1e-38, 3e38), "possible overflow"),
+    "a truth as a size": (lambda m: m.zeros(True), "must be tuple of ints, not bool"),
+    "a list of truths as a size": (lambda m: m.ones([True, 2]), "must be tuple of ints, not bool"),
+    "several numbers in a tensor": (lambda m: m.empty(m.tensor([2, 3])), "not Tensor"),
+    "a random size in a tensor": (lambda m: m.rand(m.tensor([2, 3])), "not Tensor"),
+    "a set of sizes": (lambda m: m.full({2}, 1.0), "must be tuple of ints, not set"),
+    "a size after a shape": (lambda m: m.randn((2, 3), 1), "invalid combination of arguments"),
+    "more bytes than 64 bits count": (
+        lambda m: m.empty((2, 4, 2**29, 2**29), dtype=m.float64),
+        "Storage size calculation overflowed with sizes=[2, 4, 536870912, 536870912]",
+    ),
+    "random numbers beyond 64 bits": (lambda m: m.rand(2**40, 2**40), "Storage size calculation"),
+    "steps that 64 bits do not count": (
+        lambda m: m.empty(0, 4, 2**61),
+        "Stride calculation overflowed",
+    ),
+    "a sign of quantized numbers": (lambda m: m.qint8.is_signed, "not supported for quantized"),
     "a negative identity": (lambda m: m.eye(2, -3), "m must be greater or equal to 0, got -3"),
 }
 
@@ -210,6 +228,48 @@ MISUSE: dict[str, tuple[Any, str]] = {
 def test_misuse_raises_as_in_torch(name: str) -> None:
     function, words = MISUSE[name]
     same_error(function, words)
+
+
+OUTS: dict[str, Any] = {
+    "arange": lambda m, out: m.arange(5, out=out),
+    "linspace": lambda m, out: m.linspace(0, 1, 5, out=out),
+    "logspace": lambda m, out: m.logspace(0, 1, 5, out=out),
+    "zeros": lambda m, out: m.zeros(5, out=out),
+    "full": lambda m, out: m.full((5,), 2.0, out=out),
+    "eye": lambda m, out: m.eye(5, out=out),
+    "rand": lambda m, out: m.rand(5, out=out),
+    "randint": lambda m, out: m.randint(3, (5,), out=out),
+    "add": lambda m, out: m.add(m.ones(5), 1, out=out),
+}
+
+
+@pytest.mark.parametrize("shape", [(3,), (0,), (5,), (5, 1), (1, 7)])
+@pytest.mark.parametrize("name", OUTS)
+def test_which_outs_are_resized_with_a_warning(name: str, shape: tuple[int, ...]) -> None:
+    def resized(m: Any, where: str) -> Any:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            out = OUTS[name](m, m.empty(shape))
+        return list(out.shape), [str(w.message).split("(Trig")[0].strip() for w in heard]
+
+    (ours, *theirs) = [resized(m, where) for m, where in modules()]
+    assert all(ours == other for other in theirs)
+
+
+def test_which_tensors_can_require_gradients_as_each_door_says() -> None:
+    doors = (
+        lambda m: m.zeros(2, dtype=m.int64, requires_grad=True),
+        lambda m: m.tensor([1]).new_ones(2, requires_grad=True),
+        lambda m: m.tensor([1]).requires_grad_(),
+        lambda m: setattr(m.tensor([1]), "requires_grad", True),
+    )
+    for door in doors:
+        said = []
+        for m, _ in modules():
+            with pytest.raises(RuntimeError) as got:
+                door(m)
+            said.append(str(got.value).split(", got")[0])
+        assert len(set(said)) == 1
 
 
 def test_an_allocation_that_cannot_be_met_says_how_much_was_asked(device: str) -> None:

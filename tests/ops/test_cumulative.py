@@ -82,6 +82,37 @@ def test_as_in_torch(name: str, device: str) -> None:
     agree(function, *arrays, device=device, rtol=rough, atol=rough, order=order)
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("kind", ["complex64", "complex128"])
+def test_logcumsumexp_of_complex_numbers(seed: int, kind: str, device: str) -> None:
+    torch = torch_module()
+    rng = np.random.default_rng(seed)
+    shape = [(7,), (3, 5), (2, 0), (1,), ()][seed % 5]
+    parts = [np.asarray(rng.integers(-3, 4, shape), float) for _ in range(2)]  # equal sizes
+    if seed % 2:
+        parts = [np.asarray(rng.standard_normal(shape) * 5) for _ in range(2)]
+    numbers = np.asarray(parts[0] + 1j * parts[1]).astype(kind)
+    if seed == 6:
+        numbers[1, 0] = complex(-np.inf, 1)
+    weights = rng.standard_normal(shape)
+    found = []
+    for m, where in ((torch, "cpu"), (lucid_gpu, device)):
+        x = m.tensor(numbers, device=where).requires_grad_()
+        y = m.logcumsumexp(x, -1)
+        (y * m.tensor(weights, device=where)).real.sum().backward()
+        assert str(y.dtype).endswith(kind)
+        found.append([v.detach().cpu().resolve_conj().numpy() for v in (y, x.grad)])
+    for expected, got in zip(*found, strict=True):
+        there = ~np.isnan(expected)  # NaN where PyTorch subtracts infinities
+        np.testing.assert_allclose(got[there], expected[there], rtol=2e-4, atol=2e-4)
+
+
+def test_logcumsumexp_of_complex_numbers_has_derivatives(device: str) -> None:
+    x = lucid_gpu.tensor(CUBE[0] + 1j * CUBE[1], device=device).requires_grad_()
+    assert gradcheck(lambda t: t.logcumsumexp(1), x, check_forward_ad=True)
+    assert gradgradcheck(lambda t: t.logcumsumexp(1), x)
+
+
 def test_logcumsumexp_of_nothing_but_infinities_is_flat(device: str) -> None:
     x = lucid_gpu.tensor([-math.inf, -math.inf, 0.0], device=device, requires_grad=True)
     x.logcumsumexp(0)[2].backward()

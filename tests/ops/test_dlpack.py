@@ -300,13 +300,16 @@ def test_torch_and_back() -> None:
         lucid_gpu.to_torch(lucid_gpu.ones(2, requires_grad=True))
     with pytest.raises(BufferError, match=r"from_torch\(tensor.detach\(\)\)"):
         lucid_gpu.from_torch(torch.ones(2, requires_grad=True))
-    with pytest.raises(TypeError, match="must be Tensor, not ndarray"):
+    with pytest.raises(TypeError, match="must be Tensor, not numpy.ndarray"):
         lucid_gpu.to_torch(np.ones(2))
     with pytest.raises(TypeError, match=r"expected a torch.Tensor, got ndarray"):
         lucid_gpu.from_torch(np.ones(2))
     for mixed in (lambda: lucid_gpu.ones(2) * t, lambda: t - lucid_gpu.ones(2)):
         with pytest.raises(TypeError, match=r"write lucid_gpu.from_torch\(x.detach\(\)\)"):
             mixed()
+    for ours in (lucid_gpu.ones(2), lucid_gpu.nn.Parameter(lucid_gpu.ones(2))):
+        with pytest.raises(TypeError):  # PyTorch's functions ask its class, which declines
+            torch.sin(ours)
     with pytest.raises(BufferError, match="negative strides"):  # PyTorch would end the process
         torch.from_dlpack(lucid_gpu.from_numpy(np.arange(3)[::-1]))
     with pytest.raises(TypeError, match="no tensor type holds DLPack's float8_e4m3fn_8"):

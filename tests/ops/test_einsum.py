@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, same_error
+from tests.oracle import agree, same_error, torch_module
 
 RNG = np.random.default_rng(28)
 A = RNG.standard_normal((2, 3))
@@ -173,3 +173,47 @@ MISUSE: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", MISUSE)
 def test_misuse_raises_as_in_torch(name: str) -> None:
     same_error(*MISUSE[name])
+
+
+MIXED = [
+    ("ij,jk->ik", (("bool", (2, 1)), ("float64", (1, 3)))),
+    ("ij,kj->ik", (("bool", (1, 2)), ("float64", (2, 1)))),
+    ("i,ij,j->", (("bool", (2,)), ("float32", (1, 1)), ("float64", (3,)))),
+    ("bij,bij->b", (("float32", (3, 1, 1)), ("int64", (1, 1, 2)))),
+    ("bij,bjk->bik", (("int32", (1, 2, 2)), ("int32", (1, 1, 1)))),
+    ("bij,bij->b", (("bool", (1, 1, 2)), ("bool", (1, 1, 1)))),
+    ("ij,j->i", (("float32", (2, 1)), ("float64", (1,)))),
+    ("ij->i", (("int32", (2, 1)),)),
+    ("...i,...i->...", (("complex64", (2, 1)), ("float32", (2, 3)))),
+    ("ij,ik,il->jkl", (("float64", (3, 1)), ("float64", (3, 3)), ("float64", (3, 2)))),
+]
+
+
+@pytest.mark.parametrize(("equation", "operands"), MIXED)
+def test_along_one_element_operands_of_any_types_broadcast(equation: str, operands: Any) -> None:
+    arrays = [(np.abs(RNG.standard_normal(shape)) * 3 + 1).astype(d) for d, shape in operands]
+
+    def run(module: Any) -> list[Any]:
+        tensors = [module.tensor(a) for a in arrays]
+        for t in tensors:
+            t.requires_grad_(t.dtype.is_floating_point or t.dtype.is_complex)
+        result = module.einsum(equation, *tensors)
+        if result.requires_grad:
+            total = result.sum()
+            (total.real if total.dtype.is_complex else total).backward()
+        found = [result, *[t.grad for t in tensors if t.requires_grad]]
+        steps = [s for s, n in zip(result.stride(), result.shape) if n > 1]
+        return [steps, *[(str(t.dtype).split(".")[1], np.asarray(t.detach())) for t in found]]
+
+    (steps, *ours), (wanted, *theirs) = run(lucid_gpu), run(torch_module())
+    assert steps == wanted
+    for (d, mine), (expected, other) in zip(ours, theirs, strict=True):
+        assert d == expected
+        np.testing.assert_allclose(mine, other, rtol=1e-5)
+
+
+def test_products_summed_over_a_letter_of_both_are_of_one_type() -> None:
+    same_error(
+        lambda m: m.einsum("i,i->", m.ones(3, dtype=m.int32), m.ones(3, dtype=m.bool)),
+        "expected scalar type Int but found Bool",
+    )

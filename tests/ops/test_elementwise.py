@@ -93,6 +93,36 @@ def test_activations_agree_with_torch(name: str, device: str) -> None:
     agree(call, EDGES * 20, device=device, order=1)
 
 
+BRANCHES = ("hardsigmoid", "hardswish", "hardtanh", "relu", "relu6", "softshrink", "hardshrink")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", BRANCHES)
+def test_16_bit_numbers_take_the_branches_of_torch(name: str, dtype: str, device: str) -> None:
+    """Every finite number of the type: a sum that is rounded may lie on another side."""
+    torch = torch_module()
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    x = bits.view(getattr(torch, dtype)).double()
+    x = x[x.isfinite()]
+    gradients = []
+    for m, where in ((lucid_gpu, device), (torch, "cpu")):
+        leaf = m.tensor(x.tolist(), dtype=m.float64, device=where).to(getattr(m, dtype))
+        leaf = leaf.detach().requires_grad_()
+        value = getattr(m.nn.functional, name)(leaf)
+        (g,) = m.autograd.grad(value, leaf, m.ones_like(leaf))
+        gradients.append(np.array(g.tolist()))
+    mine, theirs = gradients
+    np.testing.assert_allclose(mine, theirs, rtol=2**-7, atol=2**-12)
+
+
+def test_softplus_without_a_slope(device: str) -> None:
+    for threshold in (20.0, -1.0):
+        agree(
+            lambda m, x, t=threshold: m.nn.functional.softplus(x, 0.0, t),
+            X, device=device, order=1,
+        )  # fmt: skip
+
+
 OPERATORS: dict[str, Any] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -240,6 +270,45 @@ MISUSE: dict[str, tuple[Any, str]] = {
 def test_misuse_raises_as_in_torch(name: str) -> None:
     function, words = MISUSE[name]
     same_error(function, words)
+
+
+FACTORS: dict[str, Any] = {
+    "add": lambda m, x, v: m.add(x, x, alpha=v),
+    "add a number": lambda m, x, v: m.add(x, 1, alpha=v),
+    "sub": lambda m, x, v: x.sub(x, alpha=v),
+    "in place": lambda m, x, v: x.add_(x, alpha=v),
+    "addcmul": lambda m, x, v: m.addcmul(x, x, x, value=v),
+    "addmm": lambda m, x, v: m.addmm(x, x[:, None], x[None], alpha=v),
+    "addmv": lambda m, x, v: m.addmv(x, x[:, None] * x, x, beta=v),
+    "addr": lambda m, x, v: m.addr(x[:, None], x, x, alpha=v),
+    "baddbmm": lambda m, x, v: m.baddbmm(x[None, None], x[None, None, :1], x[None, None], alpha=v),
+    "index_add": lambda m, x, v: x.index_add(0, m.tensor([0, 1], device=x.device), x, alpha=v),
+    "threshold": lambda m, x, v: m.threshold(x, 2, v),
+    "pad": lambda m, x, v: m.nn.functional.pad(x, (1, 1), value=v),
+    "linspace": lambda m, x, v: m.linspace(0, v, 3, dtype=x.dtype),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_factors_that_a_type_of_integers_does_not_hold(name: str, device: str) -> None:
+    def scenario(m: Any, where: str, d: str, value: int) -> Any:
+        return FACTORS[name](m, m.tensor([1, 3], dtype=getattr(m, d), device=where), value)
+
+    for d, value in (("int8", 300), ("uint8", 256), ("int32", 2**40)):
+        words = f"type {'int' if d == 'int32' else d + '_t'} without overflow"
+        refuses(RuntimeError, words, lambda m, w, d=d, v=value: scenario(m, w, d, v), device)
+    held = -100 if name != "linspace" else 100
+    ours = np.array([1, 3], np.int8)
+    agree(lambda m, x: FACTORS[name](m, x, held), ours, device=device, order=0)
+
+
+@pytest.mark.parametrize("divide", ["remainder", "fmod", "floor_divide", "floor_divide_"])
+def test_a_divisor_is_of_the_dividends_type(divide: str) -> None:
+    for d, zero in (("int8", 256), ("uint8", -512), ("int32", 2**32)):
+        same_error(
+            lambda m, d=d, z=zero: getattr(m.tensor([5, 7], dtype=getattr(m, d)), divide)(z),
+            "ZeroDivisionError",
+        )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, same_error
+from tests.oracle import agree, modules, plain, same_error
 
 RNG = np.random.default_rng(9)
 LEFT = [(4,), (3, 4), (2, 3, 4), (1, 3, 4), (5, 1, 3, 4), (0, 4), (2, 1, 4)]
@@ -119,3 +119,42 @@ def test_bias_and_activation_are_one_kernel_after_the_product(device: str) -> No
 def test_linear_of_a_vector_agrees_with_torch(device: str) -> None:
     x, w = np.random.default_rng(5).standard_normal((2, 3)), np.arange(6.0).reshape(2, 3)
     agree(lambda m, v, w: m.nn.functional.linear(v, w) ** 2, x[0], w, device=device)
+
+
+def test_gradients_of_products_are_in_memory_of_their_own(device: str) -> None:
+    def scenario(m: Any, d: str) -> list[Any]:
+        x, w, v = (m.arange(4.0, device=d).view(2, 2).requires_grad_() for _ in range(3))
+        y = m.nn.functional.linear(x, w) @ v
+        (g,) = m.autograd.grad(y.sum(), [x], retain_graph=True)
+        y.sum().backward(retain_graph=True)
+        before = [t.grad for t in (x, w, v)]
+        x.grad = None
+        y.sum().backward()
+        for t in (x, w, v):
+            t.grad.mul_(10)
+        return [g, before, x.grad, w.grad, v.grad]
+
+    ours, *theirs = [plain(scenario(m, d)) for m, d in modules(device)]
+    assert all(their == ours for their in theirs)
+
+
+@pytest.mark.parametrize("shape, kind", [((2, 2), "float64"), ((2, 3), "float32")])
+def test_a_linear_layer_takes_no_other_gradient(shape: Any, kind: str) -> None:
+    def by_hand(m: Any) -> None:
+        x, w = (m.ones(2, 2, requires_grad=True) for _ in range(2))
+        node = m.nn.functional.linear(x, w).grad_fn
+        with m.no_grad():
+            node(m.ones(shape, dtype=getattr(m, kind)))
+
+    same_error(by_hand, "expected a gradient of shape [2, 2] and type float32")
+
+
+def test_linear_is_one_op_under_both_names() -> None:
+    def scenario(m: Any, d: str) -> list[Any]:
+        F = m.nn.functional
+        x, w = m.arange(6.0).view(2, 3), m.arange(3.0)
+        rows = m.func.vmap(F.linear, (0, None))(x, w)
+        return [F.linear(x, w), rows, F.linear(x, x, out=m.empty(2, 2))]
+
+    ours, *theirs = [plain(scenario(m, d)) for m, d in modules()]
+    assert all(their == ours for their in theirs)

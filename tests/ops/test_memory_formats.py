@@ -319,3 +319,47 @@ def test_results_lie_as_pytorch_s(name: str) -> None:
     assert strides == expected
     for one, other in zip(values, others, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+INTO = {
+    "add": lambda m, x, out: m.add(x, 1, out=out),
+    "add of a row": lambda m, x, out: m.add(m.ones(x.shape[-1]), x, out=out),
+    "neg": lambda m, x, out: m.neg(x, out=out),
+    "where": lambda m, x, out: m.where(x > 0, x, -x, out=out),
+    "cat": lambda m, x, out: m.cat([x, x], out=out),
+    "cumsum": lambda m, x, out: m.cumsum(x, 0, out=out),
+    "sum": lambda m, x, out: m.sum(x, 0, out=out),
+    "bmm": lambda m, x, out: m.bmm(x, x.mT, out=out),
+    "index_select": lambda m, x, out: m.index_select(x, 0, positions(m, 2), out=out),
+}
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (2, 0, 1), (2, 1, 0)])
+@pytest.mark.parametrize("name", INTO)
+def test_an_out_that_was_resized_lies_as_the_result(name, order):
+    def strides(m):
+        x = m.arange(24.0).reshape(2, 3, 4).permute(order)
+        out = m.empty(0)
+        return INTO[name](m, x, out).stride(), out.stride(), out.tolist()
+
+    assert strides(lucid_gpu) == strides(torch_module())
+
+
+LYING = {
+    "rot90 by nothing": lambda m, x: [m.rot90(x, 4, (0, 1))],
+    "unique along 1": lambda m, x: m.unique(x, dim=1, return_counts=True),
+    "unique_consecutive along the last": lambda m, x: [m.unique_consecutive(x, dim=-1)],
+    "unsafe_split": lambda m, x: m.unsafe_split(x, 2, 1),
+    "unsafe_split of a whole": lambda m, x: m.unsafe_split(x, 9, 0),
+    "unsafe_chunk": lambda m, x: m.unsafe_chunk(x, 2, -1),
+}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (2, 1, 0)])
+@pytest.mark.parametrize("name", LYING)
+def test_what_selects_and_turns_lies_as_in_torch(name, order):
+    def strides(m):
+        results = LYING[name](m, m.arange(60.0).reshape(3, 4, 5).permute(order))
+        return [([s for s, n in zip(r.stride(), r.shape) if n > 1], r.tolist()) for r in results]
+
+    assert strides(lucid_gpu) == strides(torch_module())

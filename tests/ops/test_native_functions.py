@@ -17,6 +17,15 @@ GRID = RNG.uniform(-1.2, 1.2, (2, 3, 2, 2))
 NORMED = None, None, None, None, True, 0.1, 1e-5, True
 
 CASES: dict[str, tuple[Any, ...]] = {
+    "native_layer_norm": (lambda m, x, y: m.native_layer_norm(x, (6,), y[0], None, 1e-5)[0], X, Y),
+    "native_layer_norm's figures": (
+        lambda m, x: (x.sum(), *m.native_layer_norm(x.detach(), (4, 6), None, None, 0.1)), X
+    ),
+    "native_group_norm": (
+        lambda m, x, s: m.native_group_norm(x, s, None, 2, 4, 15, 2, 1e-5), IMAGE.reshape(2, 4, 15),
+        SIGNS,
+    ),
+    "native_dropout in evaluation": (lambda m, x: m.native_dropout(x, 0.5, False)[0], X),
     "kl_div": (lambda m, x, y: (m.kl_div(x, y), m.kl_div(x, y, 2, log_target=True)), X, Y**2),
     "binary_cross_entropy_with_logits": (
         lambda m, x, y: m.binary_cross_entropy_with_logits(x, y, None, m.ones(6).to(x) * 2, 1), X, Y
@@ -161,3 +170,10 @@ def test_dropout_in_place_drops() -> None:
         x = lucid_gpu.ones(40, 50)
         assert getattr(lucid_gpu, name)(x, 0.5, True) is x
         assert 0.2 < (x == 1).logical_not().double().mean() <= 1
+
+
+def test_native_dropout_says_where_it_kept_elements(device: str) -> None:
+    result, mask = lucid_gpu.native_dropout(lucid_gpu.ones(400, device=device), 0.25, None)
+    assert mask.dtype is lucid_gpu.bool and 250 < int(mask.sum()) < 350
+    expected = mask.to(lucid_gpu.float32) / 0.75
+    assert lucid_gpu.allclose(result, expected)

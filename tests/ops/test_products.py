@@ -78,3 +78,19 @@ MISUSE: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", MISUSE)
 def test_misuse_raises_as_in_torch(name: str) -> None:
     same_error(*MISUSE[name])
+
+
+NOT_READ = {
+    "addmm": ((2, 4), (2, 3), (3, 4)), "addmv": ((2,), (2, 3), (3,)), "addr": ((2, 4), (2,), (4,)),
+    "addbmm": ((4,), (5, 2, 3), (5, 3, 4)), "baddbmm": ((1, 4), (5, 2, 3), (5, 3, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_READ)
+def test_an_operand_times_0_is_not_read_and_has_a_gradient_of_zeros(name, device):
+    rng = np.random.default_rng(0)
+    first, *rest = [rng.standard_normal(shape) for shape in NOT_READ[name]]
+    agree(
+        lambda m, *operands: getattr(m, name)(*operands, beta=0, alpha=2),
+        first * np.nan, *rest, device=device,
+    )  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, gives, same_error, torch_module
+from tests.oracle import agree, gives, modules, same_error, torch_module
 
 RNG = np.random.default_rng(8)
 CUBE = RNG.standard_normal((3, 4, 5))
@@ -288,3 +288,64 @@ def test_of_all_elements_dimensions_are_kept_where_asked(name, device):
         gradient, x.grad = x.grad, None
         getattr(x, name)().backward()
         assert gradient.tolist() == x.grad.tolist()
+
+
+@pytest.mark.parametrize("name", ["amax", "amin", "max", "min", "aminmax"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_no_pending_16_bit_element_lies_beyond_the_extremum(name, dtype, device):
+    a = lucid_gpu.linspace(-2, 2, 400, device=device).to(getattr(lucid_gpu, dtype))
+
+    def reach() -> Any:
+        x = lucid_gpu.nn.functional.softplus(a.reshape(8, 50)) * 1.3  # float32 until it is stored
+        found = getattr(x, name)()
+        low, high = found if name == "aminmax" else (found, found)
+        return (x - low if name.endswith("min") else high - x).flatten()
+
+    assert 0 in reach().tolist()
+    assert not reach().sqrt().isnan().any()
+
+    class Reach(lucid_gpu.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * reach().sqrt()
+
+    leaf = lucid_gpu.zeros(400, device=device, requires_grad=True)
+    Reach.apply(leaf).sum().backward()
+    assert not leaf.grad.isnan().any()
+    assert 0 in leaf.grad.tolist()
+
+
+@pytest.mark.parametrize("dim", [0, -1, 1, -2, (0,), (1,), (0, 0), ()])
+@pytest.mark.parametrize(
+    "name", ["all", "any", "prod", "sum", "mean", "amax", "nansum", "logsumexp"]
+)
+def test_which_dimensions_one_number_is_reduced_over(name: str, dim: Any) -> None:
+    outcomes = []
+    for m, _ in modules():
+        try:
+            outcomes.append(getattr(m, name)(m.tensor(3.0), dim, True).tolist())
+        except Exception as error:
+            outcomes.append(type(error))
+    assert all(other == outcomes[0] for other in outcomes)
+
+
+NEVER = {
+    "repeat": lambda m, x, n: x.repeat(2, n),
+    "tile": lambda m, x, n: x.tile((2, n)),
+    "repeat of one": lambda m, x, n: x.repeat(n),
+    "take_along_dim": lambda m, x, n: m.take_along_dim(x, m.zeros((), dtype=m.int64), n),
+    "unique": lambda m, x, n: x.unique(dim=n),
+    "unique_consecutive": lambda m, x, n: x.unique_consecutive(dim=n),
+    "unbind": lambda m, x, n: x.unbind(n),
+    "unflatten": lambda m, x, n: m.ones(2, 3).unflatten(n, (3.0, 1)),
+}
+
+
+@pytest.mark.parametrize("number", [-1, -2])
+@pytest.mark.parametrize("name", NEVER)
+def test_what_one_number_has_no_dimension_for(name: str, number: int) -> None:
+    same_error(lambda m: NEVER[name](m, m.tensor(3.0), number))

@@ -166,8 +166,87 @@ OUT: dict[str, Call] = {
     }.items()
 }  # fmt: skip
 
+MIXED: dict[str, Call] = {
+    "bias of linear": lambda m: losses(m).linear(m.ones(2, 3), m.ones(4, 3), of(m, "float64", 4)),
+    "half bias of linear": lambda m: losses(m).linear(m.ones(3), m.ones(4, 3), of(m, "float16", 4)),
+    "weight of layer_norm": lambda m: losses(m).layer_norm(m.ones(2, 3), (3,), of(m, "float64", 3)),
+    "half bias of layer_norm": lambda m: losses(m).layer_norm(
+        m.ones(2, 3), (3,), m.ones(3), of(m, "float16", 3)
+    ),
+    "weight of group_norm": lambda m: losses(m).group_norm(
+        m.ones(2, 4), 2, of(m, "float64", 4), of(m, "float64", 4)
+    ),
+    "figures of batch_norm": lambda m: losses(m).batch_norm(
+        m.ones(2, 4), of(m, "float64", 4), of(m, "float64", 4)
+    ),
+    "weight of batch_norm in training": lambda m: losses(m).batch_norm(
+        m.ones(2, 4), None, None, of(m, "float64", 4), of(m, "float64", 4), True
+    ),
+    "weight of instance_norm": lambda m: losses(m).instance_norm(
+        m.ones(2, 4, 3), None, None, of(m, "float64", 4), of(m, "float64", 4)
+    ),
+    "vecdot": lambda m: m.linalg.vecdot(m.ones(2), of(m, "float64", 2)),
+    "where out of bounds": lambda m: m.index_select(m.ones(2, 0), 1, m.tensor([0])),
+    "a format of sparse": lambda m: m.zeros_like(
+        m.ones(2, 2).to_sparse(), memory_format=m.preserve_format
+    ),
+    "beyond a storage": lambda m: _reaching_further(m.ones(3)),
+    "a class of FloatTensor": lambda m: type("Mine", (m.FloatTensor,), {}),
+    "elements on meta": lambda m: m.UntypedStorage(4, device="meta")[0],
+    "a list of meta": lambda m: m.TypedStorage([1, 2], device="meta").tolist(),
+}
+
+
+WHOLE: dict[str, Call] = {
+    f"{name} with {number} beside {kind}": lambda m, call=call, number=number, kind=kind: call(
+        m, of(m, kind, 2), number
+    )
+    for name, call in {
+        "where": lambda m, x, n: m.where(m.tensor([True, False]), x, n),
+        "where of a number": lambda m, x, n: m.where(m.tensor([True, False]), n, x),
+        "where as a method": lambda m, x, n: x.where(m.tensor([True, False]), n),
+        "pow": lambda m, x, n: m.pow(x, n),
+        "**": lambda m, x, n: x**n,
+        "pow_": lambda m, x, n: x.pow_(n),
+    }.items()
+    for kind, number in (("int8", 128), ("uint8", 256), ("int16", 2**15), ("int32", 2**31))
+}
+
+
+def _reaching_further(x: Any) -> Any:
+    return x.set_(x.untyped_storage(), 5, x.size())
+
+
 POOLS = ("avg_pool2d", "max_pool2d")
 SENTENCES: dict[str, tuple[Call, str]] = {
+    "addition into integers": (
+        lambda m: m.add(m.ones(2), 1, out=of(m, "int64", 2)),
+        "result type Float can't be cast to the desired output type Long",
+    ),
+    "half into int8 in place": (
+        lambda m: of(m, "int8", 2).mul_(of(m, "float16", 2)),
+        "result type Half can't be cast to the desired output type Char",
+    ),
+    "mean of int16": (lambda m: of(m, "int16", 2).mean(), "Got: Short"),
+    "softmax of uint8": (lambda m: of(m, "uint8", 2).softmax(0), "not implemented for 'Byte'"),
+    "complex of two types": (
+        lambda m: m.complex(m.ones(2), of(m, "float64", 2)),
+        "Expected object of scalar type Float but got scalar type Double for second argument",
+    ),
+    "cummax into int16": (
+        lambda m: m.cummax(m.ones(2), 0, out=(of(m, "int16", 2), of(m, "int64", 2))),
+        "expected scalar_type Float but found Short",
+    ),
+    "a split at floats": (
+        lambda m: m.tensor_split(m.ones(4), m.tensor(2.0)), "dtype of long, but got Float",
+    ),
+    "a storage of another type": (
+        lambda m: m.tensor([]).new(m.LongStorage([1])), "Expected a Storage of type Float",
+    ),
+    "grid of another type": (
+        lambda m: m.meshgrid(m.ones(1), m.ones(1, device="meta"), indexing="ij"),
+        "meshgrid expects all tensors to have the same device",
+    ),
     "dot": (lambda m: m.dot(m.ones(1), of(m, "float64", 3)), "expected both vectors to have same"),
     "cov by a matrix": (
         lambda m: m.cov(m.ones(5), fweights=of(m, "int64", 5, 5)), "one or fewer dimensions",
@@ -261,7 +340,7 @@ def test_in_the_words_of_torch(name: str) -> None:
         pytest.param(call, id=f"{kind}: {name}")
         for kind, table in {
             "bool": BOOL, "integers": INTEGERS, "arguments": ARGUMENTS, "complex": COMPLEX,
-            "losses": LOSSES, "out": OUT,
+            "losses": LOSSES, "out": OUT, "mixed": MIXED, "whole": WHOLE,
         }.items()
         for name, call in table.items()
     ],
@@ -297,3 +376,28 @@ def test_results_are_put_where_out_says(device: str) -> None:
         return [*some, F.linear(x, x, out=x.new_zeros(2, 2)), m.where(x > 0, x, -x, out=x.clone())]
 
     agree(put, np.array([[0.1, -2.0], [1.5, 0.4]]), device=device, order=0)
+
+
+@pytest.mark.parametrize("other", [1, 1.5, True, "0-d"])
+@pytest.mark.parametrize("first", [True, False])
+def test_bool_is_clamped_between_a_bool_and_a_wider_number(
+    other: Any, first: bool, device: str
+) -> None:
+    def clamped(m: Any, x: Any) -> Any:
+        bound = m.tensor(1, device=x.device) if other == "0-d" else other
+        low, high = (False, bound) if first else (bound, True)
+        try:
+            return m.clamp(x, low, high)
+        except NotImplementedError:
+            return m.zeros(())
+
+    agree(clamped, np.array([True, False]), device=device, order=0)
+
+
+@pytest.mark.parametrize("name", ["clamp_min", "clamp_max"])
+def test_bounds_that_are_tensors_give_a_type_that_out_converts(name: str, device: str) -> None:
+    def bounded(m: Any, x: Any, y: Any) -> Any:
+        out = m.empty(0, dtype=m.float32, device=x.device)
+        return getattr(m, name)(x.detach().double(), y, out=out)
+
+    agree(bounded, np.array([0.5, -2.0]), np.array([1, 2]), device=device, order=0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, gives, refuses, same_error, torch_module
+from tests.oracle import agree, gives, modules, plain, refuses, same_error, torch_module
 
 RNG = np.random.default_rng(5)
 CUBE = RNG.standard_normal((2, 3, 4))
@@ -265,7 +265,7 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "a view of half a row": (lambda m: m.ones(12).view((12, 1.0)), "must be ints, got (12, 1.0)"),
     "repeated by a fraction": (lambda m: m.ones(2).repeat(1.5), "must be ints, got (1.5,)"),
     "zeros of half a row": (lambda m: m.zeros(2.5, 2), ""),
-    "zeros of a fraction": (lambda m: m.ones(2).new_zeros(2.5), "must be ints, got (2.5,)"),
+    "zeros of a fraction": (lambda m: m.ones(2).new_zeros(2.5), "tuple of ints, not float"),
     "no chunks": (lambda m: m.ones(2).chunk(0), "`chunks` to be greater than 0, got: 0"),
     "cat of a list": (
         lambda m: m.cat([m.ones(2), [1.0]]),
@@ -382,3 +382,41 @@ def test_numbers_transposed_are_themselves() -> None:
         assert m.tensor(2.0).adjoint().tolist() == 2
     same_error(lambda m: m.ones(2).mH, "tensor.mH is only supported on matrices or batches of")
     same_error(lambda m: m.ones(2).adjoint(), "tensor.adjoint() is only supported on matrices or")
+
+
+LAYOUTS: dict[str, Any] = {
+    "row-major": lambda m, t: t * 1,
+    "turned": lambda m, t: t.transpose(0, 2).contiguous().transpose(0, 2),
+    "conjugated and turned": lambda m, t: m.complex(t, t).transpose(0, 2).conj(),
+    "row-major, complex": lambda m, t: m.complex(t, t) * 1,
+    "conjugated": lambda m, t: m.complex(t, t).conj(),
+    "every second": lambda m, t: m.stack([t, t], -1)[..., 0],
+    "expanded": lambda m, t: t[:1].expand(2, 3, 2),
+    "made in inference mode": lambda m, t: _in_inference(m, t),
+    "detached": lambda m, t: t.detach(),
+}
+
+
+def _in_inference(m: Any, t: Any) -> Any:
+    with m.inference_mode():
+        return t * 1
+
+
+def test_views_lie_as_what_they_view(device: str) -> None:
+    """Though how a view lies is decided once for a shape and a layout."""
+
+    def scenario(m: Any, d: str) -> list[Any]:
+        found = []
+        for _ in range(2):
+            for lay in LAYOUTS.values():
+                t = lay(m, m.arange(12.0, device=d).view(2, 3, 2).requires_grad_())
+                views = (t.transpose(0, 1), t.mT, t.reshape(6, 2), t.reshape(2, -1), t.flatten())
+                for v in views:
+                    marks = (v.requires_grad, v._is_view(), v.is_inference(), v.is_conj())
+                    found.append((v.stride(), *marks, v.resolve_conj().tolist()))
+        return found
+
+    ours, *theirs = [plain(scenario(m, d)) for m, d in modules(device)]
+    assert all(their == ours for their in theirs)
+    half = len(ours) // 2
+    assert ours[:half] == ours[half:]

@@ -519,6 +519,30 @@ def test_storage_types_refuse_other_arguments() -> None:
     same_error(lambda m: m.UntypedStorage(2)[2], "index 2 out of range for storage of size 2")
 
 
+def test_tensors_are_made_on_storages() -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.tensor([1.0, 2.0])
+        seen, copied = m.tensor([]).new(x.storage()), m.tensor(x.untyped_storage())
+        own = m.FloatTensor(x.storage())
+        seen[0] = 5.0
+        meta = m.UntypedStorage(3, device="meta").copy_(m.UntypedStorage([1, 2, 3]))
+        return [x.tolist(), own.tolist(), copied.shape[0], str(copied.dtype)[-5:], meta.size()]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gives([[5.0, 2.0], [5.0, 2.0], 1, "int64", 3], scenario)
+
+
+def test_a_storage_type_maps_a_file(tmp_path: Any) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        np.arange(3, dtype=np.float32).tofile(tmp_path / "numbers")
+        mapped = m.FloatStorage.from_file(str(tmp_path / "numbers"), True, 3)
+        m.tensor([]).set_(mapped).mul_(2)
+        return np.fromfile(tmp_path / "numbers", np.float32).tolist()
+
+    gives([0.0, 2.0, 4.0], scenario)
+
+
 LAYOUTS: dict[str, Any] = {
     "rows": lambda m, d: m.arange(6.0, device=d).reshape(2, 3),
     "columns": lambda m, d: m.arange(6.0, device=d).reshape(3, 2).t(),

@@ -255,3 +255,36 @@ def test_settings_of_cudnn_are_bools(name: str) -> None:
     before = getattr(lucid_gpu.backends.cudnn, name)
     same_error(lambda m: setattr(m.backends.cudnn, name, 1), "expects a bool, but got int")
     assert getattr(lucid_gpu.backends.cudnn, name) == before
+
+
+LEGACY_DEVICES = {
+    "Tensor": lambda m: m.Tensor,
+    "FloatTensor": lambda m: m.FloatTensor,
+    "new": lambda m: m.tensor(1.0).new,
+}
+
+
+@pytest.mark.parametrize("where", ["cpu", "meta", "cuda"])
+@pytest.mark.parametrize("name", LEGACY_DEVICES)
+def test_where_legacy_constructors_make_their_tensors(name: str, where: str) -> None:
+    made: tuple[Any, ...] = (
+        lambda m: (),
+        lambda m: (2, 3),
+        lambda m: (m.Size([2, 3]),),
+        lambda m: ([1.0],),
+        lambda m: (m.ones(1),),
+    )
+    for arguments in made:
+        outcomes = []
+        for m, _ in modules():
+            try:
+                x = LEGACY_DEVICES[name](m)(*arguments(m), device=where)
+                outcomes.append((list(x.shape), x.device.type))
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert all(other == outcomes[0] for other in outcomes)
+
+
+def test_types_of_tensors_are_no_base_types() -> None:
+    same_error(lambda m: type("Mine", (m.FloatTensor,), {}), "is not an acceptable base type")
+    same_error(lambda m: m.LongTensor((6, 0), 1, 1, 0), "invalid combination of arguments")

@@ -228,3 +228,20 @@ def test_values_of_mixed_types(name: str) -> None:
     assert tuple(got.shape) == tuple(expected.shape)
     wide = lambda r: r.double() if r.dtype.is_floating_point else r  # noqa: E731
     np.testing.assert_allclose(wide(got).numpy(), wide(expected).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["fmod", "remainder", "pow", "fmod_", "pow_"])
+@pytest.mark.parametrize("number", [2.3, -1.7, 3, 0.5])
+def test_moduli_and_exponents_are_16_bit_numbers_beside_such_tensors(
+    dtype: str, name: str, number: float, device: str
+) -> None:
+    numbers = np.random.default_rng(0).uniform(0.5, 9, 64)
+
+    def computed(m: Any, where: str) -> Any:
+        x = m.tensor(numbers, dtype=getattr(m, dtype), device=where)
+        return getattr(x, name)(number).float().tolist()
+
+    np.testing.assert_allclose(
+        computed(lucid_gpu, device), computed(torch_module(), "cpu"), rtol=1e-2, atol=1e-7
+    )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 USES: dict[str, tuple[Callable[[Any], None], tuple[str, ...]]] = {}
 
 
@@ -548,18 +550,27 @@ def _msssim(on: Any) -> None:
 
 @package("e3nn", "opt_einsum_fx")
 def _e3nn(on: Any) -> None:
-    """spherical harmonics, an equivariant linear layer and a gate"""
+    """spherical harmonics, a tensor product, an equivariant linear layer, a gate, an extraction
+
+    What scales activations, which e3nn averages over random numbers, is the same on both sides.
+    """
     from e3nn import nn, o3
 
     x = on.randn(6, 3)
+    product = on.weights(o3.FullyConnectedTensorProduct("1x0e+1x1o+1x2e", "2x0e+1x1o", "3x0e+1x1o"))
     linear = on.weights(o3.Linear("1x0e+1x1o+1x2e", "2x0e+1x1o"))
-    gate = nn.Gate("1x0e", [lambda v: v.tanh()], "1x0e", [lambda v: v.sigmoid()], "1x1o")
+    gate = nn.Gate("2x0e", [lambda v: v.tanh()], "1x0e", [lambda v: v.sigmoid()], "1x1o")
+    for module in gate.modules():
+        if hasattr(module, "cst"):
+            module.cst = 1.5
+    scalars = nn.Extract("2x0e+1x1o", ["2x0e"], [(0,)], squeeze_out=True)
 
     def loss() -> Any:
         y = o3.spherical_harmonics([0, 1, 2], x, normalize=True)
-        return gate(linear(y)).pow(2).mean()
+        z = linear(y)
+        return gate(product(y, z)).pow(2).mean() + scalars(z).sin().mean()
 
-    on.train(linear, loss)
+    on.train([*linear.parameters(), *product.parameters()], loss)
 
 
 @package("kornia", "kornia_rs")
@@ -1346,9 +1357,13 @@ def _jaxtyping(on: Any) -> None:
 
 @package("torchvision", "pillow")
 def _torchvision_models(on: Any) -> None:
-    """nine networks, transforms of images, box and focal losses; without its compiled operators"""
+    """nine networks, features by torch.fx, transforms of images, box and focal losses
+
+    Without its compiled operators.
+    """
     import torch
     import torchvision as vision
+    from torchvision.models.feature_extraction import create_feature_extractor
 
     models, ops, change = vision.models, vision.ops, vision.transforms.functional
     x = on.randn(2, 3, 64, 64)
@@ -1368,6 +1383,16 @@ def _torchvision_models(on: Any) -> None:
             for p in net.parameters():
                 p.copy_(on.randn(*p.shape) / max(p[0].numel(), 1) ** 0.5)
         on.train(net, lambda net=net: net(x.double()).pow(2).mean(), steps=1)
+    for net, nodes in (
+        (models.resnet18(num_classes=3), {"layer1.0.relu_1": "first", "layer3": "third"}),
+        (
+            models.VisionTransformer(32, 8, 2, 2, 8, 16, num_classes=3),
+            ["encoder.layers.encoder_layer_0"],
+        ),
+    ):
+        part = create_feature_extractor(on.weights(net).double().eval(), nodes).eval()
+        kept = part(x.double()[..., :32, :32])
+        on.keep(*kept.values())
     image = torch.rand(3, 16, 20, generator=None).new_tensor(on.randn(3, 16, 20).numpy()).sigmoid()
     on.keep(
         change.resize(image, [9, 13], antialias=True),
@@ -2112,3 +2137,2029 @@ def _pyknos(on: Any) -> None:
     x, context = on.randn(5, 2), on.randn(5, 3)
     on.train(net, lambda: -net.log_prob(x, context).mean())
     assert torch.is_tensor(net.sample(3, context))
+
+
+@package(
+    "open_clip_torch", "ftfy", "regex", "torchvision", "timm", "huggingface_hub", "safetensors"
+)
+def _open_clip(on: Any) -> None:
+    """a small CLIP: a vision transformer and a text transformer, with the contrastive loss"""
+    from open_clip.loss import ClipLoss
+    from open_clip.model import CLIP
+
+    net = CLIP(
+        embed_dim=16,
+        vision_cfg={"image_size": 16, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8},
+        text_cfg={"context_length": 6, "vocab_size": 20, "width": 32, "heads": 2, "layers": 2},
+    )
+    on.weights(net, 0.1)
+    images, texts = on.randn(3, 3, 16, 16), (on.randn(3, 6).abs() * 7).long() % 20
+
+    def loss() -> Any:
+        image, text, scale = net(images, texts)
+        return ClipLoss()(image, text, scale)
+
+    on.train(net, loss)
+
+
+@package("ultralytics", "opencv-python-headless", "pyyaml", "ultralytics-thop", "polars", "psutil")
+def _ultralytics(on: Any) -> None:
+    """a small YOLO: backbone, pyramid, heads and the loss of detection, in float64"""
+    import types
+
+    import torch
+
+    torch.set_default_dtype(torch.float64)  # its batch norms of few values magnify rounding
+    from ultralytics.nn.tasks import DetectionModel
+
+    net = on.same_buffers(
+        on.weights(DetectionModel("yolov8n.yaml", ch=3, nc=2, verbose=False).double(), 0.05)
+    )
+    net.args = types.SimpleNamespace(box=7.5, cls=0.5, dfl=1.5)
+    batch = {
+        "img": on.randn(2, 3, 64, 64).abs().double() % 1,
+        "cls": torch.tensor([[0.0], [1.0], [1.0]]),
+        "bboxes": torch.tensor([[0.5, 0.5, 0.4, 0.3], [0.3, 0.6, 0.2, 0.5], [0.6, 0.4, 0.5, 0.5]]),
+        "batch_idx": torch.tensor([0.0, 0.0, 1.0]),
+    }
+    on.train(net, lambda: net(batch)[0].sum(), steps=2)
+
+
+@package("lightly", "lightly_utils", "pytorch-lightning", "hydra-core", "omegaconf", "aenum")
+def _lightly(on: Any) -> None:
+    """self-supervised losses: NT-Xent, SimSiam, Barlow twins, VICReg, DINO, with their heads"""
+    from lightly.loss import (
+        BarlowTwinsLoss,
+        DINOLoss,
+        NegativeCosineSimilarity,
+        NTXentLoss,
+        VICRegLoss,
+    )
+    from lightly.models.modules.heads import BarlowTwinsProjectionHead, SimSiamProjectionHead
+    from torch import nn
+
+    net = nn.ModuleList([SimSiamProjectionHead(6, 8, 8), BarlowTwinsProjectionHead(6, 8, 8)])
+    on.weights(net)
+    x, y = on.randn(8, 6), on.randn(8, 6)
+    dino = DINOLoss(output_dim=8)
+
+    def loss() -> Any:
+        a, b = net[0](x), net[0](y)
+        c, d = net[1](x), net[1](y)
+        return (
+            NTXentLoss()(a, b)
+            + NegativeCosineSimilarity()(a, b.detach())
+            + BarlowTwinsLoss()(c, d)
+            + VICRegLoss()(c, d)
+            + dino([a.detach(), b.detach()], [c, d], epoch=1)
+        )
+
+    on.train(net, loss)
+
+
+@package(
+    "reformer_pytorch",
+    "axial_positional_embedding",
+    "local_attention",
+    "product_key_memory",
+    "colt5-attention",
+)
+def _reformer(on: Any) -> None:
+    """full attention and attention by hashed buckets, reversible blocks, chunked feed-forward"""
+    import torch
+    from reformer_pytorch import LSHSelfAttention, Reformer
+
+    net = Reformer(
+        dim=8, depth=2, heads=2, bucket_size=4, n_hashes=2, use_full_attn=True, ff_chunks=2
+    )
+    on.weights(net)
+    x = on.randn(2, 8, 8).requires_grad_()
+    on.train(net, lambda: net(x).pow(2).mean())
+    hashed = on.weights(LSHSelfAttention(dim=8, heads=2, bucket_size=8, n_hashes=1, causal=True))
+    torch.manual_seed(0)  # one bucket only: its number does not matter
+    on.train(hashed, lambda: hashed(x).pow(2).mean())
+
+
+@package("sbi", "pyknos", "nflows", "pyro-ppl", "zuko", "arviz", "joblib", "matplotlib", "tqdm")
+def _sbi(on: Any) -> None:
+    """likelihoods of mixture and flow estimators of a posterior, trained"""
+    from sbi.neural_nets.net_builders import build_maf, build_mdn
+
+    theta, x = on.randn(40, 2), on.randn(40, 3)
+    for build in (build_mdn, build_maf):
+        net = on.weights(build(theta, x, hidden_features=8), 0.1)
+        for name, b in net.named_buffers():
+            if name.endswith("_permutation"):  # drawn at random
+                b.copy_(b.sort().values.flip(0))
+        on.train(net, lambda net=net: net.loss(theta, x).mean())  # type: ignore[misc]
+
+
+@package("torchdyn", "torchsde", "torchcde", "torchdiffeq", "torchvision", "einops", "lightning")
+def _torchdyn(on: Any) -> None:
+    """a neural ODE by dopri5 and rk4, by backpropagation and by its adjoint"""
+    import torch
+    from torch import nn
+    from torchdyn.core import NeuralODE
+
+    x = on.randn(5, 2)
+    times = torch.linspace(0, 1, 4)
+    for solver, sensitivity in (("rk4", "autograd"), ("dopri5", "adjoint")):
+        f = on.weights(nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2)))
+        ode = NeuralODE(f, sensitivity=sensitivity, solver=solver, atol=1e-6, rtol=1e-6)
+        on.train(f, lambda ode=ode: ode(x, times)[1][-1].pow(2).mean())  # type: ignore[misc]
+
+
+@package("torchode", "torchtyping", "typeguard")
+def _torchode(on: Any) -> None:
+    """a batch of initial value problems by Tsit5, each with steps of its own"""
+    import torch
+    import torchode
+    from torch import nn
+
+    f = on.weights(nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 2)))
+    term = torchode.ODETerm(lambda t, y: f(y))
+    method = torchode.Tsit5(term=term)
+    solver = torchode.AutoDiffAdjoint(method, torchode.IntegralController(1e-5, 1e-4, term=term))
+    y0, times = on.randn(3, 2), torch.linspace(0, 1, 5).repeat(3, 1)
+
+    def loss() -> Any:
+        problem = torchode.InitialValueProblem(y0=y0, t_eval=times)
+        return solver.solve(problem).ys.pow(2).mean()
+
+    on.train(f, loss)
+
+
+@package("se3_transformer_pytorch", "einops", "filelock")
+def _se3_transformer(on: Any) -> None:
+    """equivariant attention at points; the signs of its bases, singular vectors, are LAPACK's"""
+    import os
+    import tempfile
+
+    os.environ["CACHE_PATH"] = tempfile.mkdtemp()  # each side writes tensors there by pickle
+    from se3_transformer_pytorch import SE3Transformer
+
+    net = SE3Transformer(dim=4, heads=2, depth=1, dim_head=4, num_degrees=2, valid_radius=10)
+    on.weights(net)
+    x, points = on.randn(1, 5, 4), on.randn(1, 5, 3)
+    on.train(net, lambda: net(x, points, return_type=0).pow(2).mean(), steps=2)
+
+
+@package("enformer_pytorch", "einops", "discrete-key-value-bottleneck-pytorch", "polars")
+def _enformer(on: Any) -> None:
+    """attention over a sequence's convolutions, with attention pooling and two heads"""
+    from enformer_pytorch import Enformer
+
+    net = Enformer.from_hparams(
+        dim=384,
+        depth=1,
+        heads=2,
+        output_heads={"human": 3, "mouse": 2},
+        target_length=4,
+        dropout_rate=0.0,
+        attn_dropout=0.0,
+        pos_dropout=0.0,
+        num_downsamples=3,
+    )
+    on.same_buffers(on.weights(net, 0.1))
+    net.eval()
+    x = on.randn(1, 64, 4).softmax(-1)
+    on.train(net, lambda: sum(y.mean() for y in net(x).values()), steps=2)
+
+
+@package("pycox", "torchtuples", "feather-format", "numba", "llvmlite", "scikit-learn")
+def _pycox(on: Any) -> None:
+    """losses of survival models: Cox's partial likelihood, logistic hazard, PMF, MTLR"""
+    import torch
+    from pycox.models import loss as losses
+    from torch import nn
+
+    net = on.weights(nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 5)))
+    x = on.randn(8, 3)
+    times, events = torch.arange(8) % 5, (torch.arange(8) % 3 > 0).float()
+
+    def loss() -> Any:
+        y = net(x)
+        return (
+            losses.nll_pmf(y, times, events)
+            + losses.nll_logistic_hazard(y, times, events)
+            + losses.nll_mtlr(y, times, events)
+            + losses.cox_ph_loss(y[:, 0], times.float(), events)
+        )
+
+    on.train(net, loss)
+
+
+@package("loralib")
+def _loralib(on: Any) -> None:
+    """LoRA in linear, merged linear, embedding and convolution layers"""
+    import loralib
+    from torch import nn
+
+    net = nn.ModuleList(
+        [
+            loralib.Linear(4, 6, r=2, lora_alpha=2),
+            loralib.MergedLinear(6, 6, r=2, enable_lora=[True, False, True]),
+            loralib.Conv2d(2, 3, 3, r=2),
+        ]
+    )
+    on.weights(net)
+    loralib.mark_only_lora_as_trainable(net)
+    x, image = on.randn(5, 4), on.randn(2, 2, 5, 5)
+    trained = [p for p in net.parameters() if p.requires_grad]
+    on.train(trained, lambda: net[1](net[0](x)).pow(2).mean() + net[2](image).sin().mean())
+    net.eval()
+    on.keep(net[1](net[0](x)))
+
+
+@package("lycoris-lora", "einops", "toml", "tqdm")
+def _lycoris(on: Any) -> None:
+    """LoHa, LoKr and LoCon adapters of linear and convolution layers"""
+    from lycoris import LycorisNetwork, create_lycoris
+    from torch import nn
+
+    for algo in ("lora", "loha", "lokr"):
+        net = on.weights(nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Linear(36, 4)))
+        LycorisNetwork.apply_preset({"target_name": [".*"], "target_module": []})
+        adapter = create_lycoris(net, 1.0, linear_dim=2, linear_alpha=1.0, algo=algo)
+        adapter.apply_to()
+        on.weights(adapter)
+        x = on.randn(3, 2, 5, 5)
+        on.train(adapter, lambda net=net, x=x: net(x).tanh().pow(2).mean())  # type: ignore[misc]
+
+
+@package(
+    "fastai",
+    "fastcore",
+    "fastprogress",
+    "fasttransform",
+    "plum-dispatch",
+    "cloudpickle",
+    "beartype",
+)
+def _fastai(on: Any) -> None:
+    """TensorImage through layers, label smoothing and focal losses, a tabular model"""
+    import torch
+    from fastai.layers import SelfAttention, SimpleCNN
+    from fastai.losses import FocalLossFlat, LabelSmoothingCrossEntropy
+    from fastai.tabular.model import TabularModel
+    from fastai.torch_core import TensorImage
+
+    net = on.same_buffers(on.weights(SimpleCNN([3, 8, 4])))
+    x, target = TensorImage(on.randn(2, 3, 8, 8)), torch.tensor([1, 3])
+    on.train(
+        net, lambda: LabelSmoothingCrossEntropy()(net(x), target) + FocalLossFlat()(net(x), target)
+    )
+    table = on.same_buffers(on.weights(TabularModel([(4, 3)], 2, 2, [6])))
+    numbers, kinds = on.randn(6, 2), torch.arange(6)[:, None] % 4
+    on.train(table, lambda: table(kinds, numbers).pow(2).mean())
+    attend = on.weights(SelfAttention(8))
+    for vector in attend.buffers():  # of spectral norms, drawn at random
+        vector.copy_(torch.nn.functional.normalize(on.randn(*vector.shape), dim=0))
+    y = on.randn(2, 8, 4, 4)
+    on.train(attend, lambda: attend(y).pow(2).mean())
+
+
+@package(
+    "sentence-transformers", "transformers", "huggingface_hub", "tokenizers", "safetensors", "regex"
+)
+def _sentence_transformers(on: Any) -> None:
+    """losses of sentence embeddings over pooled tokens"""
+    from sentence_transformers import util
+    from sentence_transformers.models import Pooling
+    from torch import nn
+
+    tokens, mask = on.randn(4, 5, 6), (on.randn(4, 5) > -1).long()
+    dense = on.weights(nn.Linear(12, 3))
+    pool = Pooling(6, pooling_mode=("mean", "max"))
+
+    def loss() -> Any:
+        pooled = pool({"token_embeddings": tokens, "attention_mask": mask})["sentence_embedding"]
+        y = dense(pooled)
+        return util.cos_sim(y, y.flip(0)).mean() + util.pairwise_dot_score(y, y.roll(1, 0)).mean()
+
+    on.train(dense, loss)
+
+
+@package("conformer", "einops")
+def _conformer(on: Any) -> None:
+    """a convolution-augmented transformer for sequences"""
+    from conformer import Conformer
+
+    net = on.same_buffers(
+        on.weights(Conformer(dim=8, depth=2, dim_head=4, heads=2, conv_kernel_size=5))
+    )
+    net.eval()  # in training, biases before a batch norm have gradients of rounding only
+    x = on.randn(2, 10, 8)
+    on.train(net, lambda: net(x).pow(2).mean())
+
+
+@package(
+    "linear_attention_transformer",
+    "axial_positional_embedding",
+    "linformer",
+    "local_attention",
+    "product_key_memory",
+    "colt5-attention",
+)
+def _linear_attention_transformer(on: Any) -> None:
+    """a language model with linear and local attention"""
+    import torch
+    from linear_attention_transformer import LinearAttentionTransformerLM
+
+    net = LinearAttentionTransformerLM(
+        num_tokens=20,
+        dim=8,
+        heads=2,
+        depth=2,
+        max_seq_len=16,
+        causal=True,
+        blindspot_size=1,
+        n_local_attn_heads=1,
+        local_attn_window_size=4,
+    )
+    on.weights(net)
+    tokens = torch.arange(32).reshape(2, 16) * 7 % 20
+    on.train(
+        net,
+        lambda: net(tokens).log_softmax(-1)[:, :-1].gather(-1, tokens[:, 1:, None]).mean().neg(),
+    )
+
+
+@package("norse", "nir", "nirtorch")
+def _norse(on: Any) -> None:
+    """LIF cells, with refraction too, and LI over ten steps, through surrogate gradients"""
+    import torch
+    from norse.torch import LICell, LIFCell, LIFRefracCell, SequentialState
+    from torch import nn
+
+    x = on.randn(10, 3, 4)
+    nets = [
+        SequentialState(nn.Linear(4, 6), LIFCell(), nn.Linear(6, 2), LICell()),
+        SequentialState(nn.Linear(4, 5), LIFRefracCell(), nn.Linear(5, 2), LICell()),
+    ]
+    for net in nets:
+        on.weights(net, 1.5)
+
+        def loss(net: Any = net) -> Any:
+            state, outputs = None, []
+            for step in x:
+                y, state = net(step + 1, state)
+                outputs.append(y)
+            return torch.stack(outputs).pow(2).mean()
+
+        on.train(net, loss)
+
+
+@package("keras", "absl-py", "rich", "namex", "h5py", "optree", "ml_dtypes")
+def _keras(on: Any) -> None:
+    """a model of layers with KERAS_BACKEND=torch, its losses and Adam's steps"""
+    import os
+
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+    import numpy as np
+    import torch
+
+    inputs = keras.Input((8, 8, 3))
+    y = keras.layers.Conv2D(4, 3, activation="relu", padding="same")(inputs)
+    y = keras.layers.BatchNormalization()(y)
+    y = keras.layers.MaxPooling2D()(y)
+    y = keras.layers.LayerNormalization()(y)
+    y = keras.layers.Reshape((16, 4))(y)
+    y = keras.layers.LSTM(5)(y)
+    net = keras.Model(inputs, keras.layers.Dense(3)(y))
+    rng = np.random.default_rng(0)
+    drawn = [0.3 * rng.standard_normal(w.shape) if w.ndim > 1 else w for w in net.get_weights()]
+    net.set_weights(drawn)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    net.compile(keras.optimizers.Adam(1e-2), loss)
+    x, t = on.randn(12, 8, 8, 3).numpy(), np.arange(12) % 3
+    seen = net.fit(x, t, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    on.keep(torch.tensor(seen.history["loss"], dtype=torch.float64))
+    on.keep(torch.tensor(net.predict(x, verbose=0)))
+    on.keep(*[torch.tensor(w) for w in net.get_weights()])
+
+
+@package("foolbox", "eagerpy", "GitPython", "gitdb", "smmap", "requests")
+def _foolbox(on: Any) -> None:
+    """FGSM, PGD, Carlini-Wagner, DeepFool and PGD in L2 of a small network"""
+    import foolbox as fb
+    import torch
+    from torch import nn
+
+    layers = nn.Flatten(), nn.Linear(48, 12), nn.Tanh(), nn.Linear(12, 3)
+    net = on.weights(nn.Sequential(*layers), 1.0).eval()
+    model = fb.PyTorchModel(net, bounds=(0, 1), device="cpu")
+    x = torch.sigmoid(on.randn(4, 3, 4, 4))
+    labels = net(x).argmax(-1)
+    for attack in (
+        fb.attacks.FGSM(),
+        fb.attacks.LinfPGD(random_start=False, steps=5),
+        fb.attacks.L2PGD(random_start=False, steps=5),
+        fb.attacks.LinfDeepFoolAttack(steps=4),
+        fb.attacks.L2CarliniWagnerAttack(binary_search_steps=2, steps=8),
+    ):
+        _, clipped, found = attack(model, x, labels, epsilons=[0.05])
+        on.keep(clipped[0], found)
+
+
+@package("deepctr-torch", "h5py", "scikit-learn", "tqdm")
+def _deepctr(on: Any) -> None:
+    """DeepFM, xDeepFM, DCN and AutoInt over sparse and dense features"""
+    import torch
+    from deepctr_torch.inputs import DenseFeat, SparseFeat
+    from deepctr_torch.models import DCN, AutoInt, DeepFM, xDeepFM
+
+    features = [SparseFeat("a", 5, 4), SparseFeat("b", 4, 4), DenseFeat("c", 2)]
+    x = torch.cat(
+        [torch.arange(8.0)[:, None] % 5, torch.arange(8.0)[:, None] % 4, on.randn(8, 2)], 1
+    )
+    t = (torch.arange(8) % 2).float()[:, None]
+    for kind in (DeepFM, xDeepFM, DCN, AutoInt):
+        net = on.weights(kind(features, features, dnn_hidden_units=(6,), device="cpu"))
+
+        def loss(net: Any = net) -> Any:
+            fit = torch.nn.functional.binary_cross_entropy(net(x), t)
+            return fit + net.get_regularization_loss().sum()
+
+        on.train(net, loss)
+
+
+@package("grad-cam", "ttach", "opencv-python-headless", "torchvision", "scikit-learn", "matplotlib")
+def _grad_cam(on: Any) -> None:
+    """GradCAM, GradCAM++, XGradCAM, LayerCAM and HiResCAM of a convolutional network"""
+    import numpy as np
+    import torch
+    from pytorch_grad_cam import GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM, XGradCAM
+    from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
+    from torch import nn
+
+    body = nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3), nn.ReLU()
+    net = on.weights(nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)))
+    x = on.randn(2, 3, 10, 10)
+    for kind in (GradCAM, GradCAMPlusPlus, XGradCAM, LayerCAM, HiResCAM):
+        with kind(model=net, target_layers=[net[2]]) as cam:
+            maps = cam(x, [ClassifierOutputTarget(1), ClassifierOutputTarget(2)])
+            on.keep(torch.from_numpy(np.asarray(maps)))
+
+
+@package("torchopt", "optree", "graphviz")
+def _torchopt(on: Any) -> None:
+    """MetaAdam's inner steps with the outer gradient, and functional and ordinary optimizers"""
+    import torch
+    import torchopt
+    from torch import nn
+
+    x = on.randn(6, 4)
+    net = on.weights(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)))
+    scale = nn.Parameter(torch.ones(2))
+
+    def loss() -> Any:
+        inner = torchopt.MetaAdam(net, lr=1e-2)
+        before = torchopt.extract_state_dict(net, by="reference", detach_buffers=True)
+        start = torchopt.extract_state_dict(inner, by="reference")
+        for _ in range(2):
+            inner.step((net(x) * scale).pow(2).mean())
+        result = net(x).pow(2).mean()
+        torchopt.recover_state_dict(net, before)
+        torchopt.recover_state_dict(inner, start)
+        return result
+
+    on.train([scale], loss)
+    for kind in (torchopt.AdamW, torchopt.RMSProp, torchopt.SGD):
+        on.train(net, lambda: net(x).pow(2).mean(), optimizer=kind(net.parameters(), lr=1e-2))
+
+
+@package("zennit")
+def _zennit(on: Any) -> None:
+    """relevance propagation by composites, guided backpropagation, integrated gradients"""
+    import torch
+    from torch import nn
+    from zennit.attribution import Gradient, IntegratedGradients
+    from zennit.composites import (
+        DeconvNet,
+        EpsilonAlpha2Beta1Flat,
+        EpsilonGammaBox,
+        EpsilonPlus,
+        ExcitationBackprop,
+        GuidedBackprop,
+    )
+
+    net = on.weights(
+        nn.Sequential(
+            nn.Conv2d(3, 6, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 4, 3),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(16, 3),
+        )
+    )
+    x = on.randn(2, 3, 10, 10)
+    for c in (
+        EpsilonPlus(),
+        EpsilonAlpha2Beta1Flat(),
+        EpsilonGammaBox(low=-3.0, high=3.0),
+        GuidedBackprop(),
+        DeconvNet(),
+        ExcitationBackprop(),
+    ):
+        with Gradient(model=net, composite=c) as a:
+            out, rel = a(x, torch.eye(3)[[1, 2]])
+            on.keep(out, rel)
+    with IntegratedGradients(net, n_iter=5) as a:
+        on.keep(*a(x, torch.eye(3)[[1, 2]]))
+
+
+@package("laplace-torch", "asdfghjkl", "curvlinops-for-pytorch", "backpack-for-pytorch", "asdl")
+def _laplace(on: Any) -> None:
+    """Laplace approximations of a classifier: full, Kronecker and diagonal; all, the last layer"""
+    import torch
+    from laplace import Laplace
+    from laplace.curvature import BackPackGGN
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    net = on.weights(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)))
+    x, y = on.randn(12, 4), torch.arange(12) % 3
+    loader = DataLoader(TensorDataset(x, y), batch_size=6)
+    for subset in ("all", "last_layer"):
+        for kind in ("full", "kron", "diag"):
+            la = Laplace(
+                net,
+                "classification",
+                subset_of_weights=subset,
+                hessian_structure=kind,
+                backend=BackPackGGN,
+            )
+            la.fit(loader)
+            on.keep(la.log_marginal_likelihood(), la(x[:3], link_approx="probit"))
+            la.optimize_prior_precision(method="marglik", n_steps=3)
+            on.keep(la.prior_precision)
+
+
+@package("tsai", "fastai", "fastcore", "fastprogress", "imbalanced-learn", "pyts")
+def _tsai(on: Any) -> None:
+    """InceptionTime, ResNet, TST, TCN, LSTM-FCN, XceptionTime and PatchTST on time series"""
+    import torch
+    from tsai.models.InceptionTime import InceptionTime
+    from tsai.models.PatchTST import PatchTST
+    from tsai.models.ResNet import ResNet
+    from tsai.models.RNN_FCN import LSTM_FCN
+    from tsai.models.TCN import TCN
+    from tsai.models.TST import TST
+    from tsai.models.XceptionTime import XceptionTime
+
+    x, y = on.randn(4, 3, 24), torch.tensor([0, 1, 1, 0])
+    for make in (
+        lambda: InceptionTime(3, 2, nf=4),
+        lambda: ResNet(3, 2),
+        lambda: TCN(3, 2, layers=[4, 4], fc_dropout=0),
+        lambda: TST(3, 2, 24, n_layers=2, d_model=8, n_heads=2, d_ff=8, dropout=0),
+        lambda: LSTM_FCN(
+            3, 2, 24, hidden_size=4, conv_layers=[4, 4, 4], rnn_dropout=0, fc_dropout=0
+        ),
+        lambda: XceptionTime(3, 2, nf=4),
+        lambda: PatchTST(
+            3,
+            2,
+            24,
+            pred_dim=4,
+            n_layers=1,
+            d_model=8,
+            n_heads=2,
+            d_ff=8,
+            dropout=0,
+            patch_len=8,
+            stride=4,
+        ),
+    ):
+        net = on.weights(make())
+
+        def loss(net=net):
+            out = net(x)
+            return 0.1 * (
+                torch.nn.functional.cross_entropy(out, y) if out.ndim == 2 else out.pow(2).mean()
+            )
+
+        on.train(net, loss, steps=2)
+
+
+@package("torchani")
+def _torchani(on: Any) -> None:
+    """symmetry functions (AEV) and a network per element: energies and forces"""
+    import torch
+    import torchani
+    from torch import nn
+
+    aev = torchani.AEVComputer.like_1x(num_species=3)
+    species = torch.tensor([[0, 1, 1, 2, 1]])
+    pos = (on.randn(1, 5, 3) * 1.2).requires_grad_()
+    r = aev(species, pos)
+    r = getattr(r, "aevs", r)
+    on.keep(r)
+    net = on.weights(nn.Sequential(nn.Linear(r.shape[-1], 8), nn.CELU(0.1), nn.Linear(8, 1)), 0.1)
+
+    def loss():
+        a = aev(species, pos)
+        a = getattr(a, "aevs", a)
+        e = net(a).sum()
+        (f,) = torch.autograd.grad(e, pos, create_graph=True)
+        return e + f.pow(2).sum()
+
+    on.train(net, loss)
+
+
+@package("skrl", "gymnasium", "farama-notifications", "packaging")
+def _skrl(on: Any) -> None:
+    """a Gaussian policy and a deterministic value: log-probabilities and gradients"""
+    import torch
+    from gymnasium.spaces import Box
+    from skrl.models.torch import DeterministicMixin, GaussianMixin, Model
+    from torch import nn
+
+    class Policy(GaussianMixin, Model):
+        def __init__(self, o, a):
+            Model.__init__(self, observation_space=o, action_space=a, device="cpu")
+            GaussianMixin.__init__(self)
+            self.net = nn.Sequential(nn.Linear(4, 6), nn.ELU(), nn.Linear(6, 2))
+            self.log_std_parameter = nn.Parameter(torch.zeros(2))
+
+        def compute(self, inputs, role):
+            o = inputs.get("observations", inputs.get("states"))
+            return self.net(o), {"log_std": self.log_std_parameter}
+
+    class Value(DeterministicMixin, Model):
+        def __init__(self, o, a):
+            Model.__init__(self, observation_space=o, action_space=a, device="cpu")
+            DeterministicMixin.__init__(self)
+            self.net = nn.Sequential(nn.Linear(4, 6), nn.ELU(), nn.Linear(6, 1))
+
+        def compute(self, inputs, role):
+            return self.net(inputs.get("observations", inputs.get("states"))), {}
+
+    o, a = Box(-1, 1, (4,)), Box(-1, 1, (2,))
+    p, v = on.weights(Policy(o, a)), on.weights(Value(o, a))
+    x, act = on.randn(6, 4), on.randn(6, 2)
+    both = nn.ModuleList([p, v])
+
+    def loss():
+        _, more = p.act({"states": x, "observations": x, "taken_actions": act}, role="policy")
+        val = v.act({"states": x, "observations": x}, role="value")[0]
+        return (
+            -more["log_prob"].mean() + val.pow(2).mean() if isinstance(more, dict) else val.mean()
+        )
+
+    on.train(both, loss)
+
+
+@package("d3rlpy", "gym", "gymnasium", "structlog", "colorama", "dataclasses-json")
+def _d3rlpy(on: Any) -> None:
+    """updates of DQN and behavioural cloning from a fixed batch"""
+    import d3rlpy
+    import numpy as np
+    import torch
+
+    rng = np.random.default_rng(0)
+    obs = rng.standard_normal((40, 4)).astype(np.float32)
+    for algo, acts in (
+        (d3rlpy.algos.DQNConfig(batch_size=8), rng.integers(0, 3, (40, 1))),
+        (d3rlpy.algos.DiscreteBCConfig(batch_size=8), rng.integers(0, 3, (40, 1))),
+        (d3rlpy.algos.BCConfig(batch_size=8), rng.standard_normal((40, 2)).astype(np.float32)),
+    ):
+        ds = d3rlpy.dataset.MDPDataset(
+            obs,
+            acts,
+            rng.standard_normal(40).astype(np.float32),
+            (np.arange(40) % 10 == 9).astype(np.float32),
+        )
+        a = algo.create(device="cpu")
+        a.build_with_dataset(ds)
+        for m in vars(a.impl.modules).values():
+            if isinstance(m, torch.nn.Module):
+                on.weights(m)
+        np.random.seed(0)
+        buf = ds.sample_transition_batch(8)
+        r = a.update(buf)
+        on.keep(*[torch.tensor(float(v)) for k, v in sorted(r.items())])
+        on.keep(
+            *[
+                p
+                for m in vars(a.impl.modules).values()
+                if isinstance(m, torch.nn.Module)
+                for p in m.parameters()
+            ]
+        )
+
+
+@package("kymatio", "configparser", "appdirs")
+def _kymatio(on: Any) -> None:
+    """scattering transforms in one and two dimensions, with gradients"""
+    from kymatio.scattering1d.frontend.torch_frontend import ScatteringTorch1D as Scattering1D
+    from kymatio.scattering2d.frontend.torch_frontend import ScatteringTorch2D as Scattering2D
+
+    for s, shape in (
+        (Scattering1D(3, 64, 4), (2, 64)),
+        (Scattering2D(2, (16, 16), L=4), (2, 16, 16)),
+    ):
+        x = on.randn(*shape).requires_grad_()
+        y = s(x)
+        y.pow(2).sum().backward()
+        on.keep(y, x.grad)
+
+
+@package("nnAudio")
+def _nnaudio(on: Any) -> None:
+    """STFT with its inverse, mel spectrogram, MFCC, CQT and gammatonegram"""
+    from nnAudio import features
+
+    x = on.randn(2, 4000).requires_grad_()
+    for f in (
+        features.STFT(n_fft=256, hop_length=64, verbose=False, output_format="Magnitude"),
+        features.STFT(
+            n_fft=256, hop_length=64, verbose=False, output_format="Complex", trainable=True
+        ),
+        features.MelSpectrogram(sr=4000, n_fft=256, n_mels=20, verbose=False, trainable_mel=True),
+        features.MFCC(sr=4000, n_mfcc=8, n_fft=256, n_mels=20, verbose=False),
+        features.CQT1992v2(sr=4000, fmin=200, n_bins=24, verbose=False),
+        features.Gammatonegram(sr=4000, n_fft=256, n_bins=12, verbose=False),
+    ):
+        x.grad = None
+        y = f(x)
+        y.pow(2).sum().backward()
+        on.keep(y, x.grad, *[p.grad for p in f.parameters()])
+    s = features.STFT(n_fft=256, hop_length=64, verbose=False, output_format="Complex", iSTFT=True)
+    on.keep(s.inverse(s(x), length=4000))
+
+
+@package("ptwt", "PyWavelets")
+def _ptwt(on: Any) -> None:
+    """wavelet transforms: 1, 2 and 3 dimensions, packets, stationary, continuous; gradients"""
+    import ptwt
+    import torch
+
+    x = on.randn(2, 32).requires_grad_()
+    for w in ("haar", "db3"):
+        for mode in ("reflect", "zero", "constant", "periodic", "symmetric"):
+            c = ptwt.wavedec(x, w, mode=mode, level=2)
+            back = ptwt.waverec(c, w)
+            x.grad = None
+            (sum((v**2).sum() for v in c) + (back**3).sum()).backward()
+            on.keep(*c, back, x.grad)
+    im = on.randn(2, 16, 16).requires_grad_()
+    c = ptwt.wavedec2(im, "db2", level=2)
+    on.keep(c[0], *[v for d in c[1:] for v in d], ptwt.waverec2(c, "db2"))
+    f = ptwt.fswavedec2(im, "haar", level=2)
+    on.keep(f[0])
+    p = ptwt.WaveletPacket(x, "db2", mode="reflect", maxlevel=2)
+    on.keep(p["aa"], p["ad"], p["dd"])
+    p = ptwt.WaveletPacket2D(im, "haar", maxlevel=2)
+    on.keep(p["ah"])
+    on.keep(*ptwt.swt(x, "db2", level=2))
+    on.keep(ptwt.cwt(x, torch.arange(1, 6), "mexh")[0])
+    on.keep(ptwt.wavedec3(on.randn(1, 8, 8, 8), "haar", level=1)[0])
+
+
+@package("deepinv", "natsort", "hdf5storage")
+def _deepinv(on: Any) -> None:
+    """blur, inpainting, tomography, MRI with adjoints; PGD with TV; DnCNN and a U-Net"""
+    import deepinv as dinv
+
+    x = on.randn(1, 1, 16, 16).abs()
+    mask = (on.randn(1, 1, 16, 16) > 0).float()
+    k = on.randn(1, 1, 3, 3)
+    for ph in (
+        dinv.physics.Inpainting((1, 16, 16), mask=mask),
+        dinv.physics.Blur(k, padding="circular"),
+        dinv.physics.Tomography(8, 16),
+        dinv.physics.Downsampling((1, 16, 16), factor=2, filter="gaussian"),
+        dinv.physics.MRI(mask=mask, img_size=(2, 16, 16)),
+    ):
+        u = (
+            (x if not isinstance(ph, dinv.physics.MRI) else on.randn(1, 2, 16, 16))
+            .clone()
+            .requires_grad_()
+        )
+        y = ph.A(u)
+        z = ph.A_adjoint(y)
+        y.pow(2).sum().backward()
+        on.keep(y, z, u.grad)
+    ph = dinv.physics.Blur(k, padding="circular")
+    y = ph(x)
+    model = dinv.optim.optim_builder(
+        "PGD",
+        prior=dinv.optim.TVPrior(n_it_max=5),
+        data_fidelity=dinv.optim.L2(),
+        max_iter=5,
+        params_algo={"stepsize": 0.1, "lambda": 0.05},
+    )
+    on.keep(model(y, ph))
+    net = on.weights(dinv.models.DnCNN(1, 1, depth=4, nf=4, pretrained=None), 0.1)
+    on.train(net, lambda: (net(y, 0.1) - x).pow(2).mean())
+    net = on.weights(dinv.models.UNet(1, 1, scales=2, batch_norm=False), 0.02)
+    on.train(net, lambda: (net(y, 0.1) - x).pow(2).mean())
+
+
+@package("xlstm", "dacite", "omegaconf")
+def _xlstm(on: Any) -> None:
+    """an xLSTM stack of mLSTM and sLSTM blocks"""
+    from xlstm import (
+        FeedForwardConfig,
+        mLSTMBlockConfig,
+        mLSTMLayerConfig,
+        sLSTMBlockConfig,
+        sLSTMLayerConfig,
+        xLSTMBlockStack,
+        xLSTMBlockStackConfig,
+    )
+
+    cfg = xLSTMBlockStackConfig(
+        mlstm_block=mLSTMBlockConfig(
+            mlstm=mLSTMLayerConfig(conv1d_kernel_size=4, qkv_proj_blocksize=4, num_heads=2)
+        ),
+        slstm_block=sLSTMBlockConfig(
+            slstm=sLSTMLayerConfig(
+                backend="vanilla",
+                num_heads=2,
+                conv1d_kernel_size=4,
+                bias_init="powerlaw_blockdependent",
+            ),
+            feedforward=FeedForwardConfig(proj_factor=1.3, act_fn="gelu"),
+        ),
+        context_length=8,
+        num_blocks=3,
+        embedding_dim=16,
+        slstm_at=[1],
+    )
+    net = on.weights(xLSTMBlockStack(cfg), 0.2)
+    x = on.randn(2, 8, 16)
+    on.train(net, lambda: net(x).pow(2).mean())
+
+
+@package("torchkbnufft")
+def _kbnufft(on: Any) -> None:
+    """the non-uniform FFT and its adjoint, by tables and by sparse matrices, with gradients"""
+    import torch
+    import torchkbnufft as tkbn
+
+    image = torch.complex(on.randn(1, 2, 16, 16), on.randn(1, 2, 16, 16)).requires_grad_()
+    k = on.randn(2, 50).clamp(-3, 3)
+    f, a = tkbn.KbNufft(im_size=(16, 16)), tkbn.KbNufftAdjoint(im_size=(16, 16))
+    y = f(image, k)
+    z = a(y, k)
+    (z.abs() ** 2).sum().backward()
+    on.keep(torch.view_as_real(y), torch.view_as_real(z), torch.view_as_real(image.grad))
+    m = tkbn.calc_tensor_spmatrix(k, im_size=(16, 16))
+    on.keep(torch.view_as_real(f(image, k, interp_mats=m)))
+    on.keep(tkbn.calc_density_compensation_function(k, (16, 16), num_iterations=3).real)
+
+
+@package("tensorly-torch", "tensorly", "opt_einsum")
+def _tltorch(on: Any) -> None:
+    """factorized linear layers, convolutions and embeddings: CP, Tucker, TT"""
+    import tltorch
+
+    x, im = on.randn(3, 16), on.randn(2, 4, 6, 6)
+    for kind in ("cp", "tucker", "blocktt"):
+        net = on.weights(tltorch.FactorizedLinear((4, 4), (2, 4), rank=2, factorization=kind))
+        on.train(net, lambda net=net: net(x).pow(2).mean())
+    for kind in ("cp", "tucker", "tt"):
+        net = on.weights(tltorch.FactorizedConv(4, 3, 3, order=2, rank=2, factorization=kind))
+        on.train(net, lambda net=net: net(im).pow(2).mean())
+    net = on.weights(tltorch.TRL((4, 6, 6), (3,), rank=2))
+    on.train(net, lambda: net(im).pow(2).mean())
+
+
+@package("mambapy")
+def _mambapy(on: Any) -> None:
+    """Mamba by a parallel scan, and one step at a time"""
+    from mambapy.mamba import Mamba, MambaConfig
+
+    net = on.weights(Mamba(MambaConfig(d_model=8, n_layers=2)), 0.2)
+    x = on.randn(2, 7, 8)
+    on.train(net, lambda: net(x).pow(2).mean())
+    net = on.weights(Mamba(MambaConfig(d_model=8, n_layers=2, pscan=False)), 0.2)
+    on.train(net, lambda: net(x).pow(2).mean())
+
+
+@package("tntorch", "maxvolpy", "tensorly")
+def _tntorch(on: Any) -> None:
+    """tensor trains: arithmetic, rounding, derivatives of a fit"""
+    import tntorch as tn
+
+    full = on.randn(4, 5, 6)
+    t = tn.Tensor(full, ranks_tt=3)
+    on.keep(t.torch(), (t * t + 2 * t).torch(), tn.dot(t, t), tn.mean(t), tn.var(t))
+    s = t * t
+    s.round_tt(eps=1e-6)
+    on.keep(s.torch())
+    g = tn.Tensor(
+        [
+            on.randn(1, 4, 2).requires_grad_(),
+            on.randn(2, 5, 2).requires_grad_(),
+            on.randn(2, 6, 1).requires_grad_(),
+        ]
+    )
+    loss = tn.relative_error(tn.Tensor(full), g)
+    loss.backward()
+    on.keep(loss, *[c.grad for c in g.cores])
+
+
+@package("nngeometry")
+def _nngeometry(on: Any) -> None:
+    """Fisher matrices: dense, diagonal, quasi-diagonal and KFAC"""
+    import torch
+    from nngeometry.metrics import FIM
+    from nngeometry.object import (
+        PMatDense,
+        PMatDiag,
+        PMatKFAC,
+        PMatQuasiDiag,
+    )
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    net = on.weights(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)))
+    x, y = on.randn(12, 4), torch.arange(12) % 3
+    loader = DataLoader(TensorDataset(x, y), batch_size=6)
+    for kind in (PMatDense, PMatDiag, PMatKFAC, PMatQuasiDiag):
+        F = FIM(net, loader, kind, variant="classif_logits")
+        on.keep(F.trace())
+        on.keep(F.to_torch() if kind is not PMatKFAC else F.frobenius_norm())
+
+
+@package("torchbnn")
+def _torchbnn(on: Any) -> None:
+    """Bayesian layers with their divergence"""
+    import torch
+    import torchbnn as bnn
+    from torch import nn
+
+    net = on.weights(
+        nn.Sequential(bnn.BayesLinear(0, 0.1, 4, 5), nn.ReLU(), bnn.BayesLinear(0, 0.1, 5, 3))
+    )
+    bnn.utils.freeze(net)
+    for m in net:
+        if hasattr(m, "weight_eps"):
+            m.weight_eps.copy_(on.randn(*m.weight_eps.shape))
+            m.bias_eps.copy_(on.randn(*m.bias_eps.shape))
+    x, y = on.randn(6, 4), torch.arange(6) % 3
+    kl = bnn.BKLLoss(reduction="mean")
+    on.train(net, lambda: nn.functional.cross_entropy(net(x), y) + 0.1 * kl(net))
+
+
+@package("pykeen", "class-resolver", "docdata", "more-click", "rexmex")
+def _pykeen(on: Any) -> None:
+    """TransE, DistMult, ComplEx, RotatE, HolE and TuckER on a small graph"""
+    import torch
+    from pykeen.models import ComplEx, DistMult, HolE, RotatE, TransE, TuckER
+    from pykeen.triples import TriplesFactory
+
+    triples = torch.stack(
+        [torch.arange(20) % 7, torch.arange(20) % 3, (torch.arange(20) * 3 + 1) % 7], 1
+    )
+    f = TriplesFactory(
+        triples,
+        entity_to_id={str(i): i for i in range(7)},
+        relation_to_id={str(i): i for i in range(3)},
+    )
+    for kind, more in (
+        (TransE, {}),
+        (DistMult, {}),
+        (ComplEx, {}),
+        (RotatE, {}),
+        (HolE, {}),
+        (
+            TuckER,
+            {
+                "relation_dim": 4,
+                "dropout_0": 0,
+                "dropout_1": 0,
+                "dropout_2": 0,
+                "apply_batch_normalization": False,
+            },
+        ),
+    ):
+        net = on.weights(kind(triples_factory=f, embedding_dim=8, random_seed=0, **more))
+
+        def loss(net=net):
+            return (
+                torch.nn.functional.softplus(-net.score_hrt(triples)).mean()
+                + net.collect_regularization_term()
+            )
+
+        on.train(net, loss, steps=2)
+        on.keep(net.score_t(triples[:3, :2]))
+
+
+@package(
+    "pytorch_forecasting",
+    "pytorch-lightning",
+    "lightning",
+    "lightning-utilities",
+    "torchmetrics",
+    "pandas",
+    "scikit-learn",
+)
+def _forecasting(on: Any) -> None:
+    """a temporal fusion transformer and N-BEATS on a frame of series"""
+    import numpy as np
+    import pandas as pd
+    from pytorch_forecasting import (
+        NBeats,
+        TemporalFusionTransformer,
+        TimeSeriesDataSet,
+    )
+    from pytorch_forecasting.metrics import MAE, QuantileLoss
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "t": np.tile(np.arange(20), 3),
+            "g": np.repeat(["a", "b", "c"], 20),
+            "y": rng.standard_normal(60).cumsum(),
+            "u": rng.standard_normal(60),
+        }
+    )
+    ds = TimeSeriesDataSet(
+        frame,
+        time_idx="t",
+        target="y",
+        group_ids=["g"],
+        max_encoder_length=6,
+        max_prediction_length=3,
+        time_varying_known_reals=["t", "u"],
+        time_varying_unknown_reals=["y"],
+        static_categoricals=["g"],
+    )
+    x, y = next(iter(ds.to_dataloader(train=False, batch_size=8)))
+    on.keep(x["encoder_cont"], y[0])
+    net = on.weights(
+        TemporalFusionTransformer.from_dataset(
+            ds,
+            hidden_size=8,
+            attention_head_size=2,
+            hidden_continuous_size=4,
+            dropout=0.0,
+            loss=QuantileLoss(),
+        )
+    )
+    on.train(net, lambda: net.loss(net(x)["prediction"], y), steps=2)
+    nb = TimeSeriesDataSet(
+        frame,
+        time_idx="t",
+        target="y",
+        group_ids=["g"],
+        max_encoder_length=6,
+        min_encoder_length=6,
+        max_prediction_length=3,
+        time_varying_unknown_reals=["y"],
+    )
+    xb, yb = next(iter(nb.to_dataloader(train=False, batch_size=8)))
+    net2 = on.weights(
+        NBeats.from_dataset(
+            nb,
+            widths=[8, 16],
+            num_blocks=[1, 1],
+            num_block_layers=[1, 1],
+            dropout=0.0,
+            loss=MAE(),
+            logging_metrics=[],
+        )
+    )
+    on.train(net2, lambda: net2.loss(net2(xb)["prediction"], yb), steps=2)
+
+
+def _net(on: Any) -> Any:
+    from torch import nn
+
+    return on.weights(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4), nn.Linear(4, 1)))
+
+
+def _trained_by(on: Any, *optimizers: Any) -> None:
+    """Steps of each optimizer with a small network, whose matrices have two dimensions."""
+    for make in optimizers:
+        net = _net(on)
+        x, y = on.randn(16, 4), on.randn(16, 1)
+        chosen = make(net.parameters())
+        on.train(net, lambda n=net, x=x, y=y: ((n(x) - y) ** 2).mean(), steps=5, optimizer=chosen)
+
+
+@package("adabelief_pytorch", "colorama", "tabulate")
+def _adabelief(on: Any) -> None:
+    """AdaBelief with and without rectification, decoupled decay and AMSGrad"""
+    from adabelief_pytorch import AdaBelief
+
+    settings: list[dict[str, Any]] = [
+        {},
+        {"rectify": False, "weight_decay": 0.1},
+        {"amsgrad": True, "weight_decouple": False, "weight_decay": 0.1},
+    ]
+    _trained_by(
+        on,
+        *[lambda p, s=s: AdaBelief(p, lr=1e-2, print_change_log=False, **s) for s in settings],
+    )
+
+
+@package("came_pytorch")
+def _came(on: Any) -> None:
+    """CAME, whose second moments are factors"""
+    from came_pytorch import CAME
+
+    _trained_by(on, lambda p: CAME(p, lr=1e-2, weight_decay=0.1, betas=(0.9, 0.99, 0.999)))
+
+
+@package("heavyball")
+def _heavyball(on: Any) -> None:
+    """AdamW, schedule-free AdamW, LaProp and SOAP"""
+    import heavyball
+
+    heavyball.utils.compile_mode = None
+    _trained_by(
+        on,
+        lambda p: heavyball.AdamW(p, lr=1e-2),
+        lambda p: heavyball.SFAdamW(p, lr=1e-2),
+        lambda p: heavyball.LaProp(p, lr=1e-2),
+        # its first steps divide rounding by itself where eps is small: see pytorch_optimizer's SOAP
+        lambda p: heavyball.SOAP(p, lr=1e-2, eps=0.1),
+    )
+
+
+@package("torch_struct")
+def _torch_struct(on: Any) -> None:
+    """linear and semi-Markov chains, hidden Markov models, dependency and constituency trees"""
+    import torch
+    import torch_struct as ts
+    from torch import nn
+
+    chain, tree = on.randn(2, 5, 3, 3), on.randn(2, 5, 5)
+    semi = on.randn(2, 5, 3, 3, 3)
+    spans = on.randn(2, 5, 5, 4)
+    hidden, seen = (
+        [on.randn(3, 3), on.randn(4, 3), on.randn(3)],
+        torch.tensor([[0, 2, 3], [1, 1, 0]]),
+    )
+    scale = nn.Parameter(torch.tensor([0.5, 0.7, 0.9, 1.1, 1.3]))
+    lengths = torch.tensor([6, 4])
+
+    def loss() -> Any:
+        chains = ts.LinearChainCRF(chain * scale[0], lengths=lengths)
+        trees = ts.DependencyCRF(tree * scale[1])
+        hmm = ts.LinearChainCRF(
+            ts.LinearChain.hmm(*[(h * scale[2]).log_softmax(-1) for h in hidden], seen)
+        )
+        semis = ts.SemiMarkovCRF(semi * scale[3])
+        cky = ts.TreeCRF(spans * scale[4])
+        every = [chains, trees, hmm, semis, cky]
+        on.keep(*[d.argmax for d in every], *[d.marginals for d in every[:2]])
+        on.keep(chains.entropy, ts.LinearChainCRF(chain).kl(chains))
+        return sum((d.partition.sum() + d.marginals.pow(2).sum()) for d in every)
+
+    on.train([scale], loss)
+
+
+@package("pytorch_tcn")
+def _pytorch_tcn(on: Any) -> None:
+    """temporal convolutions: causal or not, gated by embeddings, normed, with skips; streaming"""
+    import torch
+    from pytorch_tcn import TCN
+
+    x, e = on.randn(2, 3, 20).double(), on.randn(2, 5, 20).double()
+    settings: list[dict[str, Any]] = [
+        {"use_norm": "weight_norm", "use_skip_connections": True},
+        {"causal": False, "use_norm": "batch_norm", "activation": "gelu"},
+        {"use_norm": "layer_norm", "use_gate": True, "embedding_shapes": [(5, None)]},
+    ]
+    for s in settings:
+        net = on.weights(TCN(3, [4, 4, 6], kernel_size=3, dropout=0.0, **s)).double()
+        gate = {"embeddings": e} if "embedding_shapes" in s else {}
+        on.train(net, lambda n=net, g=gate: n(x, **g).pow(2).mean())
+    net = on.weights(TCN(3, [4, 4], dropout=0.0)).double().eval()
+    net.reset_buffers()
+    with torch.no_grad():
+        on.keep(*[net(x[:1, :, i : i + 5], inference=True) for i in range(0, 20, 5)])
+
+
+@package("julius")
+def _julius(on: Any) -> None:
+    """low, high and band-pass filters, bands, convolution by FFT, resampling, with gradients"""
+    import julius
+    import torch
+
+    x = on.randn(2, 400)
+    w = on.randn(3, 2, 65)
+
+    def loss() -> Any:
+        parts = [
+            julius.lowpass_filter(x, 0.1),
+            julius.highpass_filter(x, 0.2, fft=True),
+            julius.bandpass_filter(x, 0.1, 0.3),
+            julius.split_bands(x, 1000, n_bands=4),
+            julius.resample_frac(x, 4, 5),
+            julius.fft_conv1d(x[None], w, stride=3),
+        ]
+        return sum(p.pow(2).mean() for p in parts)
+
+    x.requires_grad_()
+    w.requires_grad_()
+    on.train([x, w], loss, optimizer=torch.optim.SGD([x, w], lr=1.0))
+
+
+@package("torch_audiomentations", "julius", "torch_pitch_shift", "primePy", "torchaudio")
+def _torch_audiomentations(on: Any) -> None:
+    """gain, polarity, filters and peaks of audio; torchaudio without its compiled operators"""
+    from torch_audiomentations import (
+        Compose,
+        Gain,
+        HighPassFilter,
+        LowPassFilter,
+        PeakNormalization,
+        PolarityInversion,
+        TimeInversion,
+    )
+
+    every: Any = {"p": 1.0, "output_type": "tensor", "sample_rate": 8000}
+    steps = Compose(
+        [
+            Gain(min_gain_in_db=-3.00001, max_gain_in_db=-3.0, **every),
+            PolarityInversion(**every),
+            TimeInversion(**every),
+            LowPassFilter(min_cutoff_freq=1130.0, max_cutoff_freq=1130.001, **every),
+            HighPassFilter(min_cutoff_freq=100.0, max_cutoff_freq=100.001, **every),
+            PeakNormalization(**every),
+        ],
+        output_type="tensor",
+    )
+    on.keep(steps(on.randn(2, 1, 800), sample_rate=8000))
+
+
+@package("pytorch_wavelets", "PyWavelets")
+def _pytorch_wavelets(on: Any) -> None:
+    """wavelet transforms of images and signals, dual-tree too, inverses, scattering, gradients"""
+    import pytorch_wavelets as pw
+
+    x, s = on.randn(2, 3, 16, 16).requires_grad_(), on.randn(2, 3, 32).requires_grad_()
+    forward, back = pw.DWTForward(J=2, wave="db3", mode="symmetric"), pw.DWTInverse(wave="db3")
+    dual, undual = pw.DTCWTForward(J=2), pw.DTCWTInverse()
+    line, unline = pw.DWT1DForward(J=2, wave="db2"), pw.DWT1DInverse(wave="db2")
+    scatter = pw.ScatLayer()
+
+    def loss() -> Any:
+        low, high = forward(x)
+        again = back((low, [h * 0.5 for h in high]))
+        dl, dh = dual(x)
+        dagain = undual((dl, [h * 0.5 for h in dh]))
+        ll, lh = line(s)
+        lagain = unline((ll.tanh(), lh))
+        on.keep(low, *high, dl, *dh, ll, *lh)
+        return sum(t.pow(2).mean() for t in (again, dagain, lagain, scatter(x)))
+
+    on.train([x, s], loss)
+
+
+@package("torchensemble", "joblib", "scikit-learn")
+def _torchensemble(on: Any) -> None:
+    """voting, fusion and snapshot ensembles of small networks, fitted without shuffling"""
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+    from torchensemble import FusionRegressor, SnapshotEnsembleRegressor, VotingRegressor
+
+    data = DataLoader(TensorDataset(on.randn(12, 4), on.randn(12, 1)), batch_size=4)
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+            again = np.random.default_rng(3)
+            with torch.no_grad():
+                for p in self.parameters():
+                    p.copy_(torch.from_numpy(again.standard_normal(p.shape).astype("float32")))
+
+        def forward(self, x: Any) -> Any:
+            return self.net(x)
+
+    for kind in (FusionRegressor, VotingRegressor, SnapshotEnsembleRegressor):
+        model = kind(
+            Small, n_estimators=2, cuda=False, **({"n_jobs": 1} if "Vot" in str(kind) else {})
+        )
+        model.set_optimizer("Adam", lr=1e-2)
+        model.fit(data, epochs=2, save_model=False)
+        on.keep(model.evaluate(data) * torch.ones(()), *model.parameters())
+
+
+@package("efficientnet_pytorch")
+def _efficientnet(on: Any) -> None:
+    """EfficientNet-B0 of one image in training, in float64"""
+    from efficientnet_pytorch import EfficientNet
+
+    net = EfficientNet.from_name("efficientnet-b0", drop_connect_rate=0.0, dropout_rate=0.0)
+    net = on.weights(net, 0.1).double().train()
+    x = on.randn(2, 3, 64, 64).double()
+    on.train(net, lambda: net(x).pow(2).mean(), steps=2)
+
+
+@package("tabm", "rtdl-num-embeddings")
+def _tabm(on: Any) -> None:
+    """TabM, TabM-mini and packed ensembles over numbers and categories"""
+    import rtdl_num_embeddings as rne
+    import torch
+    from tabm import TabM
+
+    x, c = on.randn(6, 4), torch.tensor([[0, 1], [2, 0], [1, 1], [0, 0], [2, 1], [1, 0]])
+    bins = rne.compute_bins(on.randn(40, 4), n_bins=5)
+    for kind in ("tabm", "tabm-mini", "tabm-packed"):
+        net = TabM.make(
+            n_num_features=4,
+            cat_cardinalities=[3, 2],
+            d_out=2,
+            num_embeddings=rne.PiecewiseLinearEmbeddings(
+                bins, d_embedding=3, activation=False, version="B"
+            ),
+            arch_type=kind,
+            k=3,
+            dropout=0.0,
+            n_blocks=2,
+            d_block=8,
+        )
+        on.weights(net)
+        on.train(net, lambda n=net: n(x, c).pow(2).mean())
+
+
+@package("rtdl_revisiting_models")
+def _rtdl_revisiting_models(on: Any) -> None:
+    """MLP, ResNet and FT-Transformer over numbers and categories"""
+    import torch
+    from rtdl_revisiting_models import MLP, FTTransformer, ResNet
+
+    x, c = on.randn(6, 4).double(), torch.tensor([[0, 1], [2, 0], [1, 1], [0, 0], [2, 1], [1, 0]])
+    mlp = on.weights(MLP(d_in=4, d_out=2, n_blocks=2, d_block=8, dropout=0.0)).double()
+    on.train(mlp, lambda: mlp(x).pow(2).mean())
+    res = ResNet(
+        d_in=4,
+        d_out=2,
+        n_blocks=2,
+        d_block=8,
+        d_hidden=None,
+        d_hidden_multiplier=2.0,
+        dropout1=0.0,
+        dropout2=0.0,
+    )
+    on.weights(res).double()
+    on.train(res, lambda: res(x).pow(2).mean())
+    settings = FTTransformer.get_default_kwargs(n_blocks=1)
+    settings |= {"attention_dropout": 0.0, "ffn_dropout": 0.0, "residual_dropout": 0.0}
+    ft = on.weights(
+        FTTransformer(n_cont_features=4, cat_cardinalities=[3, 2], d_out=2, **settings), 0.05
+    ).double()
+    on.train(ft, lambda: ft(x, c).pow(2).mean(), optimizer=ft.make_default_optimizer())
+
+
+@package("rtdl_num_embeddings", "scikit-learn")
+def _rtdl_num_embeddings(on: Any) -> None:
+    """linear, periodic and piecewise linear embeddings of numbers, with their bins"""
+    import rtdl_num_embeddings as rne
+    from torch import nn
+
+    x, many = on.randn(6, 4), on.randn(50, 4)
+    bins = rne.compute_bins(many, n_bins=6)
+    targets = rne.compute_bins(
+        many, tree_kwargs={"min_samples_leaf": 5}, y=many[:, 0] * 2, regression=True, n_bins=4
+    )
+    on.keep(*bins, *targets)
+    for layer in (
+        rne.LinearEmbeddings(4, 3),
+        rne.LinearReLUEmbeddings(4, 3),
+        rne.PeriodicEmbeddings(4, 3, lite=False),
+        rne.PeriodicEmbeddings(4, 3, lite=True),
+        rne.PiecewiseLinearEmbeddings(bins, 3, activation=True, version="A"),
+        rne.PiecewiseLinearEmbeddings(targets, 3, activation=False, version="B"),
+    ):
+        net = on.weights(nn.Sequential(layer, nn.Flatten(), nn.Linear(12, 1)))
+        on.train(net, lambda n=net: n(x).pow(2).mean())
+    on.keep(rne.PiecewiseLinearEncoding(bins)(x))
+
+
+@package("torch_dct")
+def _torch_dct(on: Any) -> None:
+    """cosine transforms of kinds I to IV in one, two and three dimensions, with gradients"""
+    import torch_dct as dct
+
+    x = on.randn(2, 6, 8).requires_grad_()
+
+    def loss() -> Any:
+        parts = [
+            dct.dct1(x),
+            dct.idct1(x),
+            dct.dct(x),
+            dct.dct(x, norm="ortho"),
+            dct.idct(x),
+            dct.dct_2d(x),
+            dct.idct_2d(x, norm="ortho"),
+            dct.dct_3d(x),
+            dct.idct_3d(x),
+        ]
+        on.keep(*parts)
+        return sum(p.tanh().pow(2).mean() for p in parts)
+
+    on.train([x], loss)
+
+
+@package("torch_kmeans")
+def _torch_kmeans(on: Any) -> None:
+    """k-means and soft k-means of batches from given centers"""
+    import torch
+    from torch_kmeans import KMeans, SoftKMeans
+
+    x = on.randn(2, 30, 3)
+    found = KMeans(n_clusters=4, init_method="rnd", num_init=1, verbose=False)
+    result = found(x, k=4, centers=x[:, None, :4])
+    on.keep(result.labels, result.centers, result.inertia)
+    w = torch.nn.Parameter(on.randn(3, 3))
+    soft = SoftKMeans(n_clusters=4, num_init=1, verbose=False, init_method="rnd")
+    on.train([w], lambda: soft(x @ w, k=4, centers=(x @ w)[:, None, :4]).inertia.sum())
+
+
+@package("xitorch")
+def _xitorch(on: Any) -> None:
+    """gradients of linear systems, eigenvectors, roots, equilibria, minima, quadrature and ODE"""
+    import torch
+    import xitorch
+    from xitorch.integrate import quad, solve_ivp
+    from xitorch.interpolate import Interp1D
+    from xitorch.linalg import solve, svd, symeig
+    from xitorch.optimize import equilibrium, minimize, rootfinder
+
+    a = (on.randn(4, 4).double() * 0.3).requires_grad_()
+    b = on.randn(4, 1).double().requires_grad_()
+
+    def field(y: Any, a: Any) -> Any:
+        return torch.tanh(a @ y + 0.1) + y / 2.0
+
+    def squares(y: Any, a: Any, b: Any) -> Any:
+        return ((a @ y - b) ** 2).sum() + (y**4).sum()
+
+    def flow(t: Any, y: Any, a: Any) -> Any:
+        return torch.tanh(a @ y) * t
+
+    def loss() -> Any:
+        spd = xitorch.LinearOperator.m(a @ a.mT + torch.eye(4, dtype=a.dtype), is_hermitian=True)
+        x = solve(spd, b)
+        values, _ = symeig(spd, 2, "lowest", method="exacteig")
+        singular = svd(xitorch.LinearOperator.m(a), 2)[1]
+        y0 = torch.zeros_like(b)
+        root = rootfinder(field, y0, params=(a,))
+        fixed = equilibrium(lambda y, a, b: torch.tanh(a @ y) * 0.5 + b, y0, params=(a, b))
+        low = minimize(squares, y0, params=(a, b), method="gd", maxiter=300, step=1e-2)
+        area = quad(
+            lambda t, a: torch.exp(-(t**2)) * a.sum().tanh(),
+            0 * b.sum(),
+            1 + 0 * b.sum(),
+            params=(a,),
+        )
+        ts = torch.linspace(0.0, 1.0, 5, dtype=a.dtype)
+        path = solve_ivp(flow, ts, b, params=(a,), method="rk4")
+        line = Interp1D(ts, b.sum() * ts**2, method="cspline")(ts[1:] - 0.05)
+        parts = [x, values, singular, root, fixed, low, area, path, line]
+        on.keep(*parts)
+        return sum(p.pow(2).sum() for p in parts)
+
+    on.train([a, b], loss, steps=2)
+
+
+@package("pytorch_minimize")
+def _pytorch_minimize(on: Any) -> None:
+    """BFGS, L-BFGS, CG, Newton's, trust-ncg (not trust-exact), least squares"""
+    import torch
+    from torchmin import Minimizer, least_squares, minimize, minimize_constr
+
+    def rosen(x: Any) -> Any:
+        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+    x0 = torch.tensor([1.3, 0.7, 0.8, 1.9], dtype=torch.float64)
+    for method in (
+        *("bfgs", "l-bfgs", "cg", "newton-cg", "newton-exact"),
+        "trust-ncg",  # trust-exact reads unfinished factors
+    ):
+        found = minimize(rosen, x0, method=method, max_iter=12)
+        on.keep(found.x, found.fun, found.nit * torch.ones(()))
+    t = torch.linspace(0, 1, 10, dtype=torch.float64)
+    y = torch.exp(-1.3 * t) + 0.5
+    fit = least_squares(lambda p: p[1] + torch.exp(-p[0] * t) - y, x0[:2], max_nfev=20)
+    on.keep(fit.x, fit.cost)
+    on.keep(
+        minimize_constr(
+            rosen, x0, bounds=(torch.zeros_like(x0), torch.full_like(x0, 0.9)), max_iter=20
+        ).x
+    )
+    w = torch.nn.Parameter(x0.clone())
+    optimizer = Minimizer([w], method="bfgs", max_iter=10)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        return rosen(w)
+
+    on.keep(optimizer.step(closure), w)
+
+
+@package("torchdeq")
+def _torchdeq(on: Any) -> None:
+    """equilibria by Anderson, Broyden and fixed points; implicit and unrolled gradients"""
+    import torch
+    from torch import nn
+    from torchdeq import get_deq
+
+    x = on.randn(5, 4)
+    settings: list[dict[str, Any]] = [
+        {"f_solver": "anderson", "b_solver": "anderson", "ift": True},
+        {"f_solver": "broyden", "b_solver": "broyden", "ift": True},
+        {"f_solver": "fixed_point_iter", "grad": 3},
+        {"f_solver": "fixed_point_iter", "ift": True, "core": "sliced"},
+        {"f_solver": "simple_fixed_point_iter", "grad": 5, "tau": 0.8},
+    ]
+    for s in settings:
+        inner = on.weights(nn.Linear(4, 4), 0.2)
+        deq = get_deq(f_max_iter=25, b_max_iter=25, f_tol=1e-6, b_tol=1e-6, **s)
+
+        def loss(inner: Any = inner, deq: Any = deq) -> Any:
+            z, info = deq(lambda z: torch.tanh(inner(z) + x), torch.zeros_like(x))
+            return z[-1].pow(2).mean()
+
+        on.train(inner, loss)
+
+
+@package("mup", "seaborn", "pandas", "tqdm")
+def _mup(on: Any) -> None:
+    """widths of a base shape, readout layers, and SGD, Adam and AdamW scaled by width"""
+    import torch
+    from mup import MuAdam, MuAdamW, MuReadout, MuSGD, set_base_shapes
+    from torch import nn
+
+    def make(width: int) -> Any:
+        return nn.Sequential(
+            nn.Linear(4, width), nn.ReLU(), nn.Linear(width, width), nn.Tanh(), MuReadout(width, 2)
+        )
+
+    x = on.randn(6, 4)
+    for kind in (MuSGD, MuAdam, MuAdamW):
+        net = make(16)
+        set_base_shapes(net, make(4), delta=make(8))
+        on.weights(net)
+        on.train(net, lambda n=net: n(x).pow(2).mean(), optimizer=kind(net.parameters(), lr=1e-2))
+    assert torch.is_tensor(x)
+
+
+@package("linformer")
+def _linformer(on: Any) -> None:
+    """attention over keys and values projected along the sequence, and a language model"""
+    import torch
+    from linformer import Linformer, LinformerLM
+
+    net = on.weights(Linformer(dim=8, seq_len=10, depth=2, heads=2, k=4, share_kv=True)).double()
+    x = on.randn(2, 10, 8).double()
+    on.train(net, lambda: net(x).pow(2).mean())
+    lm = on.weights(LinformerLM(num_tokens=7, dim=8, seq_len=10, depth=1, heads=2, k=4)).double()
+    tokens = torch.arange(20).reshape(2, 10) % 7
+    on.train(lm, lambda: torch.nn.functional.cross_entropy(lm(tokens).mT, tokens))
+
+
+@package("g_mlp_pytorch", "einops")
+def _g_mlp(on: Any) -> None:
+    """gated multilayer perceptrons, causal with attention too, of tokens and of images"""
+    import torch
+    from g_mlp_pytorch import gMLP, gMLPVision
+
+    net = gMLP(num_tokens=7, dim=8, depth=2, seq_len=10, causal=True, attn_dim=4)
+    on.weights(net).double()
+    tokens = torch.arange(20).reshape(2, 10) % 7
+    on.train(net, lambda: torch.nn.functional.cross_entropy(net(tokens).mT, tokens))
+    image = gMLPVision(image_size=8, patch_size=4, num_classes=3, dim=8, depth=2)
+    on.weights(image).double()
+    x = on.randn(2, 3, 8, 8).double()
+    on.train(image, lambda: image(x).pow(2).mean())
+
+
+@package("mixture_of_experts")
+def _mixture_of_experts(on: Any) -> None:
+    """two experts of each token, with a capacity and a balancing loss; in two levels too"""
+    from mixture_of_experts import HeirarchicalMoE, MoE
+
+    settings: Any = {"second_policy_train": "all", "capacity_factor_train": 2.0}
+    x = on.randn(2, 8, 6).double()
+    for net in (
+        MoE(6, num_experts=4, **settings),
+        HeirarchicalMoE(6, num_experts=(2, 2), **settings),
+    ):
+        on.weights(net).double()
+
+        def loss(net: Any = net) -> Any:
+            y, balance = net(x)
+            return y.pow(2).mean() + balance
+
+        on.train(net, loss)
+
+
+@package("adam_atan2_pytorch")
+def _adam_atan2(on: Any) -> None:
+    """Adam and Adopt with the arctangent of the step, and Muon beside it"""
+    from adam_atan2_pytorch import AdamAtan2, AdoptAtan2, MuonAdamAtan2
+
+    _trained_by(
+        on,
+        lambda p: AdamAtan2(p, lr=1e-2, weight_decay=0.1),
+        lambda p: AdoptAtan2(p, lr=1e-2, cautious_factor=0.5),
+        lambda p: (lambda w: MuonAdamAtan2([x for x in w if x.ndim == 2], w, lr=1e-2))(list(p)),
+    )
+
+
+@package("memory_efficient_attention_pytorch", "einops")
+def _memory_efficient_attention(on: Any) -> None:
+    """attention by blocks with checkpoints, by cosines, and a flash attention written in Python"""
+    import torch
+    from memory_efficient_attention_pytorch import Attention, CosineSimAttention, FlashAttention
+
+    x = on.randn(2, 12, 8).double()
+    mask = torch.arange(12)[None] < torch.tensor([[12], [7]])
+    nets = [
+        Attention(
+            dim=8,
+            dim_head=4,
+            heads=2,
+            causal=True,
+            memory_efficient=True,
+            q_bucket_size=4,
+            k_bucket_size=4,
+        ),
+        CosineSimAttention(
+            dim=8,
+            seq_len=12,
+            dim_head=4,
+            heads=2,
+            causal=True,
+            memory_efficient=True,
+            q_bucket_size=4,
+            k_bucket_size=4,
+        ),
+    ]
+    for net in nets:
+        on.weights(net).double()
+        on.train(net, lambda n=net: n(x, mask=mask).pow(2).mean())
+    flash = on.weights(FlashAttention(dim=8, dim_head=4, heads=2, causal=True))
+    on.train(flash, lambda: flash(x.float(), q_bucket_size=4, k_bucket_size=4).pow(2).mean())
+
+
+@package("lambda_networks", "einops")
+def _lambda_networks(on: Any) -> None:
+    """lambda layers, local and global"""
+    from lambda_networks import LambdaLayer
+
+    x = on.randn(2, 4, 6, 6).double()
+    for where in ({"n": 6}, {"r": 3}):
+        net = on.weights(LambdaLayer(dim=4, dim_out=8, dim_k=4, heads=2, dim_u=1, **where)).double()
+        on.train(net, lambda n=net: n(x).pow(2).mean())
+
+
+@package("pypose")
+def _pypose(on: Any) -> None:
+    """Lie groups: exponentials, products, actions and their gradients; Gauss-Newton's steps"""
+    import pypose as pp
+    import torch
+    from torch import nn
+
+    a, s = nn.Parameter(on.randn(3, 6).double()), nn.Parameter(on.randn(3, 3).double())
+    points = on.randn(3, 3).double()
+
+    def loss() -> Any:
+        pose, turn = pp.se3(a).Exp(), pp.so3(s).Exp()
+        there = pose.Act(points) + turn.Act(points)
+        again = (pose.Inv() @ pp.se3(0.5 * a).Exp()).Log().tensor()
+        return there.pow(2).mean() + again.sin().sum() + turn.matrix().pow(3).sum()
+
+    on.train([a, s], loss)
+
+    class Pose(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pose = pp.Parameter(pp.se3(0.3 * a.detach()).Exp())
+
+        def forward(self, x: Any) -> Any:
+            return (self.pose.Inv() @ x).Log().tensor()
+
+    net = Pose()
+    optimizer = pp.optim.LM(net, strategy=pp.optim.strategy.Constant(damping=1e-3))
+    target = pp.se3(on.randn(3, 6).double() * 0.1).Exp()
+    on.keep(*[optimizer.step(target) for _ in range(3)], torch.as_tensor(net.pose.tensor()))
+
+
+@package("diffsort")
+def _diffsort(on: Any) -> None:
+    """sorting networks, odd-even and bitonic, with relaxed swaps of six kinds"""
+    from diffsort import DiffSortNet
+
+    x = on.randn(3, 8).double().requires_grad_()
+    for kind in ("odd_even", "bitonic"):
+        for swap in ("logistic", "logistic_phi", "cauchy", "reciprocal", "optimal", "gaussian"):
+            net = DiffSortNet(kind, 8, steepness=3, distribution=swap)
+
+            def loss(net: Any = net) -> Any:
+                ordered, swaps = net(x)
+                return (ordered * ordered.new_tensor(range(8))).sum() + swaps.pow(2).sum()
+
+            on.train([x], loss, steps=1)
+
+
+@package("TorchCRF")
+def _torchcrf(on: Any) -> None:
+    """a conditional random field with a mask, and the best tags"""
+    import torch
+    from TorchCRF import CRF
+
+    net = on.weights(CRF(4, use_gpu=False))
+    scores = on.randn(3, 5, 4)
+    tags = torch.arange(15).reshape(3, 5) % 4
+    mask = torch.arange(5)[None] < torch.tensor([[5], [3], [4]])
+    on.train(net, lambda: -net(scores, tags, mask).mean())
+    on.keep(*[torch.tensor(t) for t in net.viterbi_decode(scores, mask)])
+
+
+@package("torchsurv", "torchmetrics", "lightning_utilities")
+def _torchsurv(on: Any) -> None:
+    """Cox's partial likelihood with ties by Efron and Breslow, Weibull's, concordance and AUC"""
+    import torch
+    from torchsurv.loss import cox, weibull
+    from torchsurv.metrics.cindex import ConcordanceIndex
+
+    net = on.weights(torch.nn.Linear(4, 1, bias=False)).double()
+    x = on.randn(10, 4).double()
+    event = torch.tensor([1, 0, 1, 1, 0, 1, 1, 1, 0, 1]).bool()
+    time = torch.tensor([3.0, 1, 2, 2, 4, 5, 5, 6, 2, 7]).double()
+    for ties in ("efron", "breslow"):
+        on.train(
+            net, lambda t=ties: cox.neg_partial_log_likelihood(net(x), event, time, ties_method=t)
+        )
+    wide = on.weights(torch.nn.Linear(4, 2)).double()
+    on.train(wide, lambda: weibull.neg_log_likelihood_weibull(wide(x), event, time))
+    on.keep(ConcordanceIndex()(net(x).squeeze(), event, time))
+
+
+@package("bayesian-torch")
+def _bayesian_torch(on: Any) -> None:
+    """layers by reparameterization whose noise is zero, with their divergence"""
+    import torch
+    from bayesian_torch.layers import Conv2dReparameterization, LinearReparameterization
+    from bayesian_torch.models.dnn_to_bnn import dnn_to_bnn, get_kl_loss
+
+    x, image = on.randn(6, 4), on.randn(2, 3, 6, 6)
+    for net, seen in (
+        (LinearReparameterization(4, 3), x),
+        (Conv2dReparameterization(3, 4, 3), image),
+    ):
+        on.weights(net)
+        for name, noise in net.named_buffers():
+            if name.startswith("eps"):
+                noise.normal_ = noise.zero_  # every call draws again
+                noise.data.normal_ = noise.zero_
+
+        def loss(net: Any = net, seen: Any = seen) -> Any:
+            return net.kl_loss() + 0 * seen.sum()
+
+        on.train(net, loss)
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    dnn_to_bnn(
+        plain,
+        {
+            "prior_mu": 0.0,
+            "prior_sigma": 1.0,
+            "posterior_mu_init": 0.0,
+            "posterior_rho_init": -3.0,
+            "type": "Flipout",
+            "moped_enable": False,
+        },
+    )
+    on.weights(plain)
+    on.train(plain, lambda: get_kl_loss(plain))
+
+
+@package("info_nce_pytorch")
+def _info_nce(on: Any) -> None:
+    """InfoNCE without negatives, with paired and with unpaired ones"""
+    import torch
+    from info_nce import InfoNCE
+
+    net = on.weights(torch.nn.Linear(5, 4))
+    q, p, n, m = on.randn(6, 5), on.randn(6, 5), on.randn(7, 5), on.randn(6, 3, 5)
+
+    def loss() -> Any:
+        a, b = net(q), net(p)
+        paired = InfoNCE(negative_mode="paired", reduction="sum")
+        return InfoNCE()(a, b) + InfoNCE()(a, b, net(n)) + paired(a, b, net(m))
+
+    on.train(net, loss)
+
+
+@package(
+    "asteroid",
+    "asteroid-filterbanks",
+    "pytorch-lightning",
+    "torchmetrics",
+    "julius",
+    "pb-bss-eval",
+    "soundfile",
+)
+def _asteroid(on: Any) -> None:
+    """ConvTasNet and DPRNN-TasNet with permutation-invariant SI-SDR"""
+    from asteroid.losses import PITLossWrapper, pairwise_neg_sisdr
+    from asteroid.models import ConvTasNet, DPRNNTasNet
+
+    mixed, sources = on.randn(2, 400).double(), on.randn(2, 2, 400).double()
+    measure = PITLossWrapper(pairwise_neg_sisdr, pit_from="pw_mtx")
+    small: Any = {"n_filters": 8, "bn_chan": 4, "hid_size": 4, "n_repeats": 1}
+    nets = [
+        ConvTasNet(2, n_blocks=2, hid_chan=6, skip_chan=4, n_filters=8, bn_chan=4, n_repeats=1),
+        DPRNNTasNet(2, chunk_size=10, **small),
+    ]
+    for net in nets:
+        on.weights(net).double()
+        on.train(net, lambda n=net: measure(n(mixed), sources), steps=2)
+
+
+@package("encodec", "torchaudio", "einops")
+def _encodec(on: Any) -> None:
+    """EnCodec's encoder, decoder and codes; torchaudio without its compiled operators"""
+    import torch
+    from encodec.modules import SEANetDecoder, SEANetEncoder
+    from encodec.quantization import ResidualVectorQuantizer
+
+    x = on.randn(2, 1, 320).double()
+    for causal in (True, False):
+        settings: Any = {
+            "dimension": 8,
+            "n_filters": 4,
+            "ratios": [4, 2],
+            "lstm": 1,
+            "causal": causal,
+        }
+        net = torch.nn.Sequential(SEANetEncoder(**settings), SEANetDecoder(**settings))
+        on.weights(net).double()
+        on.train(net, lambda n=net: (n(x) - x).pow(2).mean())
+    quantizer = on.same_buffers(ResidualVectorQuantizer(dimension=8, n_q=2, bins=16)).eval()
+    for part in quantizer.vq.layers:
+        part._codebook.inited.fill_(1)
+    codes = quantizer.encode(on.randn(2, 8, 5), 50, 1.0)
+    on.keep(codes, quantizer.decode(codes))
+
+
+@package("slot_attention", "einops", "vector_quantize_pytorch", "einx", "frozendict")
+def _slot_attention(on: Any) -> None:
+    """slots from given noise, with one head and several"""
+    import torch
+    from slot_attention import MultiHeadSlotAttention, SlotAttention
+
+    x = on.randn(2, 9, 8).double()
+    for net in (SlotAttention(3, 8), MultiHeadSlotAttention(3, 8, heads=2, dim_head=4)):
+        on.weights(net).double()
+        with torch.no_grad():
+            for name, p in net.named_parameters():
+                if "sigma" in name:
+                    p.fill_(-60.0)  # no noise
+        chosen = [p for n, p in net.named_parameters() if "sigma" not in n]
+        on.train(
+            chosen, lambda n=net: n(x).pow(2).mean(), optimizer=torch.optim.SGD(chosen, lr=1e-2)
+        )
+
+
+@package("torch_lr_finder", "tqdm", "packaging", "matplotlib")
+def _torch_lr_finder(on: Any) -> None:
+    """a range test of learning rates, the weights restored after it"""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+    from torch_lr_finder import LRFinder
+
+    net = _net(on)
+    data = DataLoader(TensorDataset(on.randn(16, 4), on.randn(16, 1)), batch_size=4)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
+    finder = LRFinder(net, optimizer, torch.nn.MSELoss(), device="cpu")
+    finder.range_test(data, end_lr=1.0, num_iter=12)
+    on.keep(torch.tensor(finder.history["loss"]), torch.tensor(finder.history["lr"]))
+    finder.reset()
+    on.keep(*net.parameters())
+
+
+@package("poutyne", "torchmetrics", "torchvision")
+def _poutyne(on: Any) -> None:
+    """Model.fit with a schedule, clipped gradients, early stopping, metrics and evaluation"""
+    import torch
+    from poutyne import ClipNorm, EarlyStopping, ExponentialLR, Model
+
+    net = _net(on)
+    x, y = on.randn(16, 4), on.randn(16, 1)
+    model = Model(net, torch.optim.Adam(net.parameters(), lr=1e-2), "mse", batch_metrics=["l1"])
+    calls = [ExponentialLR(gamma=0.5), ClipNorm(net.parameters(), 1.0), EarlyStopping(patience=5)]
+    logs = model.fit(
+        x,
+        y,
+        validation_data=(x, y),
+        epochs=4,
+        batch_size=4,
+        callbacks=calls,
+        verbose=False,
+        dataloader_kwargs={"shuffle": False},
+    )
+    on.keep(
+        torch.tensor([[r["loss"], r["val_loss"], r["val_l1"]] for r in logs]), *net.parameters()
+    )
+    on.keep(torch.tensor(model.evaluate(x, y, verbose=False)))
+
+
+@package("litgpt", "lightning", "lightning_utilities", "jsonargparse", "psutil", "torchmetrics")
+def _litgpt(on: Any) -> None:
+    """small Pythia, Llama and Gemma models with their losses, and a cache of keys and values"""
+    import torch
+    from litgpt.config import Config
+    from litgpt.model import GPT
+    from litgpt.utils import chunked_cross_entropy
+
+    small = {
+        "block_size": 16,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_embd": 16,
+        "vocab_size": 20,
+        "padded_vocab_size": 24,
+    }
+    llama = {
+        "norm_class_name": "RMSNorm",
+        "mlp_class_name": "LLaMAMLP",
+        "intermediate_size": 32,
+        "rotary_percentage": 1.0,
+        "n_query_groups": 2,
+        "bias": False,
+        "parallel_residual": False,
+    }
+    tokens = torch.arange(24).reshape(2, 12) * 7 % 20
+    for more in ({}, llama, llama | {"mlp_class_name": "GemmaMLP", "sliding_window_size": 4}):
+        net = on.weights(GPT(Config(**small, **more)), 0.2)
+
+        def loss(net: Any = net) -> Any:
+            return chunked_cross_entropy(net(tokens[:, :-1]), tokens[:, 1:], chunk_size=8)
+
+        on.train(net, loss)
+    with torch.no_grad():
+        net.set_kv_cache(batch_size=2)
+        on.keep(net(tokens[:, :4], torch.arange(4)), net(tokens[:, 4:5], torch.tensor([4])))
+
+
+@package("torchview", "graphviz")
+def _torchview(on: Any) -> None:
+    """graphs of a convolutional and a plain network: their edges, and shapes"""
+    import torch
+    from torch import nn
+    from torchview import draw_graph
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 3, padding=1)
+            self.head = nn.Linear(3, 2)
+
+        def forward(self, x: Any) -> Any:
+            x = x + torch.relu(self.conv(x))
+            return self.head(x.mean((2, 3)))
+
+    for net, seen in (
+        (Residual(), on.randn(1, 3, 6, 6)),
+        (nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)), on.randn(2, 4)),
+    ):
+        for depth in (1, 3):
+            graph = draw_graph(net, input_data=seen, depth=depth, hide_module_functions=False)
+            text = "".join(graph.visual_graph.body)
+            on.keep(torch.tensor([len(graph.edge_list), *text.encode()]))
+
+
+@package("trl", "transformers", "accelerate", "datasets", "huggingface-hub")
+def _trl(on: Any) -> None:
+    """log-probabilities and entropies of chosen tokens, with a preference loss; padding"""
+    import torch
+    from torch.nn import functional
+    from trl.trainer import utils
+
+    weight = torch.nn.Parameter(on.randn(8, 11))
+    x = on.randn(4, 6, 8)
+    tokens = torch.arange(24).reshape(4, 6) * 5 % 11
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0], [1] * 6])
+
+    def loss() -> Any:
+        logits = x @ weight
+        logp = (utils.selective_log_softmax(logits, tokens) * mask).sum(1)
+        both, entropy = utils.selective_log_softmax_and_entropy(logits, tokens)
+        better, worse = logp.chunk(2)
+        preference = -functional.logsigmoid(0.1 * (better - worse)).mean()
+        return preference + 0.01 * entropy.mean() + 0.1 * both.exp().mean()
+
+    on.train([weight], loss)
+    on.keep(utils.entropy_from_logits(x @ weight, chunk_size=5))
+    on.keep(*utils.flush_left(mask, tokens))
+    holes = torch.where(mask == 0, torch.nan, x[..., 0])
+    on.keep(utils.nanmin(holes), utils.nanmax(holes), utils.nanstd(holes))
+    on.keep(utils.pad([tokens[0, :3], tokens[1]], -1, "left", 4))

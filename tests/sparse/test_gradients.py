@@ -46,6 +46,8 @@ LINEAR = {
     "sum over columns": lambda m, s, d, full: m.sparse.sum(s, 1).to_dense() * full[:, 0],
     "coalesced values": lambda m, s, d, full: s.coalesce().values() * 3,
     "coalesced": lambda m, s, d, full: s.coalesce() @ d,
+    "times sparse": lambda m, s, d, full: (s @ s.t()).to_dense() * full[:, :3],
+    "sparse.mm of two": lambda m, s, d, full: m.sparse.mm(s.t(), s * 2).to_dense() @ d,
     "clone": lambda m, s, d, full: s.clone() @ d,
     "float32 and back": lambda m, s, d, full: s.float().double().to_dense() * full,
     "used twice": lambda m, s, d, full: (s @ d).sum() + (s.to_dense() * full).sum(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import lucid_gpu
@@ -24,6 +25,11 @@ CASES = {
     "none": lambda m: (None, None),
     "kinds": lambda m: (m.ones(2), [1.0, 1.0]),
     "double": lambda m: (m.ones(2).double(), m.ones(2).double() + 1e-6),
+    "arrays": lambda m: (np.ones(2), np.ones(2)),
+    "arrays that differ": lambda m: (np.ones(2), np.array([1.0, 2.0])),
+    "arrays of two types": lambda m: (np.ones(2), np.ones(2, np.float32)),
+    "an array and a tensor": lambda m: (np.ones(2), m.ones(2).double()),
+    "numbers of numpy": lambda m: (np.int64(2), np.int64(3)),
     "half": lambda m: (m.ones(2).half(), m.ones(2).half() + 0.5),
 }
 
@@ -41,7 +47,7 @@ def test_assert_close_agrees_with_pytorchs(name):
     torch = torch_module()
     expected = outcome(torch, torch.testing.assert_close, name)
     got = outcome(lucid_gpu, assert_close, name)
-    if name == "kinds":
+    if name in ("kinds", "an array and a tensor"):
         assert got[0] is expected[0]
     else:
         assert got == expected
@@ -110,3 +116,15 @@ def test_make_tensor_refuses():
         make_tensor(2, dtype=lucid_gpu.float32, device="cpu", low=2, high=1)
     with pytest.raises(ValueError, match="must be False for integral dtype"):
         make_tensor(2, dtype=lucid_gpu.int32, device="cpu", requires_grad=True)
+
+
+def test_strides_are_compared_where_that_is_asked_for():
+    def words(m):
+        row_major, columns = m.ones(2, 3), m.ones(3, 2).t()
+        m.testing.assert_close(row_major, columns)
+        m.testing.assert_close(row_major, row_major.clone(), check_stride=True)
+        with pytest.raises(AssertionError) as caught:
+            m.testing.assert_close(row_major, columns, check_stride=True)
+        return str(caught.value)
+
+    assert words(lucid_gpu) == words(torch_module())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from typing import Any
@@ -101,3 +102,67 @@ def test_each_name_warns_and_is_imported_in_place_of_pytorchs() -> None:
         "import functorch; assert functorch is lucid_gpu.functorch\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class Pair:
+    """A container with a batch of its own, as tensordict's are."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+    def size(self, dim: int) -> int:
+        return int(self.parts[0].size(dim))
+
+
+@pytest.mark.parametrize("chunk_size", [None, 2])
+@pytest.mark.parametrize("out_dim", [0, -1])
+def test_vmap_runs_the_functions_that_a_package_puts_in_place(
+    monkeypatch: pytest.MonkeyPatch, out_dim: int, chunk_size: int | None
+) -> None:
+    torch = pytest.importorskip("torch", reason="extra 'oracle' is not installed")
+    found = []
+    for m in (lucid_gpu, torch):
+        inner: Any = importlib.import_module(f"{m.__name__}._functorch.vmap")
+        raw: Any = importlib.import_module(f"{m.__name__}._C._functorch")
+
+        def opened(dims: Any, args: Any, func: Any, inner: Any = inner) -> Any:
+            leaves, spec = inner.tree_flatten(args)
+            return 5, inner._broadcast_to_and_flatten(dims, spec), leaves, spec
+
+        def batched(
+            dims: Any, leaves: Any, level: int, spec: Any, inner: Any = inner, raw: Any = raw
+        ) -> Any:
+            add = inner._add_batch_dim
+            made = [
+                a
+                if d is None
+                else Pair(*[add(p, d, level) for p in a.parts])
+                if isinstance(a, Pair)
+                else add(a, d, level)
+                for d, a in zip(dims, leaves, strict=True)
+            ]
+            part = next(a for a in made if isinstance(a, Pair)).parts[0]
+            assert raw.is_batchedtensor(part) and raw.get_unwrapped(part).ndim == part.ndim + 1
+            return inner.tree_unflatten(made, spec)
+
+        Pair.split = lambda self, n, dim: [  # type: ignore[attr-defined]
+            Pair(*both) for both in zip(*[p.split(n, dim) for p in self.parts])
+        ]
+        Pair.tensor_split = lambda self, at, dim: [  # type: ignore[attr-defined]
+            Pair(*both) for both in zip(*[p.tensor_split(at, dim=dim) for p in self.parts])
+        ]
+        monkeypatch.setattr(inner, "_process_batched_inputs", opened)
+        monkeypatch.setattr(inner, "_create_batched_inputs", batched)
+        pair = Pair(m.arange(10.0).reshape(5, 2), m.arange(15.0).reshape(5, 3))
+        w = m.arange(6.0).reshape(2, 3)
+        mapped = m.vmap(
+            lambda p, w: (p.parts[0] @ w * p.parts[1]).tanh(),
+            (0, None),
+            out_dim,
+            chunk_size=chunk_size,
+        )
+        found.append(mapped(pair, w).tolist())
+        monkeypatch.undo()
+        assert m.vmap(lambda x: x * 2)(m.ones(2)).tolist() == [2, 2]
+    for ours, theirs in zip(*found, strict=True):
+        assert ours == pytest.approx(theirs)

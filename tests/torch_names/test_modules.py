@@ -14,6 +14,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import nn, utils
+from tests.oracle import torch_module
 
 jit: Any = lucid_gpu.jit
 
@@ -29,7 +30,7 @@ def add_one(x: Any) -> Any:
         jit.script_method, jit.script_if_tracing, jit.trace(), jit._overload,
         lambda f: jit.trace(f, (lucid_gpu.ones(1),)), lucid_gpu._dynamo.disable,
         lucid_gpu.compiler.allow_in_graph, lucid_gpu.compiler.assume_constant_result,
-        lucid_gpu._dynamo.allow_in_graph, lucid_gpu._dynamo.optimize("eager"), lucid_gpu.fx.wrap,
+        lucid_gpu._dynamo.allow_in_graph, lucid_gpu._dynamo.optimize("eager"),
         importlib.import_module("lucid_gpu.onnx.symbolic_helper").parse_args("v", "f"),
     ],
 )  # fmt: skip
@@ -57,7 +58,7 @@ def test_what_a_compiler_would_be_asked() -> None:
     [
         lambda: jit.save(nn.Linear(1, 1), "x"), lambda: jit.load("x"),
         lambda: lucid_gpu.onnx.export(nn.Linear(1, 1), (), "x"),
-        lambda: lucid_gpu.fx.symbolic_trace(nn.Linear(1, 1)), lambda: lucid_gpu.fx.Tracer(),
+        lambda: importlib.import_module("lucid_gpu.fx.experimental.proxy_tensor").make_fx(add_one),
         lambda: utils.cpp_extension.load("x", []), lambda: utils.cpp_extension.CUDAExtension("x"),
         lambda: lucid_gpu.hub.load("a/b", "c"), lambda: lucid_gpu.library.get_ctx(),
         lambda: lucid_gpu.ao.quantization.prepare(nn.Linear(1, 1)),
@@ -339,9 +340,9 @@ def test_what_packages_ask_of_other_modules():
 
 def test_what_asks_whether_something_is_traced_or_remote():
     from lucid_gpu.fx.experimental.proxy_tensor import get_proxy_mode
-    from lucid_gpu.fx.node import Node
 
     from lucid_gpu.distributed import rpc
+    from lucid_gpu.fx.node import Node
 
     assert not lucid_gpu.is_autocast_enabled("mps")
     assert get_proxy_mode() is None and not rpc.is_available() and Node is lucid_gpu.fx.Node
@@ -358,8 +359,6 @@ def test_names_that_packages_import() -> None:
     assert not isinstance(nn.Linear(1, 1), lucid_gpu._dynamo.OptimizedModule)
     values, keys = utils._pytree._dict_flatten({"a": 1})
     assert utils._pytree._dict_unflatten(values, keys) == {"a": 1}
-    with pytest.warns(UserWarning, match="sees none"), lucid_gpu.overrides.TorchFunctionMode():
-        pass
     with pytest.raises(RuntimeError, match="archives are read by"):
         lucid_gpu.PyTorchFileReader("x")
     functional = lucid_gpu.distributed._functional_collectives
@@ -523,3 +522,408 @@ def test_a_mode_that_would_see_the_dispatcher_is_not_entered() -> None:
     mode = importlib.import_module("lucid_gpu.utils._python_dispatch").TorchDispatchMode
     with pytest.raises(RuntimeError, match="__torch_dispatch__"), mode():
         pass
+
+
+def test_dictionaries_with_weak_keys_compare_by_identity() -> None:
+    weak: Any = importlib.import_module("lucid_gpu.utils.weak")
+    a, b = lucid_gpu.ones(2), lucid_gpu.ones(2)
+    d = weak.WeakTensorKeyDictionary({a: 1, b: 2})
+    assert (d[a], d[b], len(d), a in d, lucid_gpu.ones(2) in d) == (1, 2, 2, True, False)
+    assert {**(d | {b: 3})}[b] == 3 and [ref() is k for ref, k in zip(d.keyrefs(), d)] == [True] * 2
+    assert d.copy().popitem()[0] is b and len(d) == 2
+    reference = weak.TensorWeakRef(b)
+    assert reference() is b
+    del b
+    assert (len(d), list(d.values()), reference()) == (1, [1], None)
+    del d[a]
+    with pytest.raises(KeyError):
+        d[a]
+
+
+def test_context_managers_that_decorate_are_derived() -> None:
+    base: Any = importlib.import_module("lucid_gpu.utils._contextlib")._DecoratorContextManager
+    calls: list[str] = []
+
+    class Named(base):  # type: ignore[misc]
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def clone(self) -> Named:
+            return Named(self.name)
+
+        def __enter__(self) -> None:
+            calls.append(f"in {self.name}")
+
+        def __exit__(self, *_: object) -> None:
+            calls.append(f"out {self.name}")
+
+    @Named("a")
+    def generate() -> Any:
+        calls.append("first")
+        yield 1
+        calls.append("last")
+
+    assert Named("b")(add_one)(1) == 2
+    assert list(generate()) == [1]
+    assert calls == ["in b", "out b", "in a", "first", "out a", "in a", "last", "out a"]
+
+
+@pytest.mark.parametrize("base_seed", [0, 5, 2**31, 2**40 + 7, 2**63 - 1])
+def test_workers_seed_numpy_as_pytorch(base_seed: int) -> None:
+    ours: Any = importlib.import_module("lucid_gpu.utils.data._utils.worker")
+    torch = pytest.importorskip("torch", reason="extra 'oracle' is not installed")
+    theirs = torch.utils.data._utils.worker
+    for worker in (0, 1, 7):
+        assert ours._generate_state(base_seed, worker) == theirs._generate_state(base_seed, worker)
+
+
+def test_lists_and_named_fields_as_trees() -> None:
+    import os
+
+    trees: Any = importlib.import_module("lucid_gpu.utils._pytree")
+    assert trees._list_unflatten(*trees._list_flatten([1, 2])) == [1, 2]
+    assert [key.idx for key, _ in trees._list_flatten_with_keys("ab")[0]] == [0, 1]
+    Pair = namedtuple("Pair", "a b")
+    assert [trees.is_namedtuple_instance(x) for x in (Pair(1, 2), (1, 2), Pair)] == [
+        True,
+        False,
+        False,
+    ]
+    assert [trees.is_structseq_instance(x) for x in (os.stat("."), (1, 2))] == [True, False]
+
+
+def test_quantized_types_are_names_only() -> None:
+    assert str(lucid_gpu.quint8) == "lucid_gpu.quint8"
+    with pytest.raises(TypeError, match="no tensor has this type"):
+        lucid_gpu.zeros(2, dtype=lucid_gpu.qint32)
+
+
+def test_modules_of_types_of_devices() -> None:
+    inner: Any = importlib.import_module("lucid_gpu._utils")
+    assert inner._get_device_module("cuda") is lucid_gpu.cuda
+    with pytest.raises(RuntimeError, match="'foo' does not have a corresponding module"):
+        inner._get_device_module("foo")
+
+
+def test_the_first_vmap_lets_none_pass() -> None:
+    inner: Any = lucid_gpu._vmap_internals
+    x = lucid_gpu.arange(6.0).reshape(2, 3)
+    total, nothing = inner._vmap(lambda t: (t.sum(), None), 0, 0, True)(x)
+    assert total.tolist() == [3.0, 12.0] and nothing is None
+    assert inner._vmap(lambda t: None, 0, 0, True)(x) is None
+    with pytest.raises(ValueError, match="must only return Tensors"):
+        inner._vmap(lambda t: None)(x)
+    with pytest.warns(FutureWarning, match="torch.vmap"):
+        assert inner.vmap(lambda t: t * 2, 1, 1)(x).tolist() == (x * 2).tolist()
+
+
+def test_annotations_of_a_loss_are_evaluated_anywhere() -> None:
+    from typing import get_type_hints
+
+    # fastai does so, with the names of its own module
+    assert get_type_hints(nn.CrossEntropyLoss(), globalns={})
+    assert importlib.import_module("lucid_gpu.nn.modules.activation").MultiheadAttention
+
+
+def test_a_module_says_how_it_is_called() -> None:
+    class Other(nn.Linear):
+        def _get_name(self) -> str:
+            return f"Own{super()._get_name()}"
+
+    assert repr(Other(1, 2)) == "OwnOther(in_features=1, out_features=2, bias=True)"
+
+
+@pytest.mark.parametrize("place", ["weight", "running_mean", "extra"])
+def test_swap_tensor(place: str) -> None:
+    swap = importlib.import_module("lucid_gpu.nn.utils._named_member_accessor").swap_tensor
+    module, new = nn.BatchNorm1d(2), nn.Parameter(lucid_gpu.ones(2))
+    module.extra = lucid_gpu.zeros(2)
+    old = getattr(module, place)
+    assert swap(module, place, new) is old and getattr(module, place) is new
+    with pytest.raises(AttributeError, match="BatchNorm1d has no attribute `other`"):
+        swap(module, "other", new)
+    with pytest.raises(KeyError, match="contain"):
+        swap(module, "a.b", new)
+    with pytest.raises(TypeError, match="is not an instance of torch.Tensor"):
+        swap(module, place, 3)
+    with pytest.raises(TypeError, match="attribute `eps`"):
+        swap(module, "eps", new)
+    assert getattr(module, place) is new
+
+
+def test_hooks_of_all_modules_are_seen_in_pytorchs_tables() -> None:
+    inner: Any = importlib.import_module("lucid_gpu.nn.modules.module")
+    table = inner._global_parameter_registration_hooks
+    assert not table
+    handle = inner.register_module_parameter_registration_hook(add_one)
+    assert list(table.values()) == [add_one] and not inner._global_buffer_registration_hooks
+    handle.remove()
+    assert not table
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_prefixes_of_trees_as_pytorch_broadcasts_them(seed: int) -> None:
+    import random
+
+    torch = pytest.importorskip("torch", reason="extra 'oracle' is not installed")
+    chance, ours = random.Random(seed), importlib.import_module("lucid_gpu.utils._pytree")
+    Pair = namedtuple("Pair", "a b")
+
+    def tree(depth: int) -> Any:
+        parts = [tree(depth - 1) for _ in range(chance.randrange(3))] if depth else []
+        made = [tuple(parts), parts, dict(zip("ab", parts)), Pair(1, parts), 5]
+        return chance.choice(made if depth else [5])
+
+    def prefix(t: Any) -> Any:
+        if chance.random() < 0.25:
+            return chance.choice([7, None, [3]])
+        if isinstance(t, dict):
+            return {k: prefix(v) for k, v in t.items()}
+        if isinstance(t, Pair):
+            return Pair(*map(prefix, t))
+        return type(t)(map(prefix, t)) if isinstance(t, (list, tuple)) else t
+
+    for _ in range(20):
+        whole = tree(3)
+        part = prefix(whole)
+        theirs = torch.utils._pytree
+        expected = theirs._broadcast_to_and_flatten(part, theirs.tree_flatten(whole)[1])
+        assert ours._broadcast_to_and_flatten(part, ours.tree_flatten(whole)[1]) == expected
+
+
+def test_sizes_that_nobody_leaves_open() -> None:
+    assert not isinstance(3, lucid_gpu.SymInt) and lucid_gpu.types.SymInt is lucid_gpu.SymInt
+    assert lucid_gpu.sym_int(2.7) == 2 and lucid_gpu.sym_float(2) == 2.0
+    larger = lucid_gpu.sym_max(2, 1.5)
+    assert (larger, type(larger)) == (2.0, float) and lucid_gpu.sym_min(2, 3) == 2
+    assert lucid_gpu.sym_sum([1, 2]) == 3 and lucid_gpu.sym_ite(False, 1, 2) == 2
+    assert lucid_gpu.sym_not(False) is True
+    with pytest.raises(TypeError, match="nothing is traced"):
+        lucid_gpu.SymInt(3)
+
+
+def test_devices_that_there_are_not() -> None:
+    for module in (lucid_gpu.mps, lucid_gpu.xpu):
+        assert not module.is_available() and module.device_count() == 0
+        module.manual_seed(0)
+    assert lucid_gpu.get_device_module("cpu") is lucid_gpu.cpu
+    with pytest.raises(OSError, match=r"needs PyTorch's C\+\+ library"):
+        lucid_gpu.classes.load_library("x.so")
+
+
+def test_names_of_types_as_pytorch_says_them() -> None:
+    torch = pytest.importorskip("torch", reason="extra 'oracle' is not installed")
+    for thing in (1, int, len, [], OrderedDict, add_one, None):
+        assert lucid_gpu.typename(thing) == torch.typename(thing)
+    assert lucid_gpu.typename(lucid_gpu.ones(1)) == lucid_gpu.ones(1).type()
+    assert lucid_gpu.typename(nn.Linear(1, 1)) == "lucid_gpu.nn.modules.linear.Linear"
+    shape = importlib.import_module("lucid_gpu._C")._shape_as_tensor(lucid_gpu.ones(2, 3))
+    assert shape.tolist() == [2, 3] and shape.dtype is lucid_gpu.int64
+
+
+def test_vmap_is_seen_from_inside() -> None:
+    inner: Any = importlib.import_module("lucid_gpu._C")
+    seen = []
+
+    def look(x: Any) -> Any:
+        seen.append(inner._are_functorch_transforms_active())
+        return x * 2
+
+    lucid_gpu.vmap(look)(lucid_gpu.ones(2))
+    assert seen == [True] and not inner._are_functorch_transforms_active()
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_own_checks_of_the_inputs_of_batch_norms(rank: int) -> None:
+    class Any4(getattr(nn, f"BatchNorm{rank}d")):
+        def _check_input_dim(self, input: Any) -> None:
+            assert input.ndim > 1
+
+    x = lucid_gpu.randn(3, 2, 2, 2, 2, 2)
+    expected = nn.functional.batch_norm(x, None, None, training=True)
+    assert lucid_gpu.allclose(Any4(2)(x), expected)
+
+    class Own(importlib.import_module("lucid_gpu.nn.modules.batchnorm")._BatchNorm):
+        def _check_input_dim(self, input: Any) -> None:
+            pass
+
+    assert lucid_gpu.allclose(Own(2)(x), expected)
+
+
+def test_own_padding_of_the_results_of_transposed_convolutions() -> None:
+    class Longer(nn.ConvTranspose1d):
+        def forward(self, input: Any, output_size: Any = None) -> Any:
+            more = self._output_padding(
+                input, output_size, self.stride, self.padding, self.kernel_size, 1, self.dilation
+            )
+            return nn.functional.conv_transpose1d(
+                input, self.weight, self.bias, self.stride, self.padding, more
+            )
+
+    layer, x = Longer(1, 1, 3, stride=3), lucid_gpu.randn(2, 1, 4)
+    assert [layer(x, [n]).shape[-1] for n in (12, 13, 14)] == [12, 13, 14]
+    assert layer(x).shape[-1] == 12
+    with pytest.raises(ValueError, match="valid sizes range from"):
+        layer(x, [15])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_parts_of_attention_as_pytorch_computes_them(seed: int) -> None:
+    import numpy as np
+
+    torch = pytest.importorskip("torch", reason="extra 'oracle' is not installed")
+    chance = np.random.default_rng(seed)
+    arrays = [chance.standard_normal((2, 3, 4)) for _ in range(3)]
+    same = seed % 3 == 0, seed % 3 == 1
+    weight, bias = chance.standard_normal((12, 4)), chance.standard_normal(12)
+    results = []
+    for m in (lucid_gpu, torch):
+        q, k, v = map(m.from_numpy, arrays)
+        k, v = (q, q) if same[0] else (k, k if same[1] else v)
+        w, b = m.from_numpy(weight).requires_grad_(), m.from_numpy(bias)
+        inside: Any = m.nn.functional
+        parts = inside._in_projection_packed(q, k, v, w, b if seed % 2 else None)
+        sum(part.sin().sum() * (i + 1) for i, part in enumerate(parts)).backward()
+        mask = m.from_numpy(arrays[0] > 0)
+        added = inside._canonical_mask(mask, "mask", None, "", m.float64)
+        results.append([*(p.detach().numpy() for p in parts), w.grad.numpy(), added.numpy()])
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_what_parts_of_functional_refuse() -> None:
+    inside: Any = nn.functional
+    with pytest.raises(RuntimeError, match="only bool and floating types of mask are supported"):
+        inside._canonical_mask(lucid_gpu.ones(2, dtype=int), "mask", None, "", lucid_gpu.float32)
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        inside._verify_batch_size((1, 5, 1))
+    inside._verify_batch_size((2, 5, 1))
+    with pytest.warns(UserWarning, match="Implicit dimension choice"):
+        assert inside._get_softmax_dim("softmax", 3, 2) == 0
+
+
+def test_an_optimizer_written_after_pytorchs() -> None:
+    inner: Any = importlib.import_module("lucid_gpu.optim.optimizer")
+
+    class Plain(lucid_gpu.optim.Optimizer):
+        def __init__(self, params: Any, differentiable: bool) -> None:
+            super().__init__(params, {"lr": 0.5, "differentiable": differentiable})
+
+        @inner._use_grad_for_differentiable
+        def step(self, closure: Any = None) -> None:
+            self._cuda_graph_capture_health_check()
+            self.recorded = lucid_gpu.is_grad_enabled()
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.data.add_(p.grad, alpha=-inner._get_value(lucid_gpu.tensor(group["lr"])))
+
+    for differentiable in (False, True):
+        p = lucid_gpu.ones(2, requires_grad=True)
+        p.sum().backward()
+        optimizer = Plain([p], differentiable)
+        optimizer.step()
+        assert optimizer.recorded == differentiable and p.tolist() == [0.5, 0.5]
+    z = [lucid_gpu.ones(2, dtype=lucid_gpu.complex64)]
+    inner._view_as_real(z)
+    assert z[0].shape == (2, 2) and inner._default_to_fused_or_foreach(z, False) == (False, False)
+    with pytest.raises(RuntimeError, match="requires all the params to be floating point"):
+        inner._device_dtype_check_for_fused(lucid_gpu.ones(1, dtype=int))
+    assert inner._get_scalar_dtype() is lucid_gpu.float32 and inner.ParamsT
+    assert inner._to_scalar(lucid_gpu.ones(1)).ndim == 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "nn.modules.batchnorm.SyncBatchNorm", "nn.modules.batchnorm.LazyBatchNorm2d",
+        "nn.modules.conv.LazyConvTranspose3d", "nn.modules.instancenorm.LazyInstanceNorm1d",
+        "nn.modules.linear.LazyLinear", "nn.modules.loss.LinearCrossEntropyLoss",
+        "nn.modules.conv._pair", "nn.modules.pooling._triple", "nn.modules.padding._quadruple",
+        "nn.modules.transformer._get_clones", "nn.modules.module._addindent",
+        "nn.init._no_grad_trunc_normal_", "optim.adamw.AdamW",
+        "distributions.multivariate_normal._batch_mv", "backends.cuda.sdp_kernel",
+        "compiler.cudagraph_mark_step_begin",
+    ],
+)  # fmt: skip
+def test_names_stand_where_packages_look_for_them(path: str) -> None:
+    module, _, name = path.rpartition(".")
+    assert callable(getattr(importlib.import_module(f"lucid_gpu.{module}"), name))
+
+
+def test_kernels_of_attention_by_the_first_name() -> None:
+    cuda = lucid_gpu.backends.cuda
+    with cuda.sdp_kernel(enable_math=False, enable_cudnn=False):
+        assert not cuda.math_sdp_enabled() and cuda.flash_sdp_enabled()
+    assert cuda.math_sdp_enabled()
+
+
+def test_results_of_a_subclass() -> None:
+    class Own(lucid_gpu.Tensor):
+        pass
+
+    convert: Any = importlib.import_module("lucid_gpu._tensor")._convert
+    x = lucid_gpu.ones(2)
+    (a, (b, c)) = convert([x, (x, 3)], Own)
+    assert type(a) is type(b) is Own and c == 3 and convert(x, lucid_gpu.Tensor) is x
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_first_names_of_autocasts_types(kind: str) -> None:
+    with pytest.warns(DeprecationWarning, match="is deprecated. Please use torch.get_autocast"):
+        found = getattr(lucid_gpu, f"get_autocast_{kind}_dtype")()
+    assert found is lucid_gpu.get_autocast_dtype("cuda" if kind == "gpu" else "cpu")
+    with pytest.warns(DeprecationWarning, match="is_autocast_enabled"):
+        assert not lucid_gpu.is_autocast_cpu_enabled()
+
+
+def test_gradients_through_remote_calls_are_refused() -> None:
+    remote: Any = importlib.import_module("lucid_gpu.distributed.autograd")
+    assert not remote.is_available()
+    with pytest.raises(NotImplementedError, match="there are no remote calls"):
+        remote.context()
+
+
+def test_names_of_activations_are_each_the_name_of_one_class() -> None:
+    inner: Any = vars(importlib.import_module("lucid_gpu.nn.modules.activation"))
+    kinds = [kind for kind in inner.values() if isinstance(kind, type)]  # class_resolver does so
+    names = [kind.__name__ for kind in kinds if issubclass(kind, nn.Module)]
+    assert len(set(names)) == len(names)
+
+
+def test_reduction_by_number_and_by_older_flags() -> None:
+    def scenario(m: Any) -> Any:
+        R = importlib.import_module(f"{m.__name__}.nn._reduction")
+        with pytest.warns(UserWarning, match="reduction='sum'"):
+            old = R.legacy_get_enum(False, None)
+        return [R.get_enum(name) for name in ("none", "mean", "sum")] + [old]
+
+    assert scenario(lucid_gpu) == scenario(torch_module()) == [0, 1, 2, 2]
+    for m in (lucid_gpu, torch_module()):
+        with pytest.raises(ValueError, match="average is not a valid value for reduction"):
+            importlib.import_module(f"{m.__name__}.nn._reduction").get_enum("average")
+
+
+def test_names_of_activations_differ_by_more_than_underscores() -> None:
+    found = [v for v in vars(nn.modules.activation).values() if isinstance(v, type)]
+    classes = {kind for kind in found if issubclass(kind, nn.Module)}
+    names = [kind.__name__.strip("_").lower() for kind in classes]
+    assert len(names) == len(set(names))  # resolvers of classes by name refuse two of one
+
+
+@pytest.mark.parametrize("name", ["Subset", "ConcatDataset", "StackDataset", "ChainDataset"])
+def test_datasets_are_generic(name: str) -> None:
+    for m in (lucid_gpu, torch_module()):
+        assert getattr(importlib.import_module(f"{m.__name__}.utils.data"), name)[int].__args__
+
+
+def test_names_that_heavyball_speechbrain_and_hypll_import() -> None:
+    torch = pytest.importorskip("torch", reason="extra 'oracle' is not installed")
+    with lucid_gpu._dynamo.utils.disable_cache_limit():
+        pass
+    pin: Any = importlib.import_module("lucid_gpu.utils.data._utils.pin_memory")
+    assert pin.pin_memory([1, "a"]) == [1, "a"]
+    for m in (lucid_gpu, torch):
+        x = m.ones(2)
+        kinds = (x.double(), m.nn.Parameter(x), x.to_sparse(), x.to("meta"))
+        same = [m._has_compatible_shallow_copy_type(x, kind) for kind in kinds]
+        assert same == [True, True, False, False]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import lucid_gpu
 from lucid_gpu import return_types
 from tests.oracle import torch_module
 
+SIGNS = {"slogdet"}  # the function of linalg
 ALONG = ("cummax", "cummin", "max", "median", "min", "mode", "nanmedian")
 WITH_TWO = ("histogram", "kthvalue", "topk")
 REST = {
@@ -34,8 +37,34 @@ def result(m: Any, name: str) -> Any:
 @pytest.mark.parametrize("name", return_types.__all__)
 def test_ops_give_tuples_of_their_names(name: str) -> None:
     ours = result(lucid_gpu, name)
-    assert isinstance(ours, getattr(return_types, name))
+    assert type(ours) is getattr(return_types, name)
+    assert type(pickle.loads(pickle.dumps(ours))) is type(ours)
     theirs = result(torch_module(), name)
     assert isinstance(theirs, getattr(torch_module().return_types, name))
     assert len(ours) == len(theirs)
     assert all(hasattr(theirs, field) for field in ours._fields)
+
+
+@pytest.mark.parametrize("name", sorted({*return_types.__all__} - SIGNS))
+def test_results_print_as_those_of_torch(name: str) -> None:
+    pattern = r"-?\d+\.\d*(e[-+]\d+)?|\s"  # digits of a decomposition may differ
+    ours, theirs = [re.sub(pattern, "", repr(result(m, name))) for m in (lucid_gpu, torch_module())]
+    assert ours.replace("lucid_gpu.", "torch.") == theirs
+
+
+@pytest.mark.parametrize("name", ["max", "min", "median", "nanmedian", "mode", "cummax", "cummin"])
+def test_results_of_0d_tensors_are_of_the_same_class(name: str) -> None:
+    assert type(getattr(lucid_gpu, name)(lucid_gpu.tensor(1.0), 0)) is getattr(return_types, name)
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_a_dim_of_a_0d_tensor_is_refused_in_torchs_words(name: str) -> None:
+    for m in (lucid_gpu, torch_module()):
+        with pytest.raises(IndexError, match=rf"{name}\(\): Expected reduction dim -1 or 0"):
+            getattr(m.tensor(1.0), name)(5)
+
+
+def test_a_class_that_is_no_tensor_is_refused_in_torchs_words() -> None:
+    for m in (lucid_gpu, torch_module()):
+        with pytest.raises(TypeError, match="does not inherit from Tensor is not possible"):
+            m.tensor(1.0).as_subclass(int)

@@ -58,7 +58,9 @@ from torch.autograd.gradcheck import GradcheckError
 import torch.autograd.gradcheck
 assert torch.autograd.gradcheck(torch.sin, torch.ones(2, dtype=torch.double, requires_grad=True))
 x = torch.ones(2, 3, dtype=torch.float64)
+assert repr(x[0]) == "tensor([1., 1., 1.], dtype=torch.float64)"
 assert str(x.dtype) == "torch.float64" and x.type() == "torch.DoubleTensor"
+assert type(x).__module__ == "torch" and torch.nn.Parameter.__module__ == "torch.nn.parameter"
 assert repr(x.shape) == "torch.Size([2, 3])" and repr(x.layout) == "torch.strided"
 assert x.type("torch.FloatTensor").dtype is getattr(torch, repr(torch.float32).split(".")[1])
 try:

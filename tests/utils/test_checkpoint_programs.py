@@ -239,6 +239,64 @@ def among_others() -> Any:
     del others
 
 
+def second_gradients(seed: int, device: str, wrap: Any, nest: Any) -> tuple[str, list[Any]]:
+    """The gradients of a penalty on the gradients of the seed's function, and theirs."""
+    rng = np.random.default_rng(seed)
+    name, function = random_function(rng, nest)
+    shape = (int(rng.integers(2, 5)), int(rng.integers(2, 6)))
+    lucid_gpu.manual_seed(seed)
+    leaves = [lucid_gpu.tensor(rng.standard_normal(shape)).to(device) for _ in range(2)]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    hooks = lucid_gpu.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+    with hooks if seed % 2 else contextlib.nullcontext():
+        loss = (wrap(function, *leaves) ** 2).mean()
+    loss.backward(create_graph=True)
+    first = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    for leaf in leaves:
+        leaf.grad = None
+    penalty = sum((g * g.sin()).sum() for g in first)
+    if isinstance(penalty, lucid_gpu.Tensor) and penalty.requires_grad:
+        penalty.backward()
+    found = [*first, *[leaf.grad for leaf in leaves]]
+    return name, [np.zeros(shape) if t is None else t.detach().cpu().numpy() for t in found]
+
+
+@pytest.mark.parametrize("way", ["early stop", "nested", "nested, whole", "in sequence"])
+def test_second_derivatives(way: str, device: str) -> None:
+    wrap, nest = WAYS[way]
+    for seed in range(2000, 2000 + SEEDS // 4):
+        _, expected = second_gradients(seed, device, plainly, nest and plainly)
+        name, found = second_gradients(seed, device, wrap, nest)
+        for a, b in zip(expected, found, strict=True):
+            least = 1e-6 * max(1.0, float(np.abs(a).max()))
+            np.testing.assert_allclose(b, a, 1e-6, least, err_msg=f"seed {seed}: {name}")
+
+
+ENDS: dict[str, Function] = {
+    "norm": lambda x: x / (1 + x.norm()),
+    "sum of rows": lambda x: x * x.sum(1, keepdim=True),
+    "largest": lambda x: x - x.max(-1, keepdim=True).values,
+    "std": lambda x: x / (1 + x.std(-1, keepdim=True)),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("deep", [1, 2])
+def test_a_reentrant_checkpoint_gives_back_its_argument(end: str, deep: int, device: str) -> None:
+    """Its backward hands a gradient on that reads what the graph outside of it reads too."""
+    found = []
+    for again in (plainly, reentered):
+        x = lucid_gpu.linspace(-1, 2, 12, dtype=lucid_gpu.float64, device=device)
+        x = x.reshape(3, 4).requires_grad_()
+        with lucid_gpu.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            value = ENDS[end](x)
+            for _ in range(deep):
+                value = again(lambda t: t, value).tanh()
+        (value * value).sum().backward()
+        found.append(x.grad.cpu().numpy())
+    np.testing.assert_allclose(found[1], found[0], 1e-12)
+
+
 AROUND = {
     "forgotten": forgotten,
     "among others": among_others,

@@ -1,6 +1,11 @@
 """Datasets, samplers, collating and loading."""
 
-from collections import OrderedDict, namedtuple
+import itertools
+import warnings
+from collections import ChainMap, OrderedDict, UserDict, defaultdict, deque, namedtuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -252,6 +257,76 @@ def test_collating_tensors():
     assert default_collate([lucid_gpu.ones(2), lucid_gpu.zeros(2)]).tolist() == [[1, 1], [0, 0]]
 
 
+class _Noted(dict):
+    note = "class"
+
+
+class _Row(list):
+    note = "class"
+
+
+class _Pair(list):
+    def __init__(self, a: Any, b: Any) -> None:
+        super().__init__([a, b])
+
+
+def _noted(kind: Any) -> Any:
+    made = kind({"a": 1}) if issubclass(kind, dict) else kind([1, 2])
+    made.note = "own"
+    return made
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        lambda: _noted(_Noted), lambda: _noted(_Row), lambda: _Pair(1, 2.0), lambda: range(3),
+        lambda: defaultdict(list, {"a": 1}), lambda: MappingProxyType({"a": 1.0}),
+        lambda: deque([1, 2]), lambda: UserDict(a=1), lambda: ChainMap({"a": 1}),
+        lambda: bytearray(b"ab"), lambda: (np.ones(2), [np.ones(2)]), lambda: b"ab",
+    ],
+)  # fmt: skip
+def test_containers_of_other_types_as_pytorch_collates_and_converts_them(sample: Any) -> None:
+    theirs = torch_module().utils.data
+
+    def seen(value: Any) -> Any:
+        shown = getattr(value, "note", None), getattr(value, "default_factory", None)
+        if hasattr(value, "tolist"):
+            return str(value.dtype).rpartition(".")[2], value.tolist()
+        if isinstance(value, Mapping):
+            return type(value), shown, {key: seen(part) for key, part in value.items()}
+        nested = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+        return (type(value), shown, [seen(part) for part in value]) if nested else value
+
+    expected = theirs.default_collate([sample(), sample()])
+    assert seen(default_collate([sample(), sample()])) == seen(expected)
+    assert seen(default_convert(sample())) == seen(theirs.default_convert(sample()))
+
+
+def test_functions_for_types_of_users() -> None:
+    from lucid_gpu.utils.data._utils.collate import collate, default_collate_fn_map
+
+    class Point:
+        def __init__(self, x: float) -> None:
+            self.x = x
+
+    def joined(batch: Any, *, collate_fn_map: Any = None) -> Any:
+        return lucid_gpu.tensor([point.x for point in batch])
+
+    samples = [{"p": (Point(1.0), 2)}, {"p": (Point(3.0), 4)}]
+    with pytest.raises(TypeError, match="found <class .*Point"):
+        default_collate(samples)
+    default_collate_fn_map[Point] = joined
+    try:
+        (batch,) = DataLoader(samples, 2)
+        assert [part.tolist() for part in batch["p"]] == [[1, 3], [2, 4]]
+    finally:
+        del default_collate_fn_map[Point]
+    count: Any = {(Point, str): lambda batch, *, collate_fn_map: len(batch), int: joined}
+    assert collate([(Point(1.0), "a")] * 3, collate_fn_map=count) == [3, 3]
+    with pytest.raises(TypeError, match="found <class .*Tensor"):
+        collate([lucid_gpu.ones(1)])
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -347,3 +422,39 @@ def test_samplers_draw_at_the_first_number():
         lucid_gpu.manual_seed(0)
         firsts.append(next(walk))
     assert firsts[0] == firsts[1] and list(walks[0]) == list(walks[1])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["stream", "stream in batches", "map", "map in batches"])
+def test_iterators_take_what_has_a_loaders_attributes(kind: str, workers: int) -> None:
+    def batches(m: Any) -> list[Any]:
+        loader = m.utils.data.dataloader
+        iterable = "stream" in kind
+
+        class Described:
+            _dataset_kind = loader._DatasetKind.Iterable if iterable else loader._DatasetKind.Map
+            _auto_collation = "batches" in kind
+            _index_sampler = itertools.count() if iterable else [0, 2, 1]
+            _IterableDataset_len_called = generator = worker_init_fn = multiprocessing_context = (
+                None
+            )
+            drop_last = pin_memory = persistent_workers = False
+            pin_memory_device, in_order, timeout = "", True, 0
+            prefetch_factor, num_workers, batch_size = 2, workers, 2
+            dataset = [3, 5, 7]
+
+            def collate_fn(self, samples: Any) -> Any:
+                return samples
+
+            def _get_shared_seed(self) -> None: ...
+
+        one = Described()
+        if "batches" in kind:
+            one._index_sampler = [[0, 1], [2]]
+        made = (loader._MultiProcessingDataLoaderIter, loader._SingleProcessDataLoaderIter)
+        return list(made[workers == 0](one))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = batches(lucid_gpu)
+    assert found and (workers and "stream" in kind or found == batches(torch_module()))

@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn.init import constant_
+from lucid_gpu.nn.modules.attention import MultiheadAttention
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.modules.rows import NEEDED, Row, row
 from lucid_gpu.nn.parameter import Parameter
@@ -27,6 +28,7 @@ __all__ = [
     "LogSigmoid",
     "LogSoftmax",
     "Mish",
+    "MultiheadAttention",
     "PReLU",
     "RReLU",
     "ReLU",
@@ -72,7 +74,7 @@ Mish        = row(_Activation, "Mish", F.mish, inplace=False)
 GELU        = row(_Activation, "GELU", F.gelu, approximate="none")
 Softplus    = row(_Activation, "Softplus", F.softplus, beta=1.0, threshold=20.0)
 Softsign    = row(_Activation, "Softsign", F.softsign)
-_Hardtanh   = row(_Activation, "Hardtanh", F.hardtanh, min_val=-1.0, max_val=1.0, inplace=False)
+_Clamped    = row(_Activation, "_Clamped", F.hardtanh, min_val=-1.0, max_val=1.0, inplace=False)
 Hardsigmoid = row(_Silent, "Hardsigmoid", F.hardsigmoid, inplace=False)
 Hardswish   = row(_Silent, "Hardswish", F.hardswish, inplace=False)
 LogSigmoid  = row(_Activation, "LogSigmoid", F.logsigmoid)
@@ -91,7 +93,7 @@ LogSoftmax  = row(_Activation, "LogSoftmax", F.log_softmax, dim=None)
 # fmt: on
 
 
-class Hardtanh(_Hardtanh):  # type: ignore[misc, valid-type]
+class Hardtanh(_Clamped):  # type: ignore[misc, valid-type]
     """Clamped to ``[min_val, max_val]``; no gradient at and beyond the ends.
 
     Parameters

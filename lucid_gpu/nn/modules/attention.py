@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.nn import functional as F
 from lucid_gpu.nn import init
 from lucid_gpu.nn.modules.linear import NonDynamicallyQuantizableLinear
 from lucid_gpu.nn.modules.module import Module
-from lucid_gpu.nn.multi_head_attention import multi_head_attention_forward
 from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tensor import Tensor
@@ -124,7 +124,7 @@ class MultiheadAttention(Module):
         if turned:
             own = {id(t): t.transpose(0, 1) for t in (query, key, value)}  # the same stay the same
             query, key, value = own[id(query)], own[id(key)], own[id(value)]
-        out, weights = multi_head_attention_forward(
+        out, weights = F.multi_head_attention_forward(
             query,
             key,
             value,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from lucid_gpu.compat.module_names import beside
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn import init
 from lucid_gpu.nn.modules.module import Module
@@ -108,7 +109,7 @@ class _BatchNorm(_NormBase):
             cls.__doc__ = f"{formula}\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n{settings}"
 
     def forward(self, input: Tensor) -> Tensor:
-        self._check_rank(input.ndim)
+        self._check_input_dim(input)
         update = self.training and self.track_running_stats
         result = F.batch_norm(
             input,
@@ -124,10 +125,11 @@ class _BatchNorm(_NormBase):
             self.num_batches_tracked.add_(1)
         return result
 
-    def _check_rank(self, rank: int) -> None:
-        if rank not in self.ranks:
+    def _check_input_dim(self, input: Tensor) -> None:
+        """ValueError for an input of too few or many dimensions; subclasses may take others."""
+        if input.ndim not in self.ranks:
             expected = " or ".join(f"{rank}D" for rank in self.ranks)
-            raise ValueError(f"expected {expected} input (got {rank}D input)")
+            raise ValueError(f"expected {expected} input (got {input.ndim}D input)")
 
     def _share(self) -> float:
         """Of the next batch in the running figures."""
@@ -152,3 +154,13 @@ class BatchNorm3d(_BatchNorm):
     """The input and the result have shape (n, c, d, h, w); ValueError for another rank."""
 
     ranks = (5,)
+
+
+# PyTorch has these here
+__getattr__ = beside(
+    globals(),
+    {
+        "lucid_gpu.nn.modules.lazy": "LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d",
+        "lucid_gpu.nn.modules.sync_batchnorm": "SyncBatchNorm",
+    },
+)

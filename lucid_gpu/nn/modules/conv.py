@@ -6,9 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from lucid_gpu.compat.module_names import beside
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn import init
 from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.modules.utils import (  # noqa: F401  packages take them from here
+    _pair,
+    _reverse_repeat_tuple,
+    _single,
+    _triple,
+)
 from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tensor import Tensor
@@ -283,14 +290,27 @@ class _ConvTransposeNd(_ConvNd):
             ValueError for one that no padding gives.
         """
         spread = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self._rank - 1]
-        more = self.output_padding if output_size is None else self._more(input, output_size)
+        settings: Any = (self.stride, self.padding, self.kernel_size, self._rank, self.dilation)
+        more = self._output_padding(input, output_size, *settings)
         return spread(
             *(input, self.weight, self.bias, self.stride, self.padding, more),
             *(self.groups, self.dilation),
         )
 
-    def _more(self, input: Tensor, wanted: Sequence[int]) -> list[int]:
-        rank, size = self._rank, list(wanted)
+    def _output_padding(
+        self,
+        input: Tensor,
+        output_size: Sequence[int] | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        kernel_size: Sequence[int],
+        num_spatial_dims: int,
+        dilation: Sequence[int] | None = None,
+    ) -> Any:
+        """How much longer than the least size the result is, along each axis."""
+        if output_size is None:
+            return self.output_padding
+        rank, size = num_spatial_dims, list(output_size)
         if len(size) == input.ndim and input.ndim > rank:
             size = size[-rank:]
         if len(size) != rank:
@@ -301,11 +321,11 @@ class _ConvTransposeNd(_ConvNd):
         least = [
             (n - 1) * s - 2 * p + d * (k - 1) + 1
             for n, s, p, d, k in zip(
-                *(input.shape[-rank:], self.stride, self.padding, self.dilation, self.kernel_size),
+                *(input.shape[-rank:], stride, padding, dilation or (1,) * rank, kernel_size),
                 strict=True,
             )
         ]
-        most = [n + s - 1 for n, s in zip(least, self.stride, strict=True)]
+        most = [n + s - 1 for n, s in zip(least, stride, strict=True)]
         if any(not low <= n <= high for low, n, high in zip(least, size, most, strict=True)):
             raise ValueError(
                 f"{type(self).__name__}: requested an output size of {tuple(size)}, but valid "
@@ -330,3 +350,13 @@ class ConvTranspose3d(_ConvTransposeNd):
     """Transposed convolution of volumes, the adjoint of `Conv3d`."""
 
     _rank = 3
+
+
+# PyTorch has these here
+__getattr__ = beside(
+    globals(),
+    {
+        "lucid_gpu.nn.modules.lazy": "LazyConv1d LazyConv2d LazyConv3d "
+        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d"
+    },
+)

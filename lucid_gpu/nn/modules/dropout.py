@@ -28,7 +28,8 @@ class _DropoutNd(Row):
         return settings
 
     def forward(self, input: Tensor) -> Tensor:
-        return type(self).function(input, self.p, self.training, self.inplace)
+        dropped: Tensor = getattr(F, self._name)(input, self.p, self.training, self.inplace)
+        return dropped
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"

@@ -11,7 +11,7 @@ import functools
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.autograd import Function
@@ -83,6 +83,22 @@ def everywhere(kind: str) -> list[tuple[int, Any]]:
     return [(key, hook) for key, (of, hook) in EVERYWHERE.items() if of == kind]
 
 
+class Everywhere(Mapping[int, Any]):
+    """The hooks of a kind that hold for all modules, as packages read them."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __getitem__(self, key: int) -> Any:
+        return dict(everywhere(self.kind))[key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(dict(everywhere(self.kind)))
+
+    def __len__(self) -> int:
+        return len(everywhere(self.kind))
+
+
 def _hooks(module: Any, kind: str) -> list[tuple[int, Any]]:
     return [*(everywhere(kind) if EVERYWHERE else ()), *getattr(module, f"_{kind}_hooks").items()]
 
@@ -98,6 +114,20 @@ def _marked(module: Any, kind: str) -> list[tuple[int, Hook]]:
 
 
 def called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a call of a module gives: what stands for all calls says so, or `ran`."""
+    for _, instead in reversed(everywhere("call") if EVERYWHERE else ()):
+        return instead(module, args, kwargs)
+    return ran(module, args, kwargs)
+
+
+def read_as(module: Any, name: str, value: Any) -> Any:
+    """What reading a parameter, buffer or submodule gives while reads are watched."""
+    for _, instead in reversed(everywhere("read")):
+        return instead(module, name, value)
+    return value
+
+
+def ran(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``module.forward(*args, **kwargs)`` with all hooks around it."""
     late, result = dict(_marked(module, "forward")), None
     try:

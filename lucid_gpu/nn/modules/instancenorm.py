@@ -6,6 +6,7 @@ import warnings
 from inspect import cleandoc
 from typing import Any
 
+from lucid_gpu.compat.module_names import beside
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn.modules.batchnorm import _NormBase
 from lucid_gpu.tensor import Tensor
@@ -108,3 +109,9 @@ class InstanceNorm3d(_InstanceNorm):
 for _class in (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d):
     _formula, _, _settings = cleandoc(_InstanceNorm.__doc__ or "").partition("\n\n")
     _class.__doc__ = f"{_formula}\n\n{_class.__doc__}\n\n{_settings}"
+
+# PyTorch has these here
+__getattr__ = beside(
+    globals(),
+    {"lucid_gpu.nn.modules.lazy": "LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d"},
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lucid_gpu.compat.module_names import beside
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn import init
 from lucid_gpu.nn.modules.module import Module
@@ -133,3 +134,7 @@ class Bilinear(Module):
             f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
             f"out_features={self.out_features}, bias={self.bias is not None}"
         )
+
+
+# PyTorch has these here
+__getattr__ = beside(globals(), {"lucid_gpu.nn.modules.lazy": "LazyLinear"})

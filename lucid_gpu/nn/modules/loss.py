@@ -6,6 +6,7 @@ import inspect
 import warnings
 from typing import Any
 
+from lucid_gpu.compat.module_names import beside
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn.modules.distance import PairwiseDistance
 from lucid_gpu.nn.modules.rows import Row, row, signature_of
@@ -160,3 +161,9 @@ class NLLLoss2d(NLLLoss):  # type: ignore[misc, valid-type]
             stacklevel=2,
         )
         super().__init__(*args, **kwargs)
+
+
+# PyTorch has these here
+__getattr__ = beside(
+    globals(), {"lucid_gpu.nn.modules.linear_cross_entropy": "LinearCrossEntropyLoss"}
+)

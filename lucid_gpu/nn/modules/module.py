@@ -6,16 +6,18 @@ import itertools
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lucid_gpu.autograd.swapping import swap_tensors
 from lucid_gpu.nn.modules.conversion import Conversion
 from lucid_gpu.nn.modules.hooks import *  # noqa: F403  PyTorch has them here
 from lucid_gpu.nn.modules.hooks import (
     EVERYWHERE,
+    Everywhere,
     LoadHook,
     Table,
     called,
+    read_as,
     register,
     register_backward,
     registered,
@@ -24,6 +26,7 @@ from lucid_gpu.nn.modules.state import IncompatibleKeys, load, load_own
 from lucid_gpu.nn.parameter import Buffer, Parameter
 from lucid_gpu.ops.creation import empty_like
 from lucid_gpu.ops.elementwise import read_to
+from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tape.node import RemovableHandle
 from lucid_gpu.tensor import Tensor
@@ -57,7 +60,13 @@ _HOOKS = (
 )
 
 
-_IncompatibleKeys = IncompatibleKeys  # the name that packages import
+_IncompatibleKeys = IncompatibleKeys  # the names that packages import
+_global_buffer_registration_hooks = Everywhere("buffer")
+_global_module_registration_hooks = Everywhere("module")
+_global_parameter_registration_hooks = Everywhere("parameter")
+_global_forward_hooks = Everywhere("forward")
+_global_forward_pre_hooks = Everywhere("forward_pre")
+_global_backward_pre_hooks = Everywhere("backward_pre")
 
 
 class Module:
@@ -79,21 +88,22 @@ class Module:
     """
 
     training: bool
-    _parameters: dict[str, Parameter | None]
-    _buffers: dict[str, Tensor | None]
-    _modules: dict[str, Module | None]
-    _non_persistent_buffers_set: set[str]
-    _forward_hooks: Table
-    _forward_hooks_with_kwargs: Table  # of which hooks: their numbers
-    _forward_hooks_always_called: Table
-    _forward_pre_hooks: Table
-    _forward_pre_hooks_with_kwargs: Table
-    _backward_hooks: Table
-    _backward_pre_hooks: Table
-    _state_dict_hooks: Table
-    _state_dict_pre_hooks: Table
-    _load_state_dict_pre_hooks: Table
-    _load_state_dict_post_hooks: Table
+    if TYPE_CHECKING:  # get_type_hints(a loss) looks the names up in the caller's module
+        _parameters: dict[str, Parameter | None]
+        _buffers: dict[str, Tensor | None]
+        _modules: dict[str, Module | None]
+        _non_persistent_buffers_set: set[str]
+        _forward_hooks: Table
+        _forward_hooks_with_kwargs: Table  # of which hooks: their numbers
+        _forward_hooks_always_called: Table
+        _forward_pre_hooks: Table
+        _forward_pre_hooks_with_kwargs: Table
+        _backward_hooks: Table
+        _backward_pre_hooks: Table
+        _state_dict_hooks: Table
+        _state_dict_pre_hooks: Table
+        _load_state_dict_pre_hooks: Table
+        _load_state_dict_post_hooks: Table
     _version = 1  # of what `state_dict` gives, kept with it
 
     _is_full_backward_hook: bool | None = None  # of `_backward_hooks`, all of one kind
@@ -335,7 +345,7 @@ class Module:
         for kind in ("_parameters", "_modules", "_buffers"):
             table = own.get(kind)
             if table is not None and name in table:
-                return table[name]
+                return read_as(self, name, table[name]) if EVERYWHERE else table[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -825,15 +835,19 @@ class Module:
         return ""
 
     def _child_lines(self) -> list[str]:
-        return [f"({name}): {_indent(repr(child))}" for name, child in self._modules.items()]
+        return [f"({name}): {_addindent(repr(child), 2)}" for name, child in self._modules.items()]
 
     def __repr__(self) -> str:
         extra = self.extra_repr()
         lines = [*(extra.split("\n") if extra else []), *self._child_lines()]
         if not self._modules and len(lines) <= 1:
-            return f"{type(self).__name__}({extra})"
+            return f"{self._get_name()}({extra})"
         body = "".join(f"\n  {line}" for line in lines)
-        return f"{type(self).__name__}({body}\n)"
+        return f"{self._get_name()}({body}\n)"
+
+    def _get_name(self) -> str:
+        """What `repr` calls it: the name of its class, unless a subclass says otherwise."""
+        return type(self).__name__
 
     def _repr_html_(self) -> str:
         from lucid_gpu.viz.notebook import module_html
@@ -843,11 +857,12 @@ class Module:
 
 def _type_name(value: Any) -> str:
     """PyTorch's name of a tensor's type, or a class's."""
-    return str(value.type()) if isinstance(value, Tensor) else type(value).__name__
+    return str(value.type()) if isinstance(value, Tensor) else type_name(value)
 
 
-def _indent(text: str) -> str:
-    return text.replace("\n", "\n  ")
+def _addindent(s_: str, numSpaces: int) -> str:
+    """All lines but the first moved to the right, for packages that write a module's lines."""
+    return s_.replace("\n", "\n" + " " * numSpaces)
 
 
 def _say_where(error: Exception, module: Module) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.modules.utils import _ntuple, _pair, _quadruple  # noqa: F401  packages take them from here
 from lucid_gpu.tensor import Tensor
 
 # fmt: off

@@ -14,6 +14,7 @@ from lucid_gpu.nn.utils.rnn import PackedSequence
 from lucid_gpu.ops import recurrent
 from lucid_gpu.ops.creation import empty, zeros
 from lucid_gpu.ops.recurrence import CELLS
+from lucid_gpu.tape.overrides import NOBODY, asked, asks, instead
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
@@ -223,9 +224,17 @@ class RNNBase(Module):
         function = getattr(recurrent, self.mode.lower())
         settings = (self._flat_weights, self.bias, self.num_layers, self.dropout, self.training)
         if sizes is None:
-            results = function(input, hx, *settings, self.bidirectional, self.batch_first)
+            given: Any = (input, hx, *settings, self.bidirectional, self.batch_first)
         else:
-            results = function(input, sizes, hx, *settings, self.bidirectional)
+            given = (input, sizes, hx, *settings, self.bidirectional)
+        shown = getattr(function, "shown", function)
+        results = asked(shown, given, {}) if asks else NOBODY
+        if results is NOBODY:
+            try:
+                results = function(*given)
+            except (AttributeError, TypeError):
+                if (results := instead(shown, given, {})) is NOBODY:
+                    raise
         out, *states = results
         return out, tuple(states) if len(states) > 1 else states[0]
 

@@ -1,12 +1,11 @@
 """Modules that are one function of `functional` and its settings: each a row of a table."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from lucid_gpu.nn import functional as F
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.tensor import Tensor
 
@@ -19,7 +18,7 @@ class Row(Module):
     """``function(*inputs, **settings)``, the base class of all rows. Weights are buffers."""
 
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD  # how settings are given
-    function: Callable[..., Tensor]
+    _name: str  # of the function in `functional`, where it is looked up at each call
     __signature__: inspect.Signature
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -44,7 +43,8 @@ class Row(Module):
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         settings = {name: getattr(self, name) for name in self._settings}
-        return type(self).function(*inputs, **named, **settings)
+        called: Tensor = getattr(F, self._name)(*inputs, **named, **settings)
+        return called
 
 
 def signature_of(
@@ -57,7 +57,7 @@ def signature_of(
 def row(base: type[Row], name: str, function: Callable[..., Tensor], /, **settings: Any) -> Any:
     """A module class of one function; ``settings`` are its arguments and their defaults."""
     body = {
-        "function": staticmethod(function),
+        "_name": next(n for n, f in vars(F).items() if f is function),
         "__signature__": signature_of(settings, base.kind),
         "__doc__": _doc(function, settings),
         "__module__": base.__module__,

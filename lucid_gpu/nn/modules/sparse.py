@@ -36,7 +36,7 @@ class _Table(Module):
     ) -> None:
         super().__init__()
         if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
+            if not -int(num_embeddings) <= padding_idx < num_embeddings:
                 raise AssertionError(
                     f"{self._padding_name} must be within num_embeddings ({num_embeddings}); "
                     f"{type(self).__name__} got padding_idx={padding_idx}"

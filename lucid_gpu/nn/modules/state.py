@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.autograd.swapping import swap_tensors
 from lucid_gpu.nn.modules.conversion import Conversion
 from lucid_gpu.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
+from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -220,9 +221,10 @@ def key_problems(missing: list[str], unexpected: list[str]) -> list[str]:
 def value_problems(name: str, own: Tensor, value: Any) -> list[str]:
     """What is said of a value that cannot be taken."""
     if not isinstance(value, Tensor):
+        kind = type_name(value)
         return [
             f'While copying the parameter named "{name}", expected torch.Tensor or Tensor-like '
-            f"object from checkpoint but received {type(value)}"
+            f"object from checkpoint but received {kind if ' ' in kind else type(value)}"
         ]
     if isinstance(own, _LAZY):
         return []  # it takes any shape

@@ -69,9 +69,9 @@ class SyncBatchNorm(_BatchNorm):
         )
         self.process_group = process_group
 
-    def _check_rank(self, rank: int) -> None:
-        if rank < 2:
-            raise ValueError(f"expected at least 2D input (got {rank}D input)")
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.ndim < 2:
+            raise ValueError(f"expected at least 2D input (got {input.ndim}D input)")
 
     def forward(self, input: Tensor) -> Tensor:
         """The input, each channel normalized.
@@ -84,7 +84,7 @@ class SyncBatchNorm(_BatchNorm):
         batch = self.training or self.running_mean is None
         if not batch or not dist.is_initialized() or dist.get_world_size(self.process_group) == 1:
             return super().forward(input)
-        self._check_rank(input.ndim)
+        self._check_input_dim(input)
         axes = [d for d in range(input.ndim) if d != 1]
         shape = [1, -1, *[1] * (input.ndim - 2)]
         # 16-bit inputs are summed in float32, as batch_norm does.

@@ -1,5 +1,7 @@
 """What training loops do to gradients, weights and sequences, under PyTorch's names."""
 
+import os as _os
+
 from lucid_gpu.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from lucid_gpu.nn.utils.clip_grad import (
     clip_grad_norm,
@@ -26,6 +28,11 @@ from lucid_gpu.nn.utils.old_norms import (
     spectral_norm,
     weight_norm,
 )
+
+__path__ = [  # `nn.utils._named_member_accessor`
+    *__path__,
+    _os.path.join(_os.path.dirname(_os.path.dirname(__path__[0])), "torch_names", "nn", "utils"),
+]
 
 __all__ = [
     "clip_grad_norm",

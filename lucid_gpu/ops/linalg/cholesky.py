@@ -16,8 +16,9 @@ from lucid_gpu.ops.linalg.matrices import (
     with_diagonal,
 )
 from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
-from lucid_gpu.ops.memory_formats import columns
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.memory_formats import columns, columns_order
+from lucid_gpu.ops.named_results import result_of
+from lucid_gpu.ops.record import leads_back, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
@@ -30,6 +31,7 @@ NOT_POSITIVE = (
 )
 
 
+@result_of("linalg_cholesky_ex")
 class Factor(NamedTuple):
     """What `cholesky_ex` returns."""
 
@@ -88,7 +90,7 @@ def _lower_factor(A: Tensor) -> tuple[Tensor, list[int] | None]:
     result = record(
         "LinalgCholeskyExBackward0", array, (A,), _cholesky_vjp, dtype=A.dtype, keeps_output=True
     )
-    return result, numbers
+    return leads_back(result, columns_order(A)), numbers
 
 
 def _cholesky_vjp(node: Any, g: Tensor) -> Any:

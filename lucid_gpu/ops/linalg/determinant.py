@@ -20,13 +20,16 @@ from lucid_gpu.ops.linalg.matrices import (
     with_diagonal,
 )
 from lucid_gpu.ops.linalg.svd import svd
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.memory_formats import columns_order
+from lucid_gpu.ops.named_results import result_of
+from lucid_gpu.ops.record import leads_back, record, was_replaced
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor, from_array
 
 
+@result_of("linalg_slogdet")
 class SignAndLogarithm(NamedTuple):
     """What `slogdet` returns."""
 
@@ -65,7 +68,7 @@ def _determinant(A: Tensor, name: str) -> Tensor:
     result: Tensor = record(
         "LinalgDetBackward0", array, (A,), _det_vjp, (A, *factors), A.dtype, keeps_output=True
     )
-    return result
+    return leads_back(result, columns_order(A))
 
 
 def _factors(A: Tensor) -> tuple[Tensor, ...]:
@@ -78,6 +81,8 @@ def _factors(A: Tensor) -> tuple[Tensor, ...]:
 
 def _det_vjp(node: Any, g: Tensor) -> Any:
     A, *factors, value = node.saved_tensors
+    if was_replaced(A):
+        factors, value = [], det(A)
     singular = value.detach() == 0
     alpha = (g * conj(value)).unsqueeze(-1).unsqueeze(-1)
     if A._wrapper is not None or not singular.any():  # a batch of `vmap` tells nobody its values
@@ -132,16 +137,15 @@ def _signed_logarithm(A: Tensor, name: str) -> SignAndLogarithm:
     else:
         sign, size = linalg.call("slogdet", A.device, A.array)
     parts = sign.astype(A.dtype.numpy), size.astype(real_type(A.dtype).numpy)
-    return SignAndLogarithm(
-        *record(
-            "LinalgSlogdetBackward0",
-            parts,
-            (A,),
-            _slogdet_vjp,
-            (A, *factors),
-            keeps_output=A.dtype.is_complex,
-        )
+    sign, size = record(
+        "LinalgSlogdetBackward0",
+        parts,
+        (A,),
+        _slogdet_vjp,
+        (A, *factors),
+        keeps_output=A.dtype.is_complex,
     )
+    return SignAndLogarithm(leads_back(sign, columns_order(A)), size)
 
 
 def _slogdet_vjp(node: Any, g_sign: Tensor, g_size: Tensor) -> Any:

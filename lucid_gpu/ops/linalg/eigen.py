@@ -20,6 +20,7 @@ from lucid_gpu.ops.linalg.matrices import (
 )
 from lucid_gpu.ops.linalg.quotients import solution
 from lucid_gpu.ops.memory_formats import columns
+from lucid_gpu.ops.named_results import results_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import _nothing
 from lucid_gpu.tape.door import op
@@ -34,6 +35,9 @@ class Eigen(NamedTuple):
 
     eigenvalues: Tensor
     eigenvectors: Tensor
+
+
+EIGENS = results_of(Eigen, "linalg_eig", "linalg_eigh")
 
 
 @op(autocast={"cpu": "float32"})
@@ -59,7 +63,9 @@ def eigh(input: Tensor, UPLO: str = "L") -> Eigen:
     _check(input, "linalg.eigh", UPLO)
     values, vectors = linalg.call("eigh", input.device, input.array, UPLO=UPLO.upper())
     arrays = values.astype(real_type(input.dtype).numpy, copy=False), vectors
-    return Eigen(*record("LinalgEighBackward0", arrays, (input,), _eigh_vjp, keeps_output=True))
+    pairs = record("LinalgEighBackward0", arrays, (input,), _eigh_vjp, keeps_output=True)
+    result: Eigen = EIGENS["linalg_eigh"](*pairs)
+    return result
 
 
 def _check(A: Tensor, name: str, UPLO: str) -> None:
@@ -132,12 +138,12 @@ def eig(input: Tensor) -> Eigen:
     d = _COMPLEX.get(input.dtype, input.dtype)
     eigenpairs = linalg.call("eig", input.device, input.array)
     arrays = tuple([part.astype(d.numpy, copy=False) for part in eigenpairs])
-    return Eigen(
-        *record(
-            "LinalgEigBackward0", arrays, (input,), _eig_vjp, keeps_output=True,
-            real=not input.dtype.is_complex,
-        )
+    pairs = record(
+        "LinalgEigBackward0", arrays, (input,), _eig_vjp, keeps_output=True,
+        real=not input.dtype.is_complex,
     )  # fmt: skip
+    result: Eigen = EIGENS["linalg_eig"](*pairs)
+    return result
 
 
 def _eig_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:

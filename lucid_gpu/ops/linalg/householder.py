@@ -12,15 +12,18 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.devices import linalg, xp_of
 from lucid_gpu.devices.lapack import Triangle
+from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, upper, with_diagonal
 from lucid_gpu.ops.linalg.quotients import by_triangle
 from lucid_gpu.ops.memory_formats import columns
+from lucid_gpu.ops.named_results import result_of
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
+@result_of("geqrf")
 class GeQRF(NamedTuple):
     """What `geqrf` returns."""
 
@@ -100,14 +103,15 @@ def _check_factors(name: str, input: Tensor, tau: Tensor) -> None:
         )
     if input.dtype is not tau.dtype:
         raise RuntimeError(
-            f"{name}: tau dtype {tau.dtype.name} does not match input dtype {input.dtype.name}"
+            f"{name}: tau dtype {tau.dtype.type_name} does not match input dtype "
+            f"{input.dtype.type_name}"
         )
     _require_wide("orgqr", input)
 
 
 def _require_wide(name: str, input: Tensor) -> None:
     if input.dtype.category < 2 or input.dtype.itemsize == 2:
-        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
+        raise unimplemented(name, input.dtype)
 
 
 @op
@@ -199,7 +203,7 @@ def _check_product(input: Tensor, tau: Tensor, other: Tensor, side: int) -> None
     if input.dtype is not other.dtype:
         raise RuntimeError(
             f"{name}: Expected input and other to have the same dtype, but input has dtype "
-            f"{input.dtype.name} and other has dtype {other.dtype.name}"
+            f"{input.dtype.type_name} and other has dtype {other.dtype.type_name}"
         )
     _check_factors(name, input, tau)
 

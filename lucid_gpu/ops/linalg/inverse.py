@@ -16,10 +16,12 @@ from lucid_gpu.ops.linalg.matrices import (
     info_of,
     on_arrays,
     require_matrices,
+    require_same_type,
     require_square,
 )
 from lucid_gpu.ops.linalg.quotients import by_triangle, solved, solved_vectors
 from lucid_gpu.ops.memory_formats import columns
+from lucid_gpu.ops.named_results import result_of
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.shape import owned
 from lucid_gpu.tape.door import op
@@ -33,6 +35,7 @@ SINGULAR = (
 UNSOLVED = "The solver failed because the input matrix is singular."
 
 
+@result_of("linalg_inv_ex")
 class Inverse(NamedTuple):
     """What `inv_ex` returns."""
 
@@ -40,6 +43,7 @@ class Inverse(NamedTuple):
     info: Tensor
 
 
+@result_of("linalg_solve_ex")
 class Solution(NamedTuple):
     """What `solve_ex` returns."""
 
@@ -163,11 +167,7 @@ def _solve(A: Tensor, B: Tensor, left: bool, name: str, check: bool) -> Solution
 def _same_type(name: str, A: Tensor, B: Tensor) -> None:
     if not isinstance(B, Tensor):
         raise TypeError(f"{name}: argument 'B' must be Tensor, not {type(B).__name__}")
-    if A.dtype is not B.dtype:
-        raise RuntimeError(
-            f"{name}: Expected A and B to have the same dtype, but found A of type "
-            f"{A.dtype.name} and B of type {B.dtype.name} instead"
-        )
+    require_same_type(name, A, B)
     require_one_device(name, A, B)
 
 
@@ -215,6 +215,7 @@ def solve_triangular(
     return by_triangle(input.mT, B.mT, Triangle(not upper, unitriangular)).mT
 
 
+@result_of("triangular_solve")
 class Triangular(NamedTuple):
     """What `triangular_solve` returns."""
 

@@ -6,6 +6,9 @@ constructing approximate matrix decompositions (2009), algorithms 4.4 and 5.1.
 
 from __future__ import annotations
 
+from lucid_gpu.ops.linalg.cholesky import cholesky
+from lucid_gpu.ops.linalg.eigen import eigh
+from lucid_gpu.ops.linalg.inverse import solve_triangular
 from lucid_gpu.ops.linalg.matrices import adjoint, require_matrices
 from lucid_gpu.ops.linalg.old_names import SVD
 from lucid_gpu.ops.linalg.qr import qr
@@ -25,7 +28,7 @@ def _range(A: Tensor, q: int, niter: int) -> Tensor:
 
 
 @op
-def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> SVD:
+def svd_lowrank(A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None = None) -> SVD:
     """Approximations of the ``q`` largest singular values, ``A - M ~ U diag(S) V^H``.
 
     Parameters
@@ -46,7 +49,7 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
         For 16-bit floats.
     """
     require_matrices("svd_lowrank", A)
-    q = min(q, *A.shape[-2:])
+    q = min(6 if q is None else q, *A.shape[-2:])
     A = A if M is None else A - M
     if A.shape[-2] < A.shape[-1]:  # the longer side is projected
         U, S, V = svd_lowrank(adjoint(A), q, niter)
@@ -88,4 +91,72 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     return svd_lowrank(A - A.mean(-2, True) if center else A, q, niter)
 
 
-FUNCTIONS = (svd_lowrank, pca_lowrank)
+@op
+def lobpcg(
+    A: Tensor,
+    k: int | None = None,
+    B: Tensor | None = None,
+    X: Tensor | None = None,
+    n: int | None = None,
+    iK: Tensor | None = None,
+    niter: int | None = None,
+    tol: float | None = None,
+    largest: bool | None = None,
+    method: str | None = None,
+    tracker: object = None,
+    ortho_iparams: object = None,
+    ortho_fparams: object = None,
+    ortho_bparams: object = None,
+) -> tuple[Tensor, Tensor]:
+    """The ``k`` largest or smallest eigenvalues of a symmetric matrix, and their vectors.
+
+    All eigenvalues are computed, by `linalg.eigh`: there are no iterations to start or to stop.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, m)
+        Symmetric, dense or sparse.
+    k : int, optional
+        How many; by default as many as ``X`` has columns, or 1.
+    B : Tensor, shape (..., m, m), optional
+        Positive-definite: ``A x = e B x`` is solved, with ``X^T B X`` the identity.
+    X : Tensor, shape (..., m, n), optional
+        A first guess, which says ``k`` and nothing else.
+    n, iK, niter, tol, method, ortho_iparams, ortho_fparams, ortho_bparams : optional
+        Of PyTorch's iterations; ignored.
+    largest : bool, optional
+        True by default.
+
+    Raises
+    ------
+    NotImplementedError
+        For a ``tracker``, which is called after each iteration.
+    ValueError
+        For a matrix of fewer than 3 k rows.
+    RuntimeError
+        For integers, and fewer than two dimensions.
+    """
+    if tracker is not None:
+        raise NotImplementedError("lobpcg: there are no iterations that a tracker could follow")
+    A = A.to_dense() if A.is_sparse else A
+    B = B.to_dense() if B is not None and B.is_sparse else B
+    require_matrices("lobpcg", A)
+    k = (1 if X is None else X.shape[-1]) if k is None else k
+    if A.shape[-1] < 3 * k:
+        raise ValueError(
+            f"LPBPCG algorithm is not applicable when the number of A rows (={A.shape[-1]}) is "
+            f"smaller than 3 x the number of requested eigenpairs (={k})"
+        )
+    if B is not None:  # L^-1 A L^-T has the same eigenvalues
+        L = cholesky(B)
+        half = solve_triangular(L, A, upper=False)
+        A = solve_triangular(L, half.mT, upper=False)
+    values, vectors = eigh((A + A.mT) / 2)
+    if B is not None:
+        vectors = solve_triangular(L.mT, vectors, upper=True)
+    if largest is False:
+        return values[..., :k], vectors[..., :k]
+    return values[..., -k:].flip(-1), vectors[..., -k:].flip(-1)
+
+
+FUNCTIONS = (svd_lowrank, pca_lowrank, lobpcg)

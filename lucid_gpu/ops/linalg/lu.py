@@ -8,6 +8,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import linalg
 from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.creation import arange
+from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.linalg.matrices import adjoint as _adjoint
 from lucid_gpu.ops.linalg.matrices import (
     diagonal_of,
@@ -17,14 +18,18 @@ from lucid_gpu.ops.linalg.matrices import (
     upper,
 )
 from lucid_gpu.ops.linalg.quotients import solution, triangle
-from lucid_gpu.ops.memory_formats import columns, lay
+from lucid_gpu.ops.memory_formats import columns
+from lucid_gpu.ops.named_results import result_of, results_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import cat, owned
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.levels import innermost, open_levels
+from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor, from_array
 
 
+@result_of("linalg_lu_factor")
 class LU(NamedTuple):
     """What `lu_factor` returns."""
 
@@ -32,6 +37,7 @@ class LU(NamedTuple):
     pivots: Tensor
 
 
+@result_of("linalg_lu_factor_ex")
 class LUWithInfo(NamedTuple):
     """What `lu_factor_ex` returns."""
 
@@ -46,6 +52,9 @@ class PLU(NamedTuple):
     P: Tensor
     L: Tensor
     U: Tensor
+
+
+PLUS = results_of(PLU, "linalg_lu", "lu_unpack")
 
 
 @op(autocast={"cpu": "float32"})
@@ -66,7 +75,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
         If a pivot is zero, and without pivoting.
     """
     factors, pivots, info = lu_factor_ex(A, pivot=pivot)
-    if info.any():
+    if not A.is_meta and info.any():
         number = next(n for n in info.reshape(-1).tolist() if n)
         raise RuntimeError(
             f"torch.linalg.lu_factor: U[{number},{number}] is zero and using it on lu_solve would "
@@ -118,7 +127,14 @@ def _factors_vjp(node: Any, g: Tensor) -> Any:
     k = min(m, n)
     L, U = lower(factors, -1).narrow(-1, 0, k), upper(factors).narrow(-2, 0, k)
     L = L + identity_like(L, m).narrow(-1, 0, k)
-    g_L, g_U = lower(g, -1).narrow(-1, 0, k), upper(g).narrow(-2, 0, k)
+    P = _permutation(pivots, m, factors)
+    return (_pulled_back(P, L, U, g.narrow(-1, 0, k), g.narrow(-2, 0, k)),)
+
+
+def _pulled_back(P: Tensor, L: Tensor, U: Tensor, g_L: Tensor, g_U: Tensor) -> Tensor:
+    """The gradient of ``P L U`` by those of ``L`` below its diagonal and of ``U`` above."""
+    m, n, k = L.shape[-2], U.shape[-1], L.shape[-1]
+    g_L, g_U = lower(g_L, -1), upper(g_U)
     L1, U1 = L.narrow(-2, 0, k), U.narrow(-1, 0, k)
     # what lies below or beside the square part: A2 = L2 U1, and A3 = L1 U3
     inner = lower(_adjoint(L1) @ g_L.narrow(-2, 0, k), -1)
@@ -134,7 +150,7 @@ def _factors_vjp(node: Any, g: Tensor) -> Any:
         total = cat([total, below], -2)
     if n > k:
         total = cat([total, beside], -1)
-    return (_permutation(pivots, m, factors) @ total,)
+    return P @ total
 
 
 def _permutation(pivots: Tensor, m: int, like: Tensor) -> Tensor:
@@ -159,8 +175,21 @@ def lu(A: Tensor, *, pivot: bool = True) -> PLU:
     ----------
     A : Tensor, shape (..., m, n)
     """
-    factors, pivots, _ = lu_factor_ex(A, pivot=pivot)
-    return lu_unpack(factors, pivots)
+    if open_levels and innermost((A,)) is not None:
+        parts: PLU = PLUS["linalg_lu"](*lu_unpack(*lu_factor_ex(A, pivot=pivot)[:2]))
+        return parts
+    with no_grad():
+        P, L, U = lu_unpack(*lu_factor_ex(A, pivot=pivot)[:2])
+    L, U = record(
+        "LinalgLuBackward0", (L.array, U.array), (A,), _lu_vjp, (P,), A.dtype, keeps_output=True
+    )
+    result: PLU = PLUS["linalg_lu"](P, L, U)
+    return result
+
+
+def _lu_vjp(node: Any, g_L: Tensor, g_U: Tensor) -> Any:
+    P, L, U = node.saved_tensors
+    return (_pulled_back(P, L, U, g_L, g_U),)
 
 
 @op
@@ -187,12 +216,14 @@ def lu_unpack(
     nothing = LU_data.new_empty((0,))
     P, L, U = nothing, nothing, nothing
     if unpack_pivots:
-        P = _permutation(LU_pivots, m, LU_data)
+        order = LU_pivots.expand((*LU_data.shape[:-2], LU_pivots.shape[-1]))
+        P = _permutation(order, m, LU_data)
     if unpack_data:
         below = lower(LU_data.narrow(-1, 0, k), -1)
         L = lay(below + identity_like(LU_data, m).narrow(-1, 0, k), None)
         U = lay(upper(LU_data.narrow(-2, 0, k)), None)
-    return PLU(P, L, U)
+    result: PLU = PLUS["lu_unpack"](P, L, U)
+    return result
 
 
 @op

@@ -38,8 +38,17 @@ def require_matrices(name: str, A: Tensor, low_precision: bool = False) -> None:
     require_inexact(name, A)
     if A.dtype.itemsize == 2 and not low_precision:
         raise NotImplementedError(
-            f"{name}: Low precision dtypes not supported. Got {A.dtype.name}; convert it with "
+            f"{name}: Low precision dtypes not supported. Got {A.dtype.type_name}; convert it with "
             ".float()"
+        )
+
+
+def require_same_type(name: str, A: Tensor, B: Tensor, a: str = "A", b: str = "B") -> None:
+    """Refuse operands of two types, which the sentence calls ``a`` and ``b``."""
+    if A.dtype is not B.dtype:
+        raise RuntimeError(
+            f"{name}: Expected {a} and {b} to have the same dtype, but found {a} of type "
+            f"{A.dtype.type_name} and {b} of type {B.dtype.type_name} instead"
         )
 
 
@@ -47,7 +56,7 @@ def require_inexact(name: str, A: Tensor) -> None:
     """Refuse integers and bools."""
     if A.dtype.category < 2:
         raise RuntimeError(
-            f"{name}: Expected a floating point or complex tensor as input. Got {A.dtype.name}"
+            f"{name}: Expected a floating point or complex tensor as input. Got {A.dtype.type_name}"
         )
 
 

@@ -11,16 +11,21 @@ from lucid_gpu.ops.linalg import svd as _svd
 from lucid_gpu.ops.linalg.matrices import adjoint
 from lucid_gpu.ops.linalg.norms import matrix_norm, vector_norm
 from lucid_gpu.ops.linalg.qr import QR
-from lucid_gpu.tape.door import op
+from lucid_gpu.ops.named_results import result_of, results_of
+from lucid_gpu.tape.door import Truth, op
 from lucid_gpu.tensor import Tensor
 
 
+@result_of("svd")
 class SVD(NamedTuple):
     """What `lucid_gpu.svd` returns."""
 
     U: Tensor
     S: Tensor
     V: Tensor
+
+
+OLD_QR = results_of(QR, "qr")["qr"]
 
 
 @op(autocast={"cpu": "float32"})
@@ -46,12 +51,13 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
 @takes_out
 def qr(input: Tensor, some: bool = True) -> QR:
     """`linalg.qr` in its old form."""
-    return _qr.qr(input, "reduced" if some else "complete")
+    result: QR = OLD_QR(*_qr.qr(input, "reduced" if some else "complete"))
+    return result
 
 
 @op
 @takes_out
-def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
+def lu(A: Tensor, pivot: bool = True, get_infos: Truth = False) -> tuple[Tensor, ...]:
     """`linalg.lu_factor` in its old form, with ``info`` after the pivots if that is asked for."""
     factors = _lu.lu_factor_ex(A, pivot=pivot)
     return tuple(factors) if get_infos else (factors.LU, factors.pivots)

@@ -9,9 +9,15 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.ops.arguments import no_tensor, require_one_dtype, several, takes_out
+from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.linalg.inverse import inverse_of
-from lucid_gpu.ops.linalg.matrices import conj, identity_like, require_inexact, require_square
-from lucid_gpu.ops.memory_formats import lay
+from lucid_gpu.ops.linalg.matrices import (
+    conj,
+    identity_like,
+    require_inexact,
+    require_same_type,
+    require_square,
+)
 from lucid_gpu.ops.record import keeping
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import clone, stack
@@ -86,7 +92,7 @@ def matrix_exp(input: Tensor) -> Tensor:
     n = input.shape[-1]
     if not input.numel():
         return input.clone()
-    size = input.detach().abs().sum(-2).amax().item()
+    size = 0 if input.is_meta else input.detach().abs().sum(-2).amax().item()
     squarings = max(0, math.ceil(math.log2(2 * size))) if 0 < size < math.inf else 0
     scaled = input * 2.0**-squarings
     square = scaled @ scaled
@@ -216,7 +222,7 @@ def crossed(input: Tensor, other: Tensor, dim: int) -> Tensor:
     if input.ndim != other.ndim:
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
     if input.dtype is dt.bool:
-        raise NotImplementedError('"cross" not implemented for bool')
+        raise dt.unimplemented("cross", input.dtype)
     require_one_dtype("cross: expected input and other to have the same dtype", input, other)
     axis = normalize_dim(dim, input.ndim)
     if input.shape[axis] != 3 or other.shape[axis] != 3:
@@ -241,6 +247,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     RuntimeError if sizes along ``dim`` differ.
     """
     require_inexact("linalg.vecdot", x)
+    require_same_type("linalg.vecdot", x, y, "x", "y")
     if x.shape[dim] != y.shape[dim]:
         raise RuntimeError(
             f"inconsistent tensor size, expected tensor [{x.shape[dim]}] and src [{y.shape[dim]}] "

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from lucid_gpu.devices import linalg
 from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, on_arrays, require_matrices
 from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
-from lucid_gpu.ops.memory_formats import columns
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.memory_formats import columns, columns_order
+from lucid_gpu.ops.named_results import result_of
+from lucid_gpu.ops.record import leads_back, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
@@ -20,6 +21,7 @@ WITHOUT_Q = (
 NOT_UNIQUE = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
 
 
+@result_of("linalg_qr")
 class QR(NamedTuple):
     """What `qr` returns."""
 
@@ -62,12 +64,11 @@ def _factors(A: Tensor, mode: str) -> QR:
     if mode == "r":
         R: Tensor = record("LinalgQrBackward0", factors, (A,), _r_vjp, dtype=A.dtype)
         return QR(A.new_empty((0,)), R)
-    return QR(
-        *record(
-            "LinalgQrBackward0", tuple(factors), (A,), _qr_vjp, (), A.dtype, keeps_output=True,
-            mode=mode,
-        )
+    Q, R = record(
+        "LinalgQrBackward0", tuple(factors), (A,), _qr_vjp, (), A.dtype, keeps_output=True,
+        mode=mode,
     )  # fmt: skip
+    return QR(leads_back(Q, columns_order(A) if A.shape[-2] >= A.shape[-1] else None), R)
 
 
 def _r_vjp(node: Any, g: Tensor) -> Any:

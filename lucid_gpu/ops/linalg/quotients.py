@@ -13,7 +13,8 @@ from lucid_gpu.devices import backend, lapack, linalg, xp_of
 from lucid_gpu.devices.lapack import Triangle
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.linalg.matrices import adjoint, lower, upper, with_diagonal
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.memory_formats import columns_order
+from lucid_gpu.ops.record import leads_back, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -33,13 +34,17 @@ class _Way(NamedTuple):
 def solved(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
     """Solutions for matrices, and which systems were singular."""
     A, B = _together(A, B)
-    if lapack.usable(A.array):
-        return _factored(A, B)
-    array, numbers = linalg.each("solve", A.device, linalg.zero_pivot, A.array, B.array)
+    return _factored(A, B) if lapack.usable(A.array) else _by_library(A, B)
+
+
+def _by_library(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
+    """Solutions for matrices, or for a vector each."""
+    array, numbers = linalg.each("solve", A.device, linalg.zero_pivot, A.array, _columns(A, B))
     result = record(
-        "LinalgSolveExBackward0", array, (A, B), _solved_vjp, (A,), A.dtype, keeps_output=True
-    )
-    return result, numbers
+        "LinalgSolveExBackward0", array.reshape(tuple(B.shape)), (A, B), _solved_vjp, (A,),
+        A.dtype, keeps_output=True,
+    )  # fmt: skip
+    return _leading_back(result, A, B), numbers
 
 
 def _together(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,8 +61,12 @@ def solution(A: Tensor, B: Tensor) -> Tensor:
 
 def _solved_vjp(node: Any, g: Tensor) -> Any:
     A, X = node.saved_tensors
+    vectors = X.ndim < A.ndim
+    if vectors:
+        X, g = X.unsqueeze(-1), g.unsqueeze(-1)
     g_B = solution(adjoint(A), g)
-    return -g_B @ adjoint(X) if node.needs_input_grad[0] else None, g_B
+    g_A = -g_B @ adjoint(X) if node.needs_input_grad[0] else None
+    return g_A, g_B.squeeze(-1) if vectors else g_B
 
 
 @batching(solved)
@@ -69,8 +78,8 @@ def _solved_batched(level: Batch, f: Any, A: Tensor, B: Tensor) -> Any:
 
 def solved_vectors(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
     """As `solved` for a vector, or one for each matrix."""
-    if not _in_level(A, B) and A.shape[:-1] == B.shape and lapack.usable(A.array):
-        return _factored(A, B)
+    if not _in_level(A, B) and A.shape[:-1] == B.shape:
+        return _factored(A, B) if lapack.usable(A.array) else _by_library(A, B)
     X, numbers = solved(A, B.unsqueeze(-1))
     return X.squeeze(-1), numbers
 
@@ -117,7 +126,12 @@ def _divided(way: _Way, A: Tensor, B: Tensor, *factors: Tensor) -> Tensor:
         name, array.reshape(tuple(B.shape)), (A, B), _divided_vjp, (A, *factors), A.dtype,
         keeps_output=True, way=way,
     )  # fmt: skip
-    return quotient
+    return _leading_back(quotient, A, B)
+
+
+def _leading_back(result: Tensor, A: Tensor, B: Tensor) -> Tensor:
+    """A solution, where gradients of right hand sides that are matrices lie by columns."""
+    return leads_back(result, [None, columns_order(B) if B.ndim == A.ndim else None])
 
 
 def _columns(A: Tensor, B: Tensor) -> Any:

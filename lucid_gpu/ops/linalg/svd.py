@@ -20,8 +20,9 @@ from lucid_gpu.ops.linalg.matrices import (
     require_matrices,
     with_diagonal,
 )
-from lucid_gpu.ops.memory_formats import columns
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.memory_formats import columns, columns_order
+from lucid_gpu.ops.named_results import result_of
+from lucid_gpu.ops.record import leads_back, record
 from lucid_gpu.ops.reductions import _nothing
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching, on_value
@@ -33,6 +34,7 @@ NOT_FINITE = (
 )
 
 
+@result_of("linalg_svd")
 class SVD(NamedTuple):
     """What `svd` returns."""
 
@@ -194,8 +196,8 @@ def pinv(
     """
     if input.ndim < 2 or input.dtype not in EPSILON:
         raise RuntimeError(
-            f"linalg.pinv({input.dtype.name}{{{list(input.shape)}}}): expected a tensor with 2 or "
-            "more dimensions of float, double, cfloat or cdouble types"
+            f"linalg.pinv({input.dtype.type_name}{{{list(input.shape)}}}): expected a tensor with "
+            "2 or more dimensions of float, double, cfloat or cdouble types"
         )
     rtol = rcond if rtol is None else rtol
     value = _pseudoinverse(input.detach(), hermitian, atol, rtol)
@@ -203,7 +205,7 @@ def pinv(
         "LinalgPinvBackward0", value.array, (input,), _pinv_vjp, (input,), input.dtype,
         keeps_output=True,
     )  # fmt: skip
-    return result
+    return leads_back(result, columns_order(input))
 
 
 def _pseudoinverse(A: Tensor, hermitian: bool, atol: Any, rtol: Any) -> Tensor:
@@ -284,6 +286,7 @@ def matrix_rank(
 batching(matrix_rank)(on_value)
 
 
+@result_of("linalg_lstsq")
 class LeastSquares(NamedTuple):
     """What `lstsq` returns."""
 
@@ -336,9 +339,10 @@ def lstsq(
     if A.dtype is not B.dtype:
         raise RuntimeError(
             f"{name}: Expected input and other to have the same dtype, but got input's dtype "
-            f"{A.dtype.name} and other's dtype {B.dtype.name}"
+            f"{A.dtype.type_name} and other's dtype {B.dtype.type_name}"
         )
     X = pinv(A, rtol=rcond) @ B
+    leads_back(X, [None, tuple(range(B.ndim))])
     values = svdvals(A.detach())
     rank = matrix_rank(A, rtol=rcond)
     nothing = A.new_empty((0,), dtype=values.dtype)

@@ -23,21 +23,33 @@ from lucid_gpu import (
     layout,
     memory_format,
     mm,
+    tensor,
 )
 from lucid_gpu.tape.engine import current_number as _current_graph_task_id
 from lucid_gpu.tape.engine import will_run as _will_engine_execute_node
+from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, state
+from lucid_gpu.tape.overrides import (
+    DISABLED,
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+    overridable,
+)
+from lucid_gpu.tape.overrides import disabled as _disabled_torch_function_impl
 from lucid_gpu.torch_names import _autograd, _functions
 
 from ..library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
 
 __all__ = [
+    "DisableTorchFunction",
+    "DisableTorchFunctionSubclass",
     "Generator",
     "Size",
     "_AutoDispatchBelowAutograd",
     "_WeakTensorRef",
     "_autograd",
     "_current_graph_task_id",
+    "_disabled_torch_function_impl",
     "_functions",
     "_get_tracing_state",
     "_log_api_usage_once",
@@ -76,6 +88,11 @@ def _set_fwd_grad_enabled(enabled: bool) -> None:
     state.tangents = bool(enabled)
 
 
+def _are_functorch_transforms_active() -> bool:
+    """Whether a `vmap`, or a level of forward mode, is open."""
+    return bool(open_levels)
+
+
 def _is_fwd_grad_enabled() -> bool:
     """Whether they do."""
     return state.tangents and state.grad is not None
@@ -95,6 +112,14 @@ class Graph:
 
 class Value:
     """A value in one: for annotations and `isinstance`; nothing is one."""
+
+
+class ScriptMethod:
+    """A method of a compiled module: for annotations and `isinstance`; nothing is one."""
+
+
+class DeviceObjType:
+    """The type of devices in TorchScript: for annotations and `isinstance`; nothing is one."""
 
 
 class DispatchKey(enum.Flag):
@@ -163,24 +188,14 @@ def _log_api_usage_once(event: str) -> None:
     """Do nothing: nobody counts."""
 
 
-def _disabled_torch_function_impl(
-    func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-) -> Any:
-    """Call the function."""
-    return func(*args, **(kwargs or {}))
+def _is_torch_function_enabled() -> bool:
+    """Whether ops ask objects that define ``__torch_function__``."""
+    return not state.asking
 
 
-class DisableTorchFunctionSubclass:
-    """A ``with`` during which ops ask no ``__torch_function__``: they never do."""
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, *error: object) -> None:
-        """Do nothing."""
-
-
-DisableTorchFunction = DisableTorchFunctionSubclass
+def _is_torch_function_all_disabled() -> bool:
+    """Whether ops ask neither objects nor modes."""
+    return state.asking == DISABLED
 
 
 def _cuda_getDeviceCount() -> int:
@@ -260,6 +275,16 @@ def _convert_indices_from_coo_to_csr(
     return cat([counts.new_zeros(1), counts]).to(int32 if out_int32 else int64)
 
 
+def _has_compatible_shallow_copy_type(self: Tensor, from_: Tensor) -> bool:
+    """Whether ``self.data = from_`` leaves the kind of tensor: its device and layout."""
+    return self.device.type == from_.device.type and self.layout == from_.layout
+
+
+def _shape_as_tensor(self: Tensor) -> Tensor:
+    """The sizes of a tensor, as a tensor on the CPU."""
+    return tensor(tuple(self.shape), dtype=int64)
+
+
 def _int_mm(self: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of two matrices of int8, in int32.
 
@@ -275,6 +300,7 @@ def _int_mm(self: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     return mm(self.to(int32), mat2.to(int32), out=out)
 
 
+@overridable
 def _assert(condition: object, message: str) -> None:
     """Raise an AssertionError if a condition does not hold."""
     assert condition, message

@@ -1,12 +1,19 @@
-"""`torch._C._functorch`: what packages ask about the tensors of `vmap`."""
+"""`torch._C._functorch`: the tensors of `vmap`, as packages make and ask about them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.func.batching import BatchedTensor
+from lucid_gpu.func.batching import BatchedTensor, value_below
+from lucid_gpu.func.vmap import _add_batch_dim, _remove_batch_dim
+from lucid_gpu.tensor import Tensor
 
-__all__ = ["is_batchedtensor"]
+__all__ = ["_add_batch_dim", "_remove_batch_dim", "get_unwrapped", "is_batchedtensor"]
+
+
+def get_unwrapped(tensor: Tensor) -> Tensor:
+    """The value of a batched tensor, the batch in front."""
+    return value_below(tensor)
 
 
 def is_batchedtensor(tensor: Any) -> bool:

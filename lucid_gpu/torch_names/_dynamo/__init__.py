@@ -14,6 +14,7 @@ from lucid_gpu.compiler import (
     reset,
 )
 
+from . import exc, utils
 from .eval_frame import OptimizedModule
 
 __all__ = [
@@ -23,15 +24,19 @@ __all__ = [
     "config",
     "disable",
     "disallow_in_graph",
+    "exc",
     "forbid_in_graph",
     "graph_break",
     "is_compiling",
     "is_dynamo_supported",
     "mark_dynamic",
     "mark_static",
+    "mark_static_address",
     "optimize",
     "reset",
+    "reset_code_caches",
     "run",
+    "utils",
 ]
 
 config = SimpleNamespace(
@@ -61,6 +66,14 @@ def mark_dynamic(t: Any, index: Any, **settings: Any) -> None:
 
 def mark_static(t: Any, index: Any = None) -> None:
     """Do nothing."""
+
+
+def mark_static_address(t: Any, guard: bool = True) -> None:
+    """Do nothing: captured steps hold the memory that they read."""
+
+
+def reset_code_caches() -> None:
+    """Do nothing: there is no compiled code."""
 
 
 def _same(fn: Any = None) -> Any:

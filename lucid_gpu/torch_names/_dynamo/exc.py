@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["BackendCompilerFailed", "TorchDynamoException", "Unsupported"]
+__all__ = [
+    "BackendCompilerFailed",
+    "InternalTorchDynamoError",
+    "TorchDynamoException",
+    "Unsupported",
+]
 
 
 class TorchDynamoException(RuntimeError):
@@ -15,3 +20,7 @@ class Unsupported(TorchDynamoException):
 
 class BackendCompilerFailed(TorchDynamoException):
     """A compiler that failed."""
+
+
+class InternalTorchDynamoError(TorchDynamoException):
+    """A fault of the compiler itself."""

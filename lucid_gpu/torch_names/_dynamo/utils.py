@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["is_compile_supported"]
+import contextlib
+
+__all__ = ["disable_cache_limit", "is_compile_supported"]
+
+
+def disable_cache_limit() -> contextlib.AbstractContextManager[None]:
+    """A block without a limit of compiled variants: none are compiled, so none are counted."""
+    return contextlib.nullcontext()
 
 
 def is_compile_supported(device_type: str) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from . import apis, eager_transforms, vmap
+import importlib
+
+from . import apis, eager_transforms
 
 __all__ = ["apis", "eager_transforms", "vmap"]
+
+vmap = importlib.import_module(f"{__name__}.vmap")

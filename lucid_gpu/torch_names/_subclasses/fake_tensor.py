@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu import Tensor
+from lucid_gpu.tape.overrides import disabled
 
 __all__ = ["FakeTensor", "FakeTensorMode", "is_fake", "unset_fake_temporarily"]
 
 
 class FakeTensor(Tensor):
     """What no tensor is."""
+
+    __torch_function__ = disabled  # type: ignore[assignment]
 
 
 class FakeTensorMode:

@@ -15,6 +15,10 @@ __all__ = [
     "SequenceKey",
     "TreeSpec",
     "arg_tree_leaves",
+    "is_namedtuple_class",
+    "is_namedtuple_instance",
+    "is_structseq_class",
+    "is_structseq_instance",
     "register_pytree_node",
     "tree_all",
     "tree_all_only",
@@ -334,6 +338,18 @@ def tree_map_with_path(
     return tree_map(lambda *leaves: func(next(paths), *leaves), tree, *rests, is_leaf=is_leaf)
 
 
+def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: Test = None) -> Any:
+    """A leaf for each leaf of ``treespec``, of which ``tree`` is the upper part; else None."""
+    if tree_is_leaf(tree, is_leaf):
+        return [tree] * treespec.num_leaves
+    parts, here = trees.flatten(tree, lambda t: t is not tree)
+    there = treespec._structure
+    if (here.kind, here.keys, len(parts)) != (there.kind, there.keys, len(there.children)):
+        return None
+    found = [_broadcast_to_and_flatten(p, c, is_leaf) for p, c in zip(parts, treespec.children())]
+    return None if None in found else [leaf for leaves in found for leaf in leaves]
+
+
 def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], Any]:
     return list(d.values()), list(d)
 
@@ -344,6 +360,51 @@ def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[Any], Any]:
 
 def _dict_unflatten(values: Any, context: Any) -> dict[Any, Any]:
     return dict(zip(context, values))
+
+
+def _namedtuple_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d), type(d)
+
+
+def _namedtuple_unflatten(values: Any, context: Any) -> Any:
+    return context(*values)
+
+
+def _list_flatten(d: list[Any]) -> tuple[list[Any], Any]:
+    return d, None
+
+
+def _list_flatten_with_keys(d: list[Any]) -> tuple[list[Any], Any]:
+    return [(SequenceKey(i), value) for i, value in enumerate(d)], None
+
+
+def _list_unflatten(values: Any, context: Any) -> list[Any]:
+    return list(values)
+
+
+def is_structseq_class(cls: Any) -> bool:
+    """Whether a class is one of named fields that Python's C files define, as `os.stat_result`."""
+    return (
+        isinstance(cls, type)
+        and issubclass(cls, tuple)
+        and isinstance(getattr(cls, "n_sequence_fields", None), int)
+        and isinstance(getattr(cls, "n_fields", None), int)
+    )
+
+
+def is_structseq_instance(obj: Any) -> bool:
+    """Whether an object is of such a class."""
+    return is_structseq_class(type(obj))
+
+
+def is_namedtuple_class(cls: Any) -> bool:
+    """Whether a class is a named tuple."""
+    return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
+def is_namedtuple_instance(obj: Any) -> bool:
+    """Whether an object is a named tuple."""
+    return is_namedtuple_class(type(obj))
 
 
 def _deque(children: Any, context: Any) -> Any:

@@ -28,6 +28,22 @@ _FIXED = {
     "sampler",
 }
 
+# Attributes of other loaders that mean what ours do.
+_SHARED = (
+    "dataset",
+    "collate_fn",
+    "drop_last",
+    "generator",
+    "num_workers",
+    "timeout",
+    "worker_init_fn",
+    "pin_memory",
+    "in_order",
+    "prefetch_factor",
+    "persistent_workers",
+    "multiprocessing_context",
+)
+
 
 class DataLoader(Generic[T]):
     """Iterates over a dataset in batches.
@@ -179,10 +195,33 @@ class DataLoader(Generic[T]):
         return len(BatchSampler(range(length), self.batch_size, self.drop_last))
 
 
+class _DatasetKind:
+    """What the loaders of packages say of their datasets."""
+
+    Map, Iterable = 0, 1
+
+
+def _taken(loader: Any) -> DataLoader[Any]:
+    """The loader that another object describes, by PyTorch's names of its private attributes."""
+    ours = DataLoader.__new__(DataLoader)
+    iterable = loader._dataset_kind == _DatasetKind.Iterable
+    ours.__dict__.update({name: getattr(loader, name) for name in _SHARED})
+    ours.__dict__.update(
+        batch_size=loader.batch_size if iterable and loader._auto_collation else None,
+        sampler=loader._index_sampler,
+        batch_sampler=None,
+        _iterable=iterable,
+        _auto_collation=loader._auto_collation,
+        _length=loader._IterableDataset_len_called,
+    )
+    return ours
+
+
 class _BaseDataLoaderIter:
-    """One pass over the batches of a loader."""
+    """One pass over the batches of a loader, or of an object with a loader's attributes."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
+        loader = loader if isinstance(loader, DataLoader) else _taken(loader)
         self.base_seed = draw_seed(loader.generator)
         self.pin = pinner() if loader.pin_memory else None
         self._loader, self._yielded = loader, 0
@@ -207,7 +246,7 @@ class _BaseDataLoaderIter:
         return batch if self.pin is None else self.pin(batch)
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self._loader._numbers())  # TypeError for streams: `list` asks
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):

@@ -79,7 +79,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return [t[rows.to(t.device)] for t in self.tensors]
 
 
-class Subset(Dataset[Any]):
+class Subset(Dataset[T]):
     """Some samples of a dataset.
 
     Parameters
@@ -108,7 +108,7 @@ class Subset(Dataset[Any]):
         return self.dataset.collated([self.indices[i] for i in indices])  # type: ignore[attr-defined]
 
 
-class ConcatDataset(Dataset[Any]):
+class ConcatDataset(Dataset[T]):
     """Datasets one after another.
 
     Parameters
@@ -138,7 +138,7 @@ class ConcatDataset(Dataset[Any]):
         return self.datasets[which][index - before]
 
 
-class StackDataset(Dataset[Any]):
+class StackDataset(Dataset[T]):
     """Samples of several datasets side by side: tuples, or dicts where they are given by name.
 
     Parameters
@@ -193,7 +193,7 @@ class StackDataset(Dataset[Any]):
         return self._length
 
 
-class ChainDataset(IterableDataset[Any]):
+class ChainDataset(IterableDataset[T]):
     """Iterable datasets one after another.
 
     Parameters

@@ -51,6 +51,13 @@ class WorkerInfo(NamedTuple):
 _info: WorkerInfo | None = None
 
 
+def numpy_seed(base_seed: int, worker_id: int) -> list[int]:
+    """What NumPy's global generator is seeded with in a worker: PyTorch's four numbers."""
+    low, high = base_seed & 0xFFFFFFFF, base_seed >> 32
+    entropy = np.random.SeedSequence([worker_id, low, high, 0])
+    return [int(word) for word in entropy.generate_state(4)]
+
+
 def get_worker_info() -> WorkerInfo | None:
     """Information about the current worker process of a `DataLoader`; None in other processes."""
     return _info
@@ -141,7 +148,7 @@ def _prepare(start: Start) -> None:
     seed = start.base_seed + start.id
     random.seed(seed)
     manual_seed(seed)
-    np.random.seed(np.random.SeedSequence((start.base_seed, start.id)).generate_state(4))
+    np.random.seed(numpy_seed(start.base_seed, start.id))
     _info = WorkerInfo(start.id, start.num_workers, seed, start.reading.dataset)
     if start.worker_init_fn is not None:
         start.worker_init_fn(start.id)

@@ -263,19 +263,23 @@ static char *stacks(size_t size)
     return memory;
 }
 
-// Whether some argument is an address that the device cannot reach. Structures hold addresses, too,
-// so every word is looked at that could be one; what pads them may look like an address, too, but
-// hardly like one inside an allocation.
+// Whether an argument is an address that the device cannot reach, or a structure that begins with
+// one and holds another. In other structures a word may be anything: CuPy's indexers have words that
+// nobody sets, where addresses of before are left over.
 static int reaches_elsewhere(const struct launching *l)
 {
     const struct function *f = l->function;
-    for (int at = 0; at + 8 <= f->argument_size; at += 8) {
-        void *address;
-        memcpy(&address, l->arguments + at, sizeof address);
-        const struct allocation *held = allocation_at(address);
-        const int here = f->module->device;
-        if (!held || !held->live || held->place == HOST_MEMORY || held->place == here) continue;
-        if (!peer_access(here, held->place)) return 1;
+    const int here = f->module->device;
+    for (int i = 0; i < f->parameter_count; ++i) {
+        const char *argument = l->arguments + f->parameters[i].offset;
+        for (unsigned at = 0; at + 8 <= f->parameters[i].size; at += 8) {
+            void *address;
+            memcpy(&address, argument + at, sizeof address);
+            const struct allocation *held = allocation_at(address);
+            if (!held && at == 0) break;
+            if (!held || !held->live || held->place == HOST_MEMORY || held->place == here) continue;
+            if (!peer_access(here, held->place)) return 1;
+        }
     }
     return 0;
 }

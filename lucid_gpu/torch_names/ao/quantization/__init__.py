@@ -6,26 +6,36 @@ from typing import Any, NoReturn
 
 from lucid_gpu.nn import Identity, Module
 
+from . import observer, qconfig
+from .observer import (
+    FakeQuantizeBase,
+    HistogramObserver,
+    MinMaxObserver,
+    ObserverBase,
+    PerChannelMinMaxObserver,
+    refuse,
+)
+from .qconfig import QConfig
+
 __all__ = [
     "DeQuantStub",
     "FakeQuantizeBase",
+    "HistogramObserver",
+    "MinMaxObserver",
     "ObserverBase",
+    "PerChannelMinMaxObserver",
+    "QConfig",
     "QuantStub",
     "QuantWrapper",
     "convert",
     "fuse_modules",
     "fuse_modules_qat",
+    "observer",
     "prepare",
     "prepare_qat",
+    "qconfig",
     "quantize_dynamic",
 ]
-
-
-def _refuse(name: str) -> NoReturn:
-    raise RuntimeError(
-        f"lucid_gpu.ao.quantization.{name}: there is no quantization; "
-        "amp.autocast computes in 16 bits"
-    )
 
 
 class QuantStub(Identity):
@@ -62,42 +72,31 @@ class QuantWrapper(Module):
         return self.dequant(self.module(self.quant(X)))
 
 
-class ObserverBase(Module):
-    """What no module is: for `isinstance`; making one refuses with a RuntimeError."""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        _refuse(type(self).__name__)
-
-
-class FakeQuantizeBase(ObserverBase):
-    """What no module is: for `isinstance`; making one refuses with a RuntimeError."""
-
-
 def prepare(model: Any, *args: Any, **settings: Any) -> NoReturn:
     """Refuse with a RuntimeError: there is no quantization."""
-    _refuse("prepare")
+    refuse("prepare")
 
 
 def prepare_qat(model: Any, *args: Any, **settings: Any) -> NoReturn:
     """Refuse with a RuntimeError: there is no quantization."""
-    _refuse("prepare_qat")
+    refuse("prepare_qat")
 
 
 def convert(module: Any, *args: Any, **settings: Any) -> NoReturn:
     """Refuse with a RuntimeError: there is no quantization."""
-    _refuse("convert")
+    refuse("convert")
 
 
 def quantize_dynamic(model: Any, *args: Any, **settings: Any) -> NoReturn:
     """Refuse with a RuntimeError: there is no quantization."""
-    _refuse("quantize_dynamic")
+    refuse("quantize_dynamic")
 
 
 def fuse_modules(model: Any, *args: Any, **settings: Any) -> NoReturn:
     """Refuse with a RuntimeError: there is no quantization."""
-    _refuse("fuse_modules")
+    refuse("fuse_modules")
 
 
 def fuse_modules_qat(model: Any, *args: Any, **settings: Any) -> NoReturn:
     """Refuse with a RuntimeError: there is no quantization."""
-    _refuse("fuse_modules_qat")
+    refuse("fuse_modules_qat")

@@ -1,5 +1,5 @@
 """`torch.utils.data._utils`: PyTorch's private files of the loader."""
 
-from . import collate
+from . import collate, pin_memory, worker
 
-__all__ = ["collate"]
+__all__ = ["collate", "pin_memory", "worker"]

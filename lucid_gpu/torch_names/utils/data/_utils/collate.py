@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
 
-from lucid_gpu.tensor import Tensor
-from lucid_gpu.utils.data.collate import default_collate, default_convert
+from lucid_gpu.utils.data.collate import (
+    collate,
+    collate_float_fn,
+    collate_int_fn,
+    collate_numpy_array_fn,
+    collate_str_fn,
+    collate_tensor_fn,
+    default_collate,
+    default_collate_fn_map,
+    default_convert,
+)
 
 __all__ = [
+    "collate",
+    "collate_float_fn",
+    "collate_int_fn",
+    "collate_numpy_array_fn",
+    "collate_numpy_scalar_fn",
+    "collate_str_fn",
     "collate_tensor_fn",
     "default_collate",
+    "default_collate_fn_map",
     "default_convert",
     "np_str_obj_array_pattern",
 ]
 
+collate_numpy_scalar_fn = collate_numpy_array_fn
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
-
-
-def collate_tensor_fn(batch: Sequence[Tensor], *, collate_fn_map: Any = None) -> Any:
-    """The tensors of a batch as one."""
-    return default_collate(batch)

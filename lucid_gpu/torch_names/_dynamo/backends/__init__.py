@@ -1,0 +1,1 @@
+"""`torch._dynamo.backends`: there are no compilers to choose from."""

@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.nn.utils` under PyTorch's names."""
