@@ -155,7 +155,8 @@ class Tensor(overrides.Fields):
                 "Creating a Tensor subclass from a class that does not inherit from Tensor is not "
                 f"possible. Make sure your class inherits from Tensor; got {cls!r}"
             )
-        view: Any = overrides.unasked(self.view, self.shape)  # without attributes of a subclass
+        # without attributes of a subclass
+        view: Any = overrides.without_handlers(self.view, self.shape)
         view.__class__ = cls
         return view
 
@@ -1737,7 +1738,7 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
             return result
         if not isinstance(other, Tensor):
             if named:
-                if name and not overrides.asks and overrides.overrides(other):
+                if name and not overrides.handling and overrides.overrides(other):
                     return overrides.declined(name, self, other)
             elif is_foreign(op.name, other):
                 return overrides.declined(name, self, other)

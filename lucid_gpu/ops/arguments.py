@@ -14,14 +14,14 @@ from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import (
     body_of,
+    checked_numbers,
     interpreters,
-    plain_parameters,
-    plainly,
-    told_whose,
+    number_parameters,
     type_name,
+    with_public_name,
 )
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.overrides import NOBODY, asked, asks, instead, overrides
+from lucid_gpu.tape.overrides import UNHANDLED, handled, handled_after, handling, overrides
 from lucid_gpu.tensor import Tensor
 
 Op = TypeVar("Op", bound=Callable[..., Any])
@@ -166,7 +166,7 @@ def refusal_of(
                 f"{function.__name__.lstrip('_')}(): argument '{role}' (position "
                 f"{index + 1 - method}) must be Tensor, not {kind}{hint}"
             )
-    return told_whose(function, error, args, dict(kwargs or {}))
+    return with_public_name(function, error, args, dict(kwargs or {}))
 
 
 def no_tensor(place: int, element: Any, argument: int = 0) -> TypeError:
@@ -184,21 +184,21 @@ def guarded(function: Op, method: bool = False, out: bool = False) -> Op:
     """
 
     body = body_of(function)
-    first, plain = plain_parameters(body)
+    first, plain = number_parameters(body)
     numpys_names = _numpys_names(function)
 
     @functools.wraps(function)
     def op(*args: Any, **kwargs: Any) -> Any:
         if plain and (kwargs or args[first:]):
-            args, kwargs = plainly(function, plain, args, kwargs)
-        if asks and (answer := asked(op, args, kwargs)) is not NOBODY:
+            args, kwargs = checked_numbers(function, plain, args, kwargs)
+        if handling and (answer := handled(op, args, kwargs)) is not UNHANDLED:
             return answer
         try:
             if out and "out" in kwargs:
                 return _called_into(function, args, **kwargs)
             return (function if interpreters else body)(*args, **kwargs)
         except Exception as error:
-            if (answer := instead(_shown(op), args, kwargs)) is not NOBODY:
+            if (answer := handled_after(_shown(op), args, kwargs)) is not UNHANDLED:
                 return answer
             if "unexpected keyword" in str(error) and not numpys_names.keys().isdisjoint(kwargs):
                 return op(*args, **{numpys_names.get(k, k): v for k, v in kwargs.items()})

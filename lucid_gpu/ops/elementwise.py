@@ -39,11 +39,11 @@ from lucid_gpu.storage import preserve_format
 from lucid_gpu.tape.door import body_of, op, type_name
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.overrides import (
-    NOBODY,
-    asked,
-    asks,
+    UNHANDLED,
     declined,
-    instead,
+    handled,
+    handled_after,
+    handling,
     overridable,
 )
 from lucid_gpu.tape.rules import Batch, batching
@@ -75,11 +75,11 @@ def _unary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]
     def function(input: Any = LACKING, *, out: Tensor | None = None, **named: Any) -> Any:
         if named or input is LACKING:
             return function(**by_numpys_names(function, named, input=input), out=out)
-        if asks and (answer := asked(function, (input,), _out(out))) is not NOBODY:
+        if handling and (answer := handled(function, (input,), _out(out))) is not UNHANDLED:
             return answer
         if out is None and isinstance(input, Tensor):
             return method(input)
-        if (answer := instead(function, (input,), _out(out))) is not NOBODY:
+        if (answer := handled_after(function, (input,), _out(out))) is not UNHANDLED:
             return answer
         require_tensor(op.name, "input", 1, input)
         result = apply(op, input)
@@ -104,7 +104,7 @@ def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor
     ) -> Any:
         if named or other is LACKING:
             return function(**by_numpys_names(function, named, input=input, other=other), out=out)
-        if asks and (answer := asked(function, (input, other), _out(out))) is not NOBODY:
+        if handling and (answer := handled(function, (input, other), _out(out))) is not UNHANDLED:
             return answer
         try:
             if second:
@@ -120,7 +120,7 @@ def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor
                 result = apply(op, input, other)
             return result if out is None else into(result, out, op.name)
         except TypeError:
-            if (answer := instead(function, (input, other), _out(out))) is NOBODY:
+            if (answer := handled_after(function, (input, other), _out(out))) is UNHANDLED:
                 raise
             return answer
 
