@@ -52,7 +52,7 @@ from lucid_gpu.tape.door import require_kind, type_name
 from lucid_gpu.tape.levels import MARKED_INSIDE, innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
 from lucid_gpu.tape.node import FOLLOWS, UNMARKED, AccumulateGrad, Node, RemovableHandle, add_hook
-from lucid_gpu.tape.overrides import fields, users
+from lucid_gpu.tape.overrides import fields, user_attributes
 
 _size: Any = tuple.__new__  # a Size of a shape that is known to be one
 _new = object.__new__
@@ -161,7 +161,7 @@ class Tensor(overrides.Fields):
         return view
 
     if not TYPE_CHECKING:
-        __dict__ = overrides.held
+        __dict__ = overrides.user_dict
 
     __array_priority__ = 1000  # CuPy heeds it only where there is no __array_ufunc__
 
@@ -1143,7 +1143,7 @@ class Tensor(overrides.Fields):
         if self._wrapper is not None:
             return same
         other = as_kind(type(self), same)
-        fields(other).update(users(fields(self)))
+        fields(other).update(user_attributes(fields(self)))
         return other._mark() if self.requires_grad else other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -1166,7 +1166,7 @@ class Tensor(overrides.Fields):
     @classmethod
     def _like(cls, original: Tensor, value: Tensor) -> Tensor:
         other = as_kind(cls, value)
-        fields(other).update(users(fields(original)))
+        fields(other).update(user_attributes(fields(original)))
         if original.requires_grad:
             other._mark()
         return other
@@ -1191,7 +1191,7 @@ class Tensor(overrides.Fields):
                 self.requires_grad,
                 order,
             ),
-            users(fields(self)) or None,
+            user_attributes(fields(self)) or None,
         )
 
 

@@ -23,8 +23,8 @@ __all__ = [
     "DisableTorchFunction",
     "DisableTorchFunctionSubclass",
     "Fields",
-    "Held",
     "Method",
+    "UserAttributes",
     "as_method",
     "attributes",
     "changed",
@@ -38,7 +38,6 @@ __all__ = [
     "handled_after",
     "handling",
     "has_handler",
-    "held",
     "is_overridable",
     "leave",
     "name_of",
@@ -47,7 +46,8 @@ __all__ = [
     "overriding",
     "start",
     "subclass",
-    "users",
+    "user_attributes",
+    "user_dict",
     "watch",
     "without_handlers",
 ]
@@ -453,7 +453,7 @@ class Fields:
 fields: Any = vars(Fields)["__dict__"].__get__  # all of them, also those that are no user's
 
 
-class Held(MutableMapping[str, Any]):
+class UserAttributes(MutableMapping[str, Any]):
     """``__dict__`` of a tensor whose class overrides ops.
 
     Classes copy it to their results, so one sees in it what users set; PyTorch has nothing else
@@ -476,46 +476,46 @@ class Held(MutableMapping[str, Any]):
         return name in self.all
 
     def __iter__(self) -> Iterator[str]:
-        return iter(users(self.all))
+        return iter(user_attributes(self.all))
 
     def __len__(self) -> int:
-        return len(users(self.all))
+        return len(user_attributes(self.all))
 
     def __repr__(self) -> str:
-        return repr(users(self.all))
+        return repr(user_attributes(self.all))
 
     def copy(self) -> dict[str, Any]:
         """A dictionary of what users set."""
-        return users(self.all)
+        return user_attributes(self.all)
 
     __copy__ = copy
 
     def __reduce__(self) -> Any:
-        return dict, (users(self.all),)
+        return dict, (user_attributes(self.all),)
 
     def update(self, *others: Any, **named: Any) -> None:
         """Set these, but for attributes that are no user's."""
-        self.all.update(users(dict(*others, **named)))
+        self.all.update(user_attributes(dict(*others, **named)))
 
 
-def users(attributes: dict[str, Any]) -> dict[str, Any]:
+def user_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
     """Those that copies have too: the user's, and the mark of a parameter of a subclass."""
     return {k: v for k, v in attributes.items() if k[0] != "_" or k == "_is_param"}
 
 
-def _give(tensor: Any, attributes: Any) -> None:
+def _set_user_dict(tensor: Any, attributes: Any) -> None:
     """Replace the user's attributes."""
-    own, new = fields(tensor), users(dict(attributes))
-    for name in users(own):
+    own, new = fields(tensor), user_attributes(dict(attributes))
+    for name in user_attributes(own):
         del own[name]
     own.update(new)
 
 
-def _held(tensor: Any) -> Any:
-    return Held(tensor) if overrides(tensor) else fields(tensor)
+def _get_user_dict(tensor: Any) -> Any:
+    return UserAttributes(tensor) if overrides(tensor) else fields(tensor)
 
 
-held = property(_held, _give)
+user_dict = property(_get_user_dict, _set_user_dict)
 
 
 # --- when they ask --------------------------------------------------------------------------------
