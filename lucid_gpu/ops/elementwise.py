@@ -32,6 +32,7 @@ from lucid_gpu.ops.arguments import (
 from lucid_gpu.ops.in_place import alias_before, alias_to_write, before_write, written
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import joint_order, lying
+from lucid_gpu.ops.number_ranges import number_in, refuse_beyond, refuse_unheld
 from lucid_gpu.ops.record import composes, constant, keeping, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
@@ -350,8 +351,6 @@ def _scaled(input: Any, other: Any, alpha: Number) -> Any:
 
 def factors_in(d: dtype, *numbers: Any) -> list[Any]:
     """Factors of tensors of a type; those of integers are cut off and must fit, as in PyTorch."""
-    from lucid_gpu.ops.creation import number_in
-
     if d.category == 1:
         return [number_in(n, d) for n in numbers]
     return [int(n) if d is dt.bool and isinstance(n, float) else n for n in numbers]
@@ -551,8 +550,6 @@ def where(
 
 def _held(value: Any, d: dtype) -> Any:
     """A whole number as a type of integers holds it; anything else as it is."""
-    from lucid_gpu.ops.creation import number_in
-
     return number_in(value, d) if d.category == 1 and isinstance(value, Integral) else value
 
 
@@ -721,8 +718,6 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     RuntimeError for a number that the input's type does not hold, a value with dimensions, and
     a mask that is not boolean.
     """
-    from lucid_gpu.ops.creation import number_in, refuse_beyond, refuse_unheld
-
     if isinstance(mask, Tensor) and mask.dtype is not dt.bool:
         raise RuntimeError(
             f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype}"
@@ -991,8 +986,6 @@ def _hardtanh_of_integers(input: Tensor, low: float, high: float) -> Tensor:
         raise kind(f"{input.dtype.name} inputs not supported for hardtanh")
     if input.dtype is dt.uint8 and (low < 0 or high < 0):
         raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
-    from lucid_gpu.ops.creation import number_in
-
     return clamp(input, number_in(low, input.dtype), number_in(high, input.dtype))
 
 
@@ -1261,8 +1254,6 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
                 f"{value.ndim} dimensions."
             )
         return self._write(_over(self, spread_copy(cast(value, self.dtype), self)), "fill_")
-    from lucid_gpu.ops.creation import number_in
-
     program = self._expr.program
     number = number_in(value, program.dtype)
     filled = of_number(number, program.dtype, program.shape, program.device)
