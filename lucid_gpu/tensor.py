@@ -1507,7 +1507,8 @@ def as_kind(kind: type[T], tensor: Tensor) -> T:
     if other._storage is not None:
         other._storage.add(other)
     if _streams is not None:
-        _streams.add(other)
+        if not tensor._expr.program.is_load:
+            _streams.add(other)
         other._stream = tensor._stream
     return other
 

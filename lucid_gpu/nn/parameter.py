@@ -209,9 +209,10 @@ class UninitializedTensorMixin(Tensor):
 
 
 # What is known, or may be changed, before the shape is: PyTorch's list, and what `Optimizer` asks.
-_ASKED_BEFORE = """dtype device requires_grad requires_grad_ grad is_leaf retains_grad is_cuda
-    is_meta is_cpu ndim get_device is_complex is_floating_point is_inference half float double
-    bfloat16 char short int long bool cuda cpu to data _mark grad_fn"""
+_CONVERSIONS = "half float double bfloat16 char short int long bool cuda cpu to"
+_ASKED_BEFORE = f"""dtype device requires_grad requires_grad_ grad is_leaf retains_grad is_cuda
+    is_meta is_cpu ndim get_device is_complex is_floating_point is_inference data _mark grad_fn
+    {_CONVERSIONS}"""
 
 
 def _asked_before(name: str) -> Any:
@@ -279,7 +280,17 @@ class UninitializedBuffer(UninitializedTensorMixin):
     def __new__(cls, device: Any = None, dtype: Any = None) -> UninitializedBuffer:
         return _made_from(cls, empty(0, device=device, dtype=dtype))
 
-    def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Another one, of the device and dtype given."""
-        like = Tensor.detach(self).to(*args, **kwargs)
+
+def _another(name: str) -> Any:
+    """A conversion of buffers whose shape is not known: another one, of its device and dtype."""
+
+    @functools.wraps(getattr(Tensor, name))
+    def convert(self: UninitializedBuffer, *args: Any, **kwargs: Any) -> UninitializedBuffer:
+        like = getattr(self.data, name)(*args, **kwargs)
         return type(self)(device=like.device, dtype=like.dtype)
+
+    return convert
+
+
+for _name in _CONVERSIONS.split():
+    setattr(UninitializedBuffer, _name, _another(_name))

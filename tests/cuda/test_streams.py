@@ -58,6 +58,12 @@ def test_a_block_ends_with_an_error():
     assert cuda.current_stream() == cuda.default_stream()
 
 
+def test_a_lazy_layer_is_made_after_the_first_stream():
+    cuda.Stream()
+    layer = lucid_gpu.nn.LazyLinear(3, device="cuda")
+    assert layer(lucid_gpu.ones(2, 4, device="cuda")).shape == (2, 3)
+
+
 def test_a_stream_that_waits_sees_what_was_computed():
     s = cuda.Stream()
     x = ready()

@@ -49,6 +49,18 @@ def test_becomes_torchs_layer(name, device):
     assert all(one == told[0] for one in told)
 
 
+@pytest.mark.parametrize("convert", ["double", "half", "to"])
+def test_its_type_is_changed_before_the_first_call(convert):
+    for m, _ in modules():
+        layer = m.nn.LazyBatchNorm1d()
+        given = [m.float64] if convert == "to" else []
+        layer = getattr(layer, convert)(*given)
+        kind = m.float16 if convert == "half" else m.float64
+        layer(m.ones(3, 4, dtype=kind))
+        state = layer.running_mean, layer.weight, layer.running_var
+        assert [t.dtype for t in state] == [kind] * 3
+
+
 def test_state_is_loaded_before_the_first_call():
     for m, _ in modules():
         source = m.nn.Sequential(m.nn.Linear(5, 3), m.nn.BatchNorm1d(3))

@@ -194,7 +194,7 @@ VALUES = {
     "logit of NaN": lambda m, x: m.logit(x.sigmoid(), float("nan")),
     "a number beside bools": lambda m, x: m.special.xlog1py(x > -9, 2.0),
     "a target of more dimensions": lambda m, x: m.nn.functional.multilabel_soft_margin_loss(
-        x, m.ones(1, 2, 2, dtype=x.dtype)
+        x, m.ones(1, 2, 2, dtype=x.dtype, device=x.device)
     ),
     "bins by default": lambda m, x: tuple(m.histogram(x.detach())),
     "poisson of a number": lambda m, x: m.poisson(m.tensor(0.0)),
@@ -207,7 +207,7 @@ VALUES = {
     "logspace from NaN": lambda m, x: m.logspace(float("nan"), 1, 5),
     "pixels of nothing": lambda m, x: m.pixel_unshuffle(x.detach()[:0].view(0, 1, 2, 2), 2),
     "pivots for all": lambda m, x: m.lu_unpack(m.ones(3, 2, 2), m.tensor([1, 2], dtype=m.int32))[0],
-    "a number copied": lambda m, x: x[0, 0].index_copy(0, m.tensor([0]), x[1, 1]),
+    "a number copied": lambda m, x: x[0, 0].index_copy(0, x.new_zeros(1, dtype=m.int64), x[1, 1]),
     "lp_pool of inf": lambda m, x: m.nn.functional.lp_pool1d(x, float("inf"), 2),
     "lp_pool of -inf": lambda m, x: m.nn.functional.lp_pool1d(x, -float("inf"), 2),
 }
