@@ -55,7 +55,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 UNHANDLED: Any = object()
 handling: list[Any] = []  # not empty while there are handlers
-ENABLED, SUBCLASSES_DISABLED, DISABLED = range(3)  # values of `state.asking`
+ENABLED, SUBCLASSES_DISABLED, DISABLED = range(3)  # values of `state.override_level`
 
 # Methods of Tensor that PyTorch's operators call: what is asked gets these.
 _OPERATORS = {
