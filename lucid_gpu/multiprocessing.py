@@ -23,7 +23,7 @@ from typing import Any
 from lucid_gpu.nn.parameter import Buffer, Parameter
 from lucid_gpu.ops import shared_memory
 from lucid_gpu.ops.borrowed import from_array_shared
-from lucid_gpu.tape.overrides import fields, users
+from lucid_gpu.tape.overrides import fields, user_attributes
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -44,7 +44,7 @@ def _reduced(tensor: Tensor) -> Any:
     if tensor.is_sparse or tensor.device.type != "cpu" or not tensor.is_shared():
         return tensor.__reduce_ex__(2)
     descriptor, layout = shared_memory.parts_of(tensor)
-    state = users(fields(tensor))
+    state = user_attributes(fields(tensor))
     return _arrived, (
         *(type(tensor), reduction.DupFd(descriptor), layout, tensor.requires_grad, state),
     )

@@ -46,7 +46,7 @@ from lucid_gpu.ops.orthogonal_polynomials import (
     shifted_chebyshev_polynomial_w,
 )
 from lucid_gpu.ops.record import keeping as _keeping
-from lucid_gpu.tape.overrides import NOBODY, asked, asks, instead
+from lucid_gpu.tape.overrides import overridable as _overridable
 from lucid_gpu.tensor import Tensor, apply
 
 
@@ -54,24 +54,16 @@ def _of_row(row: str, name: str) -> Callable[..., Tensor]:
     op = TABLE[row]
 
     def function(*operands: Any, out: Tensor | None = None) -> Any:
-        given = {} if out is None else {"out": out}
-        if asks and (answer := asked(function, operands, given)) is not NOBODY:
-            return answer
         if len(operands) != op.arity:
             raise TypeError(f"{name}() takes {op.arity} operands, got {len(operands)}")
-        try:
-            return into(apply(op, *operands), out, name)
-        except TypeError:
-            if (answer := instead(function, operands, given)) is NOBODY:
-                raise
-            return answer
+        return into(apply(op, *operands), out, name)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
         f"``{op.formula}``, element by element; operands broadcast.\n\n"
         "TypeError for another number of them."
     )
-    return function
+    return _overridable(function)
 
 
 erf, erfc, erfcx, erfinv = [_of_row(n, n) for n in ("erf", "erfc", "erfcx", "erfinv")]

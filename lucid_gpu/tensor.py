@@ -52,7 +52,7 @@ from lucid_gpu.tape.door import require_kind, type_name
 from lucid_gpu.tape.levels import MARKED_INSIDE, innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
 from lucid_gpu.tape.node import FOLLOWS, UNMARKED, AccumulateGrad, Node, RemovableHandle, add_hook
-from lucid_gpu.tape.overrides import fields, users
+from lucid_gpu.tape.overrides import fields, user_attributes
 
 _size: Any = tuple.__new__  # a Size of a shape that is known to be one
 _new = object.__new__
@@ -155,12 +155,13 @@ class Tensor(overrides.Fields):
                 "Creating a Tensor subclass from a class that does not inherit from Tensor is not "
                 f"possible. Make sure your class inherits from Tensor; got {cls!r}"
             )
-        view: Any = overrides.unasked(self.view, self.shape)  # without attributes of a subclass
+        # without attributes of a subclass
+        view: Any = overrides.without_handlers(self.view, self.shape)
         view.__class__ = cls
         return view
 
     if not TYPE_CHECKING:
-        __dict__ = overrides.held
+        __dict__ = overrides.user_dict
 
     __array_priority__ = 1000  # CuPy heeds it only where there is no __array_ufunc__
 
@@ -1142,7 +1143,7 @@ class Tensor(overrides.Fields):
         if self._wrapper is not None:
             return same
         other = as_kind(type(self), same)
-        fields(other).update(users(fields(self)))
+        fields(other).update(user_attributes(fields(self)))
         return other._mark() if self.requires_grad else other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -1165,7 +1166,7 @@ class Tensor(overrides.Fields):
     @classmethod
     def _like(cls, original: Tensor, value: Tensor) -> Tensor:
         other = as_kind(cls, value)
-        fields(other).update(users(fields(original)))
+        fields(other).update(user_attributes(fields(original)))
         if original.requires_grad:
             other._mark()
         return other
@@ -1190,7 +1191,7 @@ class Tensor(overrides.Fields):
                 self.requires_grad,
                 order,
             ),
-            users(fields(self)) or None,
+            user_attributes(fields(self)) or None,
         )
 
 
@@ -1738,7 +1739,7 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
             return result
         if not isinstance(other, Tensor):
             if named:
-                if name and not overrides.asks and overrides.overrides(other):
+                if name and not overrides.handling and overrides.overrides(other):
                     return overrides.declined(name, self, other)
             elif is_foreign(op.name, other):
                 return overrides.declined(name, self, other)

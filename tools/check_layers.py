@@ -116,6 +116,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "ops/index_parsing.py",
         "ops/index_primitives.py",
         "ops/indexing.py",
+        "ops/number_ranges.py",
         "ops/record.py",
         "ops/shared_memory.py",
         "ops/sources.py",

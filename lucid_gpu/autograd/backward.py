@@ -19,7 +19,7 @@ from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.levels import BACKWARD_INSIDE, innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import FOLLOWS
-from lucid_gpu.tape.overrides import NOBODY, asked, asks, changed
+from lucid_gpu.tape.overrides import UNHANDLED, changed, handled, handling
 from lucid_gpu.tensor import Tensor, _tensor, store_written
 
 __all__ = [
@@ -68,14 +68,14 @@ def backward(
     TypeError
         For ``inputs`` that are a mapping and no dict, and for anything but a sequence of tensors.
     """
-    if asks:
+    if handling:
         given = changed(
             grad_tensors=(grad_tensors, None),
             retain_graph=(retain_graph, None),
             create_graph=(create_graph, False),
             inputs=(inputs, None),
         )
-        if asked(backward, (tensors,), given) is not NOBODY:
+        if handled(backward, (tensors,), given) is not UNHANDLED:
             return
     if state.transforms:
         raise RuntimeError(BACKWARD_INSIDE)

@@ -16,7 +16,7 @@ from lucid_gpu.autograd.backward import (
     targets_of,
 )
 from lucid_gpu.ops.record import constant
-from lucid_gpu.tape.overrides import NOBODY, asked, asks, changed
+from lucid_gpu.tape.overrides import UNHANDLED, changed, handled, handling
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["grad"]
@@ -70,7 +70,7 @@ def grad(
     ValueError
         If ``materialize_grads`` is True and ``allow_unused`` is False.
     """
-    if asks:
+    if handling:
         given = changed(
             grad_outputs=(grad_outputs, None),
             retain_graph=(retain_graph, None),
@@ -80,7 +80,7 @@ def grad(
             is_grads_batched=(is_grads_batched, False),
             materialize_grads=(materialize_grads, False),
         )
-        if (answer := asked(grad, (outputs, inputs), given)) is not NOBODY:
+        if (answer := handled(grad, (outputs, inputs), given)) is not UNHANDLED:
             return answer
     if materialize_grads and allow_unused is False:
         raise ValueError(

@@ -180,7 +180,10 @@ class Graph:
 
     def get_attr(self, qualified_name: str, type_expr: Any = None) -> Node:
         """Add a read of a parameter, buffer or attribute of the module."""
-        if self.owning_module is not None and not _has(self.owning_module, qualified_name):
+        if (
+            self.owning_module is not None
+            and attribute_at(self.owning_module, qualified_name) is None
+        ):
             warnings.warn(
                 "Attempted to insert a get_attr Node with no underlying reference in the owning "
                 "GraphModule! Call GraphModule.add_submodule to add the necessary submodule, "
@@ -198,7 +201,8 @@ class Graph:
         type_expr: Any = None,
     ) -> Node:
         """Add a call of a submodule."""
-        if self.owning_module is not None and not _has(self.owning_module, module_name):
+        owner = self.owning_module
+        if owner is not None and attribute_at(owner, module_name) is None:
             warnings.warn(
                 "Attempted to insert a call_module Node with no underlying reference in the owning "
                 "GraphModule! Call GraphModule.add_submodule to add the necessary submodule",
@@ -470,14 +474,11 @@ class Graph:
             self.erase_node(node)
 
 
-def _has(module: Module, path: str) -> bool:
-    """Whether a module has a submodule or attribute of a dotted name."""
-    value: Any = module
+def attribute_at(root: Any, path: str) -> Any:
+    """The attribute of a dotted name; None where a part of it is missing."""
     for part in path.split("."):
-        value = getattr(value, part, None)
-        if value is None:
-            return False
-    return True
+        root = getattr(root, part, None)
+    return root
 
 
 def _check_target(node: Node, module: Module) -> None:

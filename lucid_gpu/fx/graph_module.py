@@ -6,6 +6,7 @@ import copy
 import inspect
 import itertools
 import linecache
+import operator
 import sys
 import traceback
 import weakref
@@ -129,10 +130,7 @@ def _assign_attr(from_obj: Any, to_module: Module, target: str) -> None:
 
 def _get_attr(model: Module, attr_name: str) -> Any:
     """The attribute of a dotted name."""
-    value: Any = model
-    for part in attr_name.split("."):
-        value = getattr(value, part)
-    return value
+    return operator.attrgetter(attr_name)(model)
 
 
 class GraphModule(Module):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lucid_gpu.fx._symbolic_trace import symbolic_trace
-from lucid_gpu.fx.graph import Graph
+from lucid_gpu.fx.graph import Graph, attribute_at
 from lucid_gpu.fx.graph_module import GraphModule
 from lucid_gpu.fx.node import Node
 from lucid_gpu.nn import Module
@@ -79,7 +79,7 @@ class _Matcher:
             return False
         if p.op != "get_attr":
             return bool(p.target == n.target)
-        ours, theirs = _value(self.root, p.target), _value(self.found_in, n.target)
+        ours, theirs = attribute_at(self.root, p.target), attribute_at(self.found_in, n.target)
         if isinstance(ours, Tensor) or isinstance(theirs, Tensor):
             return isinstance(ours, Tensor) and isinstance(theirs, Tensor)
         return type(ours) is type(theirs)
@@ -144,12 +144,6 @@ class _Matcher:
                 [known[p] for p in self.parameters if p in known],
                 [known[r] for r in self.returns],
             )
-
-
-def _value(root: Any, path: str) -> Any:
-    for part in path.split("."):
-        root = getattr(root, part, None)
-    return root
 
 
 def _graph_of(function: Any) -> tuple[Graph, Module | None]:
@@ -274,7 +268,7 @@ def _take_attributes(gm: GraphModule, replacement: Module) -> None:
     for node in gm.graph.nodes:
         if node.op not in ("call_module", "get_attr"):
             continue
-        own, theirs = _value(gm, node.target), _value(replacement, node.target)
+        own, theirs = attribute_at(gm, node.target), attribute_at(replacement, node.target)
         if own is not None:
             continue
         if theirs is None:

@@ -109,7 +109,14 @@ from lucid_gpu.ops.unpooling import (
 from lucid_gpu.ops.windows import fold, unfold
 from lucid_gpu.tape import door
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.overrides import NOBODY, asked, asks, changed, instead
+from lucid_gpu.tape.overrides import (
+    UNHANDLED,
+    changed,
+    handled,
+    handled_after,
+    handling,
+    overridable,
+)
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -244,9 +251,9 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(function)
     def activation(input: Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Tensor:
-        if asks:
+        if handling:
             shown = {**kwargs, **changed(inplace=(inplace, False))}
-            if (answer := asked(activation, (input, *args), shown)) is not NOBODY:
+            if (answer := handled(activation, (input, *args), shown)) is not UNHANDLED:
                 return answer
         if len(args) > settings:
             *args, inplace = args  # type: ignore[assignment]
@@ -255,7 +262,7 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             result = function(alias_before(input, name) if inplace else input, *args, **kwargs)
         except (AttributeError, TypeError) as error:
             shown = {**kwargs, **changed(inplace=(inplace, False))}
-            if (answer := instead(activation, (input, *args), shown)) is not NOBODY:
+            if (answer := handled_after(activation, (input, *args), shown)) is not UNHANDLED:
                 return answer
             if isinstance(error, TypeError):
                 raise
@@ -306,18 +313,13 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(function)
     def twin(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if asks and (answer := asked(twin, (input, *args), kwargs)) is not NOBODY:
-            return answer
-        if not isinstance(input, Tensor):
-            if (answer := instead(twin, (input, *args), kwargs)) is not NOBODY:
-                return answer
-            require_tensor(twin.__name__, "input", 1, input)
+        require_tensor(twin.__name__, "input", 1, input)
         value = function(alias_before(input, twin.__name__), *args, **kwargs)
         return input._write(value, twin.__name__)
 
     twin.__name__ = twin.__qualname__ = f"{function.__name__.lstrip('_')}_"
     twin.__doc__ = _saying(function, "The result is written into ``input``.")
-    return twin
+    return overridable(twin)
 
 
 relu_ = _in_place(_relu)

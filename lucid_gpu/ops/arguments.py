@@ -14,14 +14,14 @@ from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import (
     body_of,
+    checked_numbers,
     interpreters,
-    plain_parameters,
-    plainly,
-    told_whose,
+    number_parameters,
     type_name,
+    with_public_name,
 )
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.overrides import NOBODY, asked, asks, instead, overrides
+from lucid_gpu.tape.overrides import UNHANDLED, handled, handled_after, handling, overrides
 from lucid_gpu.tensor import Tensor
 
 Op = TypeVar("Op", bound=Callable[..., Any])
@@ -166,7 +166,7 @@ def refusal_of(
                 f"{function.__name__.lstrip('_')}(): argument '{role}' (position "
                 f"{index + 1 - method}) must be Tensor, not {kind}{hint}"
             )
-    return told_whose(function, error, args, dict(kwargs or {}))
+    return with_public_name(function, error, args, dict(kwargs or {}))
 
 
 def no_tensor(place: int, element: Any, argument: int = 0) -> TypeError:
@@ -176,35 +176,68 @@ def no_tensor(place: int, element: Any, argument: int = 0) -> TypeError:
     )
 
 
-def guarded(function: Op, method: bool = False) -> Op:
-    """A function that says which argument is no tensor, after it failed because of that.
+def guarded(function: Op, method: bool = False, out: bool = False) -> Op:
+    """A function as users call it: it says which argument is no tensor, after it failed so.
 
-    NumPy's names for ``dim``, ``dims`` and ``keepdim`` are looked at then, too.
+    Objects that override ops are asked first. NumPy's names for ``dim``, ``dims`` and ``keepdim``
+    are looked at after a failure; ``out=`` is taken where ``out`` is set.
     """
 
     body = body_of(function)
-    first, plain = plain_parameters(body)
+    first, plain = number_parameters(body)
     numpys_names = _numpys_names(function)
 
     @functools.wraps(function)
     def op(*args: Any, **kwargs: Any) -> Any:
         if plain and (kwargs or args[first:]):
-            args, kwargs = plainly(function, plain, args, kwargs)
-        if asks and (answer := asked(op, args, kwargs)) is not NOBODY:
+            args, kwargs = checked_numbers(function, plain, args, kwargs)
+        if handling and (answer := handled(op, args, kwargs)) is not UNHANDLED:
             return answer
         try:
+            if out and "out" in kwargs:
+                return _called_into(function, args, **kwargs)
             return (function if interpreters else body)(*args, **kwargs)
         except Exception as error:
-            if (answer := instead(_shown(op), args, kwargs)) is not NOBODY:
+            if (answer := handled_after(_shown(op), args, kwargs)) is not UNHANDLED:
                 return answer
             if "unexpected keyword" in str(error) and not numpys_names.keys().isdisjoint(kwargs):
-                return function(*args, **_renamed(kwargs, numpys_names))
+                return op(*args, **{numpys_names.get(k, k): v for k, v in kwargs.items()})
             refusal = refusal_of(function, error, args, kwargs, method)
             if refusal is error:
                 raise
             raise refusal from None
 
     return cast(Op, showing(function, op))
+
+
+def public(function: Op) -> Op:
+    """An op as users call it, with ``out=``."""
+    return guarded(function, out=True)
+
+
+def published(method: Op) -> Op:
+    """A method as a function of `lucid_gpu`, with ``out=`` where it `takes_out`."""
+    return guarded(method, out=getattr(method, "takes_out", False))
+
+
+def with_out(function: Op) -> Op:
+    """A function that `takes_out` with ``out=``; any other as it is."""
+    return public(function) if getattr(function, "takes_out", False) else function
+
+
+def _called_into(function: Any, args: Any, *, out: Any, **kwargs: Any) -> Any:
+    """What a function puts where ``out=`` says; autocast leaves it alone."""
+    if out is None:
+        return function(*args, **kwargs)
+    name = function.__name__
+    if name in _OUT_DECIDES:
+        kwargs["dtype"] = type_for(kwargs.get("dtype"), out)
+    before = state.in_op
+    state.in_op = before or bool(interpreters)
+    try:
+        return put_into(function(*args, **kwargs), out, name)
+    finally:
+        state.in_op = before
 
 
 def several(op: str, tensors: Any) -> list[Tensor]:
@@ -236,10 +269,6 @@ def _numpys_names(function: Callable[..., Any]) -> dict[str, str]:
     """Those of NumPy's names that a function has by other names."""
     names = unwrap(function).__annotations__
     return {k: v for k, v in _NUMPYS_NAMES.items() if v in names and k not in names}
-
-
-def _renamed(kwargs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return {names.get(name, name): value for name, value in kwargs.items()}
 
 
 def signature_of(*names: str, **options: Any) -> Signature:
@@ -278,46 +307,6 @@ def by_numpys_names(
     return arguments
 
 
-def public(function: Op) -> Op:
-    """An op as users call it: with NumPy's names (``axis`` for ``dim``) too, and ``out=``."""
-
-    body = body_of(function)
-    first, plain = plain_parameters(body)
-    numpys_names = _numpys_names(function)
-
-    @functools.wraps(function)
-    def op(*args: Any, **kwargs: Any) -> Any:
-        if plain and (kwargs or args[first:]):
-            args, kwargs = plainly(function, plain, args, kwargs)
-        if asks and (answer := asked(op, args, kwargs)) is not NOBODY:
-            return answer
-        if not kwargs:
-            try:
-                return (function if interpreters else body)(*args)
-            except (AttributeError, TypeError) as error:
-                if (answer := instead(_shown(op), args, kwargs)) is not NOBODY:
-                    return answer
-                raise refusal_of(function, error, args) from None
-        out = kwargs.pop("out", None)
-        if out is not None and function.__name__ in _OUT_DECIDES:
-            kwargs["dtype"] = type_for(kwargs.get("dtype"), out)
-        if out is not None and interpreters:
-            return _uncast(function, args, _renamed(kwargs, numpys_names), out)
-        kwargs = _renamed(kwargs, numpys_names)
-        try:
-            result = function(*args, **kwargs)
-        except (AttributeError, TypeError) as error:
-            given = kwargs if out is None else {**kwargs, "out": out}
-            if (answer := instead(_shown(op), args, given)) is not NOBODY:
-                return answer
-            if isinstance(error, TypeError):
-                raise
-            raise refusal_of(function, error, args, kwargs) from None
-        return put_into(result, out, function.__name__)
-
-    return cast(Op, showing(function, op))
-
-
 def _shown(function: Any) -> Any:
     return function.shown
 
@@ -333,29 +322,10 @@ def showing(function: Callable[..., Any], public: Callable[..., Any]) -> Callabl
     return public
 
 
-def _uncast(function: Any, args: Any, kwargs: Any, out: Any) -> Any:
-    """What is written with ``out=``, which autocast leaves alone."""
-    before, state.in_op = state.in_op, True
-    try:
-        return put_into(function(*args, **kwargs), out, function.__name__)
-    finally:
-        state.in_op = before
-
-
 def takes_out(function: Op) -> Op:
     """Say that ``out=`` is taken by the function of `lucid_gpu`, where the method takes none."""
     function.takes_out = True  # type: ignore[attr-defined]
     return function
-
-
-def with_out(function: Op) -> Op:
-    """A function that `takes_out` with ``out=``; any other as it is."""
-    return public(function) if getattr(function, "takes_out", False) else function
-
-
-def published(method: Op) -> Op:
-    """A method as a function of `lucid_gpu`."""
-    return with_out(guarded(method))
 
 
 def put_into(result: Any, out: Any, name: str) -> Any:

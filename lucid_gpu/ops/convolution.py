@@ -379,7 +379,7 @@ def volumes_input_gradient(
     """Its gradient by volumes of a shape: each slice gives a filter's depth of slices."""
     n, c, depth, h, w = g.shape
     _, channels, deep, tall, wide = shape
-    images = g.transpose(1, 2).reshape(n * depth, c, h, w)
+    images = leads_back(g.transpose(1, 2).reshape(n * depth, c, h, w), (0, 2, 1, 3, 4))
     filters = weight.reshape(c, weight.shape[1] * weight.shape[2], *weight.shape[3:])
     stacked = channels * weight.shape[2]
     whole = (n * depth, stacked, tall, wide)

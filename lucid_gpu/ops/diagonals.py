@@ -12,7 +12,7 @@ from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_parsing import Distinct
 from lucid_gpu.ops.index_primitives import with_values, zeros_with_values
 from lucid_gpu.ops.memory_formats import lying, row_major_order
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import leads_back, record
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import base_array, movedim, owned, view_of
 from lucid_gpu.tape.door import op
@@ -57,10 +57,11 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
         (*[shape[d] for d in rest], count),
         (*[strides[d] for d in rest], strides[a] + strides[b]),
     )
-    return view_of(
+    view = view_of(
         input, "DiagonalBackward0", seen, _diagonal_vjp, (diagonal, (offset, a, b)),
         offset=offset, dims=(a, b), shape=tuple(input.shape),
     )  # fmt: skip
+    return leads_back(view, tuple(range(len(shape))))
 
 
 def _plane(name: str, rank: int, dim1: int, dim2: int) -> tuple[int, int]:

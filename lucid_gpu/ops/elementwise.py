@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
+from inspect import unwrap
 from numbers import Integral
 from typing import Any
 
@@ -31,6 +32,7 @@ from lucid_gpu.ops.arguments import (
 from lucid_gpu.ops.in_place import alias_before, alias_to_write, before_write, written
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import joint_order, lying
+from lucid_gpu.ops.number_ranges import number_in, refuse_beyond, refuse_unheld
 from lucid_gpu.ops.record import composes, constant, keeping, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
@@ -38,12 +40,11 @@ from lucid_gpu.storage import preserve_format
 from lucid_gpu.tape.door import body_of, op, type_name
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.overrides import (
-    NOBODY,
-    asked,
-    asks,
-    changed,
+    UNHANDLED,
     declined,
-    instead,
+    handled,
+    handled_after,
+    handling,
     overridable,
 )
 from lucid_gpu.tape.rules import Batch, batching
@@ -75,11 +76,11 @@ def _unary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]
     def function(input: Any = LACKING, *, out: Tensor | None = None, **named: Any) -> Any:
         if named or input is LACKING:
             return function(**by_numpys_names(function, named, input=input), out=out)
-        if asks and (answer := asked(function, (input,), _out(out))) is not NOBODY:
+        if handling and (answer := handled(function, (input,), _out(out))) is not UNHANDLED:
             return answer
         if out is None and isinstance(input, Tensor):
             return method(input)
-        if (answer := instead(function, (input,), _out(out))) is not NOBODY:
+        if (answer := handled_after(function, (input,), _out(out))) is not UNHANDLED:
             return answer
         require_tensor(op.name, "input", 1, input)
         result = apply(op, input)
@@ -97,63 +98,34 @@ _OF_A_TENSOR = ("copysign", "eq", "ne", "lt", "le", "gt", "ge", "fmod")
 
 
 def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
+    first, second = op.name in (*_OF_A_TENSOR, *_OF_TENSORS), op.name in _OF_TENSORS
+
     def function(
         input: Any = LACKING, other: Any = LACKING, *, out: Tensor | None = None, **named: Any
     ) -> Any:
         if named or other is LACKING:
             return function(**by_numpys_names(function, named, input=input, other=other), out=out)
-        if asks and (answer := asked(function, (input, other), _out(out))) is not NOBODY:
+        if handling and (answer := handled(function, (input, other), _out(out))) is not UNHANDLED:
             return answer
         try:
-            if out is None and isinstance(input, Tensor):
-                return method(input, other)
-            if op.name in _DIVIDES:
-                input = _dividend(input, other) if op.name == "floor_divide" else input
-                _refuse_zero(input, other)
-            return into(apply(op, input, other), out, op.name)
+            if second:
+                require_tensors(op.name, input=input, other=other)
+            if isinstance(input, Tensor):
+                result = method(input, other)
+            else:
+                if first:
+                    require_tensor(op.name, "input", 1, input)
+                if op.name in _DIVIDES:
+                    input = _dividend(input, other) if op.name == "floor_divide" else input
+                    _refuse_zero(input, other)
+                result = apply(op, input, other)
+            return result if out is None else into(result, out, op.name)
         except TypeError:
-            if (answer := instead(function, (input, other), _out(out))) is NOBODY:
+            if (answer := handled_after(function, (input, other), _out(out))) is UNHANDLED:
                 raise
             return answer
 
-    def of_a_tensor(
-        input: Any = LACKING, other: Any = LACKING, *, out: Tensor | None = None, **named: Any
-    ) -> Any:
-        if named or other is LACKING:
-            return of_a_tensor(
-                **by_numpys_names(of_a_tensor, named, input=input, other=other), out=out
-            )
-        if asks and (answer := asked(of_a_tensor, (input, other), _out(out))) is not NOBODY:
-            return answer
-        try:
-            if not isinstance(input, Tensor):
-                require_tensor(op.name, "input", 1, input)
-            result: Tensor = method(input, other)
-        except TypeError:
-            if (answer := instead(of_a_tensor, (input, other), _out(out))) is NOBODY:
-                raise
-            return answer
-        return result if out is None else into(result, out, op.name)
-
-    def of_tensors(
-        input: Any = LACKING, other: Any = LACKING, *, out: Tensor | None = None, **named: Any
-    ) -> Any:
-        if named or other is LACKING:
-            return of_tensors(
-                **by_numpys_names(of_tensors, named, input=input, other=other), out=out
-            )
-        if asks and (answer := asked(of_tensors, (input, other), _out(out))) is not NOBODY:
-            return answer
-        if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
-            if (answer := instead(of_tensors, (input, other), _out(out))) is not NOBODY:
-                return answer
-            require_tensors(op.name, input=input, other=other)
-        result: Tensor = method(input, other)
-        return result if out is None else into(result, out, op.name)
-
-    if op.name in _OF_TENSORS:
-        return of_tensors
-    return of_a_tensor if op.name in _OF_A_TENSOR else function
+    return function
 
 
 def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -379,8 +351,6 @@ def _scaled(input: Any, other: Any, alpha: Number) -> Any:
 
 def factors_in(d: dtype, *numbers: Any) -> list[Any]:
     """Factors of tensors of a type; those of integers are cut off and must fit, as in PyTorch."""
-    from lucid_gpu.ops.creation import number_in
-
     if d.category == 1:
         return [number_in(n, d) for n in numbers]
     return [int(n) if d is dt.bool and isinstance(n, float) else n for n in numbers]
@@ -454,8 +424,8 @@ def in_old_order(function: Callable[..., Tensor], operands: Any, beta: Any, alph
     return function(*tensors, **dict(zip(("beta", "alpha"), numbers, strict=False)))
 
 
-def _adding() -> Callable[..., Any]:
-    def add(
+def _sum_function(name: str, said: str) -> Callable[..., Any]:
+    def function(
         input: Any = LACKING,
         other: Any = LACKING,
         *old: Any,
@@ -463,78 +433,40 @@ def _adding() -> Callable[..., Any]:
         out: Tensor | None = None,
         **named: Any,
     ) -> Tensor:
-        """``input + alpha * other``, element by element; the two broadcast.
-
-        RuntimeError for an ``alpha`` that is a float where both are integers, shapes that do not
-        broadcast, and an ``out`` of a type that cannot hold the result; TypeError for operands
-        beside the two.
-        """
         if named or other is LACKING:
-            given = by_numpys_names(add, named, input=input, other=other)
-            return add(**given, alpha=alpha, out=out)
-        if asks:
-            given = changed(alpha=(alpha, 1), out=(out, None))
-            if (answer := asked(add, (input, other, *old), given)) is not NOBODY:
-                return answer
+            given = by_numpys_names(function, named, input=input, other=other)
+            return function(**given, alpha=alpha, out=out)
         if old:
-            alpha, other = _old_order("add", "alpha", alpha, other, *old)
-        try:
-            scaled = other if type(alpha) is int and alpha == 1 else _scaled(input, other, alpha)
-            return into(_two("add", input, scaled), out, "add")
-        except TypeError:
-            given = changed(alpha=(alpha, 1), out=(out, None))
-            if (answer := instead(add, (input, other), given)) is NOBODY:
-                raise
-            return answer
+            alpha, other = _old_order(name, "alpha", alpha, other, *old)
+        plain = type(alpha) is int and alpha == 1
+        if name == "sub" and not plain:  # bools are refused below
+            plain = isinstance(other, builtins.bool) or getattr(other, "dtype", None) is dt.bool
+        scaled = other if plain else _scaled(input, other, alpha)
+        return into(_two(name, input, scaled), out, name)
 
-    add.__signature__ = signature_of("input", "other", "*old", alpha=1)  # type: ignore[attr-defined]
-    return add
-
-
-add: Callable[..., Any] = _adding()
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = said
+    function.__signature__ = signature_of("input", "other", "*old", alpha=1)  # type: ignore[attr-defined]
+    return overridable(function)
 
 
-def _subtracting() -> Callable[..., Any]:
-    def sub(
-        input: Any = LACKING,
-        other: Any = LACKING,
-        *old: Any,
-        alpha: Number = 1,
-        out: Tensor | None = None,
-        **named: Any,
-    ) -> Tensor:
-        """``input - alpha * other``, element by element; the two broadcast.
+add = _sum_function(
+    "add",
+    """``input + alpha * other``, element by element; the two broadcast.
 
-        RuntimeError for bool, an ``alpha`` that is a float where both are integers, and shapes that
-        do not broadcast; TypeError for operands beside the two.
-        """
-        if named or other is LACKING:
-            given = by_numpys_names(sub, named, input=input, other=other)
-            return sub(**given, alpha=alpha, out=out)
-        if asks:
-            given = changed(alpha=(alpha, 1), out=(out, None))
-            if (answer := asked(sub, (input, other, *old), given)) is not NOBODY:
-                return answer
-        if old:
-            alpha, other = _old_order("sub", "alpha", alpha, other, *old)
-        bools = (
-            other.dtype is dt.bool if isinstance(other, Tensor) else other is True or other is False
-        )
-        plain = bools or (type(alpha) is int and alpha == 1)  # bools are refused below
-        try:
-            scaled = other if plain else _scaled(input, other, alpha)
-            return into(_two("sub", input, scaled), out, "sub")
-        except TypeError:
-            given = changed(alpha=(alpha, 1), out=(out, None))
-            if (answer := instead(sub, (input, other), given)) is NOBODY:
-                raise
-            return answer
+    RuntimeError for an ``alpha`` that is a float where both are integers, shapes that do not
+    broadcast, and an ``out`` of a type that cannot hold the result; TypeError for operands
+    beside the two.
+    """,
+)
+sub = _sum_function(
+    "sub",
+    """``input - alpha * other``, element by element; the two broadcast.
 
-    sub.__signature__ = signature_of("input", "other", "*old", alpha=1)  # type: ignore[attr-defined]
-    return sub
-
-
-sub: Callable[..., Any] = _subtracting()
+    RuntimeError for bool, an ``alpha`` that is a float where both are integers, and shapes that
+    do not broadcast; TypeError for operands beside the two.
+    """,
+)
 
 
 @overridable
@@ -544,56 +476,39 @@ def rsub(input: Any, other: Any, *, alpha: Number = 1) -> Tensor:
     return sub(other, input, alpha=alpha)
 
 
-def _dividing() -> Callable[..., Any]:
-    def div(
-        input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None
-    ) -> Tensor:
-        """``input / other``, broadcast; ``rounding_mode`` is None, ``"trunc"`` or ``"floor"``.
+@overridable
+def div(
+    input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None
+) -> Tensor:
+    """``input / other``, broadcast; ``rounding_mode`` is None, ``"trunc"`` or ``"floor"``.
 
-        RuntimeError for another ``rounding_mode``, integers that are rounded and divided by zero
-        (on the CPU, which looks), and shapes that do not broadcast.
-        """
-        if asks:
-            given = changed(rounding_mode=(rounding_mode, None), out=(out, None))
-            if (answer := asked(div, (input, other), given)) is not NOBODY:
-                return answer
-        if rounding_mode is None:
-            try:
-                return into(apply(TABLE["div"], input, other), out, "div")
-            except TypeError:
-                if (answer := instead(div, (input, other), _out(out))) is NOBODY:
-                    raise
-                return answer
-        input = _dividend(input, other)
-        _refuse_zero(input, other)
-        if rounding_mode == "floor":
-            floored = apply(TABLE["floor_divide"], input, other)
-            by = (
-                type(other) is Tensor and other.requires_grad
-            )  # whose gradient alone reads the input
-            read = [t for t, wanted in ((input, by), (other, True)) if wanted and type(t) is Tensor]
-            return into(keeps(floored, *read), out, "div")
-        if rounding_mode != "trunc":
-            raise RuntimeError(
-                "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-                f"'{rounding_mode}'"
-            )
-        if all(
-            isinstance(o, int) or isinstance(o, Tensor) and o.dtype.category < 2
-            for o in (input, other)
-        ):
-            if isinstance(input, Tensor) and input.dtype is dt.bool:
-                input = input.to(_common_type(input, other))
-            rest = apply(TABLE["fmod"], input, other)
-            quotient = apply(TABLE["floor_divide"], apply(TABLE["sub"], input, rest), other)
-        else:
-            quotient = apply(TABLE["truncated_quotient"], input, other)
-        return into(quotient, out, "div")
-
-    return div
-
-
-div: Callable[..., Any] = _dividing()
+    RuntimeError for another ``rounding_mode``, integers that are rounded and divided by zero
+    (on the CPU, which looks), and shapes that do not broadcast.
+    """
+    if rounding_mode is None:
+        return into(apply(TABLE["div"], input, other), out, "div")
+    input = _dividend(input, other)
+    _refuse_zero(input, other)
+    if rounding_mode == "floor":
+        floored = apply(TABLE["floor_divide"], input, other)
+        by = type(other) is Tensor and other.requires_grad  # whose gradient alone reads the input
+        read = [t for t, wanted in ((input, by), (other, True)) if wanted and type(t) is Tensor]
+        return into(keeps(floored, *read), out, "div")
+    if rounding_mode != "trunc":
+        raise RuntimeError(
+            "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+            f"'{rounding_mode}'"
+        )
+    if all(
+        isinstance(o, int) or isinstance(o, Tensor) and o.dtype.category < 2 for o in (input, other)
+    ):
+        if isinstance(input, Tensor) and input.dtype is dt.bool:
+            input = input.to(_common_type(input, other))
+        rest = apply(TABLE["fmod"], input, other)
+        quotient = apply(TABLE["floor_divide"], apply(TABLE["sub"], input, rest), other)
+    else:
+        quotient = apply(TABLE["truncated_quotient"], input, other)
+    return into(quotient, out, "div")
 
 
 def _common_type(*operands: Any) -> dtype:
@@ -604,6 +519,7 @@ def _common_type(*operands: Any) -> dtype:
     )
 
 
+@overridable
 def where(
     condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None
 ) -> Any:
@@ -612,15 +528,9 @@ def where(
     TypeError for a ``condition`` that is not a tensor; RuntimeError for one that is neither bool
     nor uint8, and shapes that do not broadcast.
     """
-    if asks:
-        operands = (condition,) if input is None and other is None else (condition, input, other)
-        if (answer := asked(where, operands, _out(out))) is not NOBODY:
-            return answer
     if input is None and other is None and isinstance(condition, Tensor):
         return condition.nonzero(as_tuple=True)
     if not isinstance(condition, Tensor):
-        if (answer := instead(where, (condition, input, other), _out(out))) is not NOBODY:
-            return answer
         raise TypeError(
             f"where(): argument 'condition' (position 1) must be Tensor, not {type_name(condition)}"
         )
@@ -635,18 +545,11 @@ def where(
         other = _held(other, input.dtype)
     elif isinstance(other, Tensor):
         input = _held(input, other.dtype)
-    try:
-        return into(apply(TABLE["where"], condition, input, other), out, "where")
-    except TypeError:
-        if (answer := instead(where, (condition, input, other), _out(out))) is NOBODY:
-            raise
-        return answer
+    return into(apply(TABLE["where"], condition, input, other), out, "where")
 
 
 def _held(value: Any, d: dtype) -> Any:
     """A whole number as a type of integers holds it; anything else as it is."""
-    from lucid_gpu.ops.creation import number_in
-
     return number_in(value, d) if d.category == 1 and isinstance(value, Integral) else value
 
 
@@ -808,43 +711,29 @@ def addcdiv(
     return _keeps_converted(result, operands, (scaled, tensor2), needed)
 
 
-def _filling() -> Callable[..., Any]:
-    def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
-        """``value`` where the mask is true, else the input's elements; the mask broadcasts.
+@overridable
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """``value`` where the mask is true, else the input's elements; the mask broadcasts.
 
-        RuntimeError for a number that the input's type does not hold, a value with dimensions, and
-        a mask that is not boolean.
-        """
-        from lucid_gpu.ops.creation import number_in, refuse_beyond, refuse_unheld
-
-        if asks and (answer := asked(masked_fill, (input, mask, value), {})) is not NOBODY:
-            return answer
-        if (
-            not isinstance(input, Tensor)
-            and (answer := instead(masked_fill, (input, mask, value), {})) is not NOBODY
-        ):
-            return answer
-        if isinstance(mask, Tensor) and mask.dtype is not dt.bool:
+    RuntimeError for a number that the input's type does not hold, a value with dimensions, and
+    a mask that is not boolean.
+    """
+    if isinstance(mask, Tensor) and mask.dtype is not dt.bool:
+        raise RuntimeError(
+            f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype}"
+        )
+    if isinstance(value, Tensor):
+        if value.ndim:
             raise RuntimeError(
-                f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype}"
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.ndim} dimension(s)."
             )
-        if isinstance(value, Tensor):
-            if value.ndim:
-                raise RuntimeError(
-                    "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-                    f"{value.ndim} dimension(s)."
-                )
-            refuse_unheld(value, input.dtype)
-        elif input.dtype is not dt.bool:
-            value = number_in(value, input.dtype)
-            refuse_beyond(value, input.dtype)
-        filled = apply(TABLE["where"], mask, value, input).to(input.dtype)
-        return filled if filled._expr.program.order is None else lay(filled, None)
-
-    return masked_fill
-
-
-masked_fill: Callable[..., Any] = _filling()
+        refuse_unheld(value, input.dtype)
+    elif input.dtype is not dt.bool:
+        value = number_in(value, input.dtype)
+        refuse_beyond(value, input.dtype)
+    filled = apply(TABLE["where"], mask, value, input).to(input.dtype)
+    return filled if filled._expr.program.order is None else lay(filled, None)
 
 
 @op
@@ -1097,8 +986,6 @@ def _hardtanh_of_integers(input: Tensor, low: float, high: float) -> Tensor:
         raise kind(f"{input.dtype.name} inputs not supported for hardtanh")
     if input.dtype is dt.uint8 and (low < 0 or high < 0):
         raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
-    from lucid_gpu.ops.creation import number_in
-
     return clamp(input, number_in(low, input.dtype), number_in(high, input.dtype))
 
 
@@ -1166,7 +1053,8 @@ for _composition in METHODS:
     attach(Tensor, _composition)
     FUNCTIONS[_composition.__name__] = _composition
 # Those who override ops tell torch.add from Tensor.add.
-attach(Tensor, _adding(), _subtracting(), _dividing(), _filling(), round=_round)
+_methods = [overridable(unwrap(function)) for function in (add, sub, div, masked_fill)]
+attach(Tensor, *_methods, round=_round)
 FUNCTIONS |= {"where": where, "rsub": rsub}
 _set("where", _where_method)
 
@@ -1366,8 +1254,6 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
                 f"{value.ndim} dimensions."
             )
         return self._write(_over(self, spread_copy(cast(value, self.dtype), self)), "fill_")
-    from lucid_gpu.ops.creation import number_in
-
     program = self._expr.program
     number = number_in(value, program.dtype)
     filled = of_number(number, program.dtype, program.shape, program.device)

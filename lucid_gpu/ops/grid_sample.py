@@ -16,7 +16,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.creation import arange, ones
 from lucid_gpu.ops.elementwise import hardtanh
-from lucid_gpu.ops.record import keeping
+from lucid_gpu.ops.record import keeping, leads_back
 from lucid_gpu.ops.shape import owned, stack
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -185,13 +185,13 @@ def _summed(input: Tensor, out: tuple[int, ...], axes: Sequence[Any]) -> Tensor:
         return _of_few_channels(input, out, axes)
     n, c, *sizes = input.shape
     last = (0, *range(2, input.ndim), 1)
-    rows = input.permute(last).reshape(-1, c)
+    back = (0, input.ndim - 1, *range(1, input.ndim - 1))
+    rows = leads_back(input.permute(last).reshape(-1, c), back)
     image = arange(n, device=input.device).reshape(n, *[1] * len(sizes))
     total: Any = None
     for number, weight in _corners(axes, sizes, image):
         part = rows.index_select(0, number.reshape(-1)) * weight.reshape(-1, 1)
         total = part if total is None else total + part
-    back = (0, input.ndim - 1, *range(1, input.ndim - 1))
     result: Tensor = total.reshape(*out, c).permute(back)
     return result.contiguous()
 

@@ -14,7 +14,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend_of_array, capturing, xp_of
 from lucid_gpu.fusion.layout import order_of, result_strides, walk_of
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_one_dtype, takes_out
-from lucid_gpu.ops.creation import arange, full, refuse_unheld, tensor
+from lucid_gpu.ops.creation import arange, full, tensor
 from lucid_gpu.ops.in_place import (
     overlaps,
     refers_to_itself,
@@ -45,6 +45,7 @@ from lucid_gpu.ops.index_primitives import (
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import lying, strides_of
 from lucid_gpu.ops.mirrors import bits_of
+from lucid_gpu.ops.number_ranges import refuse_unheld
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import movedim, own, owned

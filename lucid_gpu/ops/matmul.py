@@ -26,7 +26,7 @@ from lucid_gpu.ops.arguments import (
 )
 from lucid_gpu.ops.elementwise import factors_in, in_old_order
 from lucid_gpu.ops.laying import lay
-from lucid_gpu.ops.memory_formats import strides_of
+from lucid_gpu.ops.memory_formats import columns_order, strides_of
 from lucid_gpu.ops.record import leads_back, record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.ops.registry import attach
@@ -180,6 +180,8 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         shapes=(left.shape, right.shape),
         gives_new=True,
     )
+    if x.ndim == 2 < y.ndim and left.needs_grad:  # PyTorch's is one product of transposed matrices
+        return leads_back(result, [_by_columns(a), columns_order(b)])
     if y.ndim == 2 and (left.root.value[1] or right.root.value[1]):
         first = _by_columns(a) if x.ndim == 2 else None
         return leads_back(result, [first, _by_columns(b)])

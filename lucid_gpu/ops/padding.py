@@ -13,9 +13,9 @@ from typing import Any
 from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.arguments import require_tensor
-from lucid_gpu.ops.creation import number_in, refuse_unheld
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import channels_order, empty_in
+from lucid_gpu.ops.number_ranges import number_in, refuse_unheld
 from lucid_gpu.ops.record import TIED, keeps, leads_back, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value

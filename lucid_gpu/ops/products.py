@@ -10,7 +10,7 @@ from lucid_gpu.ops.elementwise import factors_in, in_old_order
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.matmul import _conj, addmm, dot, matmul, outer, plus_nothing
 from lucid_gpu.ops.memory_formats import lying, row_major_order
-from lucid_gpu.ops.record import unsaved
+from lucid_gpu.ops.record import leads_back, unsaved
 from lucid_gpu.ops.shape import owned, reshape
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -123,7 +123,7 @@ def addbmm(
     _batches(batch1, batch2)
     require_one_dtype("addbmm: self and mat2 must have the same dtype", input, batch2)
     b, n, k = batch1.shape
-    wide = reshape(batch1.transpose(0, 1), (n, b * k))
+    wide = leads_back(reshape(batch1.transpose(0, 1), (n, b * k)), (1, 0, 2))
     return added(input, matmul(wide, reshape(batch2, (b * k, batch2.shape[2]))), beta, alpha)
 
 

@@ -11,10 +11,11 @@ from lucid_gpu.devices import backend, capturing, philox, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import extents, into, type_for
-from lucid_gpu.ops.creation import _largest, empty
+from lucid_gpu.ops.creation import empty
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import like
+from lucid_gpu.ops.number_ranges import largest
 from lucid_gpu.ops.random_numbers import (
     _bounds,
     _computed,
@@ -428,7 +429,7 @@ def uniform_(
 
 
 def _check_limits(low: float, high: float, d: dtype) -> None:
-    most = _largest(d)
+    most = largest(d)
     for name, limit in (("from", low), ("to", high)):
         if not -most <= limit <= most:
             raise RuntimeError(f"{name} is out of bounds for {d.name}")

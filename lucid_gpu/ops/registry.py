@@ -49,7 +49,9 @@ def attach(owner: type, *functions: Callable[..., Any], **named: Any) -> None:
         named[function.__name__] = function
     for name, attribute in named.items():
         _name_inside(attribute, name)
-        setattr(owner, name, overrides.asking(name, attribute) if owner is Tensor else attribute)
+        if owner is Tensor:
+            attribute = overrides.as_method(name, attribute)
+        setattr(owner, name, attribute)
 
 
 def load(file: str, name: str) -> Callable[..., Any]:

@@ -10,12 +10,12 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_tensor, takes_out
-from lucid_gpu.ops.creation import refuse_unheld
 from lucid_gpu.ops.gather import index_select
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_primitives import index_tensor, selected_shape, slice_view, with_values
 from lucid_gpu.ops.indexing import dynamic_shape, index_put, picked
 from lucid_gpu.ops.memory_formats import lying, row_major_order
+from lucid_gpu.ops.number_ranges import refuse_unheld
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import cat, clone

@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.tape.overrides import anybody, asks, overridable
+from lucid_gpu.tape.overrides import handling, has_handler, overridable
 from lucid_gpu.tensor import Size, Tensor
 
 
@@ -37,7 +37,7 @@ class _Size:
     def __get__(self, tensor: Tensor | None, owner: type[Tensor]) -> Any:
         if tensor is None:
             return size
-        if asks and anybody((tensor,)):
+        if handling and has_handler((tensor,)):
             return MethodType(size, tensor)
         count = Count(tensor.numel())
         count.shape = tensor.shape

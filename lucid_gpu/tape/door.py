@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, overload
 
-from lucid_gpu.tape.overrides import NOBODY, asked, asks, instead, overrides
+from lucid_gpu.tape.overrides import UNHANDLED, handled, handled_after, handling, overrides
 
 __all__ = [
     "PACKAGE",
@@ -92,13 +92,13 @@ def op(body: Any = None, /, *, autocast: Autocast = None, whole: bool = False) -
             words = ", ".join(get_args(Cast))
             raise ValueError(f"op(): autocast of {body.__name__} is {kind!r}; it is one of {words}")
 
-    first, plain = plain_parameters(body)
+    first, plain = number_parameters(body)
 
     @functools.wraps(body)
     def call(*args: Any, **kwargs: Any) -> Any:
         if plain and (kwargs or args[first:]):
-            args, kwargs = plainly(call, plain, args, kwargs)
-        if interpreters or asks:
+            args, kwargs = checked_numbers(call, plain, args, kwargs)
+        if interpreters or handling:
             return interpret(call, args, kwargs)
         try:
             return body(*args, **kwargs)
@@ -114,7 +114,7 @@ def op(body: Any = None, /, *, autocast: Autocast = None, whole: bool = False) -
 Plain = dict[str, tuple[int, tuple[type, ...]]]
 
 
-def plain_parameters(body: Callable[..., Any]) -> tuple[int, Plain]:
+def number_parameters(body: Callable[..., Any]) -> tuple[int, Plain]:
     """Where the first parameter that takes truth values or whole numbers alone stands, and all."""
     by_name_alone = inspect.unwrap(body).__kwdefaults__ or ()
     plain = {}
@@ -125,7 +125,7 @@ def plain_parameters(body: Callable[..., Any]) -> tuple[int, Plain]:
     return min([place for place, _ in plain.values()], default=0), plain
 
 
-def plainly(
+def checked_numbers(
     op: Any, plain: Plain, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments, in which NumPy's whole numbers, whose sums overflow, and tensors are ints.
@@ -176,7 +176,7 @@ def type_name(value: Any) -> str:
     return f"PyTorch's {kind.__module__}.{kind.__name__}{hint}"
 
 
-def told_whose(
+def with_public_name(
     function: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Exception:
     """The error, in whose sentence the public name of the function stands.
@@ -200,14 +200,14 @@ def told_whose(
     text = str(error)
     if type(error) is not TypeError or not text:
         return error
-    inner = vars(error).get("told", body_of(function).__qualname__)  # an op called, or itself
+    inner = vars(error).get("named", body_of(function).__qualname__)  # an op called, or itself
     if text.startswith(f"{inner}()"):
         text = f"{name}{text.removeprefix(inner)}"
     elif name.strip("_") not in text and not re.match(r"[\w.<>]+\(\)", text):
         text = f"{name}(): {text}"
     else:
         return error
-    error.args, error.told = (text,), name  # type: ignore[attr-defined]
+    error.args, error.named = (text,), name  # type: ignore[attr-defined]
     return error
 
 
@@ -220,17 +220,17 @@ def _is_ours(error: Exception) -> bool:
 def _after_failure(op: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the first objects that override ops say of a call that failed on them, or the error."""
     shown = op.__dict__.get("shown")
-    answer = NOBODY if shown is None else instead(shown, args, kwargs)
-    if answer is NOBODY:
-        raise told_whose(op, error, args, kwargs) from error.__cause__
+    answer = UNHANDLED if shown is None else handled_after(shown, args, kwargs)
+    if answer is UNHANDLED:
+        raise with_public_name(op, error, args, kwargs) from error.__cause__
     return answer
 
 
 def interpret(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a call of an op gives, by all interpreters of this moment."""
-    if asks and op.__name__[0] != "_":
-        answer = asked(op, args, kwargs)
-        if answer is not NOBODY:
+    if handling and op.__name__[0] != "_":
+        answer = handled(op, args, kwargs)
+        if answer is not UNHANDLED:
             return answer
     chain = tuple(interpreters)
     try:

@@ -14,7 +14,7 @@ from lucid_gpu.tape.door import interpreters
 from lucid_gpu.tape.hooks import run_after, run_before, show_to_tensors
 from lucid_gpu.tape.modes import state, watch
 from lucid_gpu.tape.node import AccumulateGrad, Node, run_node, watching
-from lucid_gpu.tape.overrides import asks, unasked
+from lucid_gpu.tape.overrides import handling, without_handlers
 
 Key = tuple[Node, int]
 
@@ -298,8 +298,8 @@ def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
         node.look_around(node, cotangents, this)
     if watcher is not None:
         results = watcher.run(node, cotangents)
-    elif asks and not node.runs_user_code:
-        results = unasked(run_node, node, cotangents)
+    elif handling and not node.runs_user_code:
+        results = without_handlers(run_node, node, cotangents)
     elif interpreters:
         results = run_node(node, cotangents)
     else:

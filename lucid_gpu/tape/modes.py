@@ -56,7 +56,7 @@ class _State(threading.local):
         Whether an op's body is running that autocast has seen: what it calls is not cast again.
     step : int
         The number of the step that this thread is in: see `lucid_gpu.fusion.scheduler.begin_step`.
-    asking : int
+    override_level : int
         0 where objects and modes that override ops are asked, 1 where modes are, 2 where nobody is:
         see `lucid_gpu.tape.overrides`.
     function_modes : tuple of TorchFunctionMode
@@ -83,7 +83,7 @@ class _State(threading.local):
     transforms: int = 0
     in_op: bool = False
     composing: bool = False
-    asking: int = 0
+    override_level: int = 0
     function_modes: tuple[Any, ...] = ()
     step: int = 0
     tangents: bool = True

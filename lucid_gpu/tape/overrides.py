@@ -1,8 +1,8 @@
-"""``__torch_function__``: who is asked before an op runs, and how Tensor's methods come to ask.
+"""``__torch_function__``: which handlers see a call before its op, and how methods come to them.
 
-In ordinary programs nobody is asked and nothing here runs. Once a class overrides ops, or while a
-`TorchFunctionMode` is active, `asks` holds something, for which public functions look, and methods
-of Tensor are `Method` objects, which ask and then call the method that stood there.
+In ordinary programs there are no handlers and nothing here runs. Once a class overrides ops, or
+while a `TorchFunctionMode` is active, `handling` is not empty, for which public functions look, and
+methods of Tensor are `Method` objects, which call handlers before the method that stood there.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ from lucid_gpu.tape.modes import state
 
 __all__ = [
     "DISABLED",
-    "NOBODY",
+    "UNHANDLED",
     "Accessor",
     "Attribute",
     "DisableTorchFunction",
     "DisableTorchFunctionSubclass",
     "Fields",
-    "Held",
     "Method",
-    "anybody",
-    "asked",
-    "asking",
-    "asks",
+    "UserAttributes",
+    "as_method",
     "attributes",
     "changed",
     "declined",
@@ -37,9 +34,11 @@ __all__ = [
     "enter",
     "fields",
     "function_of",
-    "held",
-    "instead",
-    "is_asked",
+    "handled",
+    "handled_after",
+    "handling",
+    "has_handler",
+    "is_overridable",
     "leave",
     "name_of",
     "overridable",
@@ -47,15 +46,16 @@ __all__ = [
     "overriding",
     "start",
     "subclass",
-    "unasked",
-    "users",
+    "user_attributes",
+    "user_dict",
     "watch",
+    "without_handlers",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-NOBODY: Any = object()
-asks: list[Any] = []  # `asked`, where it is to be called
-ENABLED, SUBCLASSES_DISABLED, DISABLED = range(3)  # values of `state.asking`
+UNHANDLED: Any = object()
+handling: list[Any] = []  # not empty while there are handlers
+ENABLED, SUBCLASSES_DISABLED, DISABLED = range(3)  # values of `state.override_level`
 
 # Methods of Tensor that PyTorch's operators call: what is asked gets these.
 _OPERATORS = {
@@ -95,12 +95,12 @@ def disabled(
     """
     if any(getattr(kind, "__torch_function__", None) is disabled for kind in types):
         return NotImplemented
-    before = state.asking
-    state.asking = before or SUBCLASSES_DISABLED
+    before = state.override_level
+    state.override_level = before or SUBCLASSES_DISABLED
     try:
         return func(*args, **(kwargs or {}))
     finally:
-        state.asking = before
+        state.override_level = before
 
 
 disabled.__name__ = disabled.__qualname__ = "_disabled_torch_function_impl"
@@ -159,14 +159,14 @@ def overriding(values: Any) -> list[Any]:
     return found
 
 
-def asked(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What those say of a call that override ops; `NOBODY` where nobody does."""
-    level = state.asking
+def handled(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What handlers give for a call; `UNHANDLED` where there are none."""
+    level = state.override_level
     if level == DISABLED:
-        return NOBODY
+        return UNHANDLED
     found = [] if level or func.__name__ in _OF_DATA else overriding(_candidates(args, kwargs))
     if not found and not state.function_modes:
-        return NOBODY
+        return UNHANDLED
     return dispatch(func, found, tuple(args), kwargs)
 
 
@@ -174,11 +174,11 @@ def asked(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 _OF_DATA = frozenset(("tensor", "as_tensor", "asarray", "from_numpy", "new_tensor", "backward"))
 
 
-def anybody(values: Any) -> bool:
-    """Whether one of some objects, or a mode, is asked on this thread."""
-    if state.asking == DISABLED:
+def has_handler(values: Any) -> bool:
+    """Whether one of some objects overrides ops on this thread, or a mode is active."""
+    if state.override_level == DISABLED:
         return False
-    return bool(state.function_modes) or (not state.asking and any(map(overrides, values)))
+    return bool(state.function_modes) or (not state.override_level and any(map(overrides, values)))
 
 
 def dispatch(
@@ -249,26 +249,26 @@ def name_of(func: Any) -> str:
 _PLACES = (".nn.functional", ".nn.init", ".linalg", ".fft", ".special")
 
 
-def instead(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What objects say that override ops, of a call that failed before anybody was asked.
+def handled_after(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What handlers give for a call that failed before there were any, of its operands' classes.
 
-    `NOBODY` where there are none. From then on they are asked first.
+    `UNHANDLED` where none overrides ops. From then on they come first.
     """
-    if asks:
-        return NOBODY
+    if handling:
+        return UNHANDLED
     if not overriding(_candidates(args, kwargs)):
-        return NOBODY
+        return UNHANDLED
     start()
-    return asked(func, args, kwargs)
+    return handled(func, args, kwargs)
 
 
-def unasked(function: Callable[..., Any], *args: Any) -> Any:
-    """What a function gives of which users see nothing."""
-    before, state.asking = state.asking, DISABLED
+def without_handlers(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function without handlers."""
+    before, state.override_level = state.override_level, DISABLED
     try:
         return function(*args)
     finally:
-        state.asking = before
+        state.override_level = before
 
 
 def declined(name: str, tensor: Any, *others: Any) -> Any:
@@ -276,7 +276,7 @@ def declined(name: str, tensor: Any, *others: Any) -> Any:
 
     Where one overrides ops and is the first such object, it is asked now.
     """
-    if asks or not overriding(_candidates(others, {})):
+    if handling or not overriding(_candidates(others, {})):
         return NotImplemented
     start()
     method = getattr(type(tensor), name, None)  # none of NumPy's names of a ufunc
@@ -293,12 +293,12 @@ def overridable(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if asks and (answer := asked(call, args, kwargs)) is not NOBODY:
+        if handling and (answer := handled(call, args, kwargs)) is not UNHANDLED:
             return answer
         try:
             return function(*args, **kwargs)
         except (AttributeError, TypeError):
-            if (answer := instead(call, args, kwargs)) is NOBODY:
+            if (answer := handled_after(call, args, kwargs)) is UNHANDLED:
                 raise
             return answer
 
@@ -336,7 +336,7 @@ class Method:
         return self if tensor is None else MethodType(self, tensor)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        level = state.asking
+        level = state.override_level
         if level != DISABLED:
             found = [] if level else overriding(_candidates(args, kwargs))
             if found or state.function_modes:
@@ -393,8 +393,8 @@ class Accessor:
         self.function = getattr(owner, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        answer = asked(self, args, kwargs)
-        return self.function(*args, **kwargs) if answer is NOBODY else answer
+        answer = handled(self, args, kwargs)
+        return self.function(*args, **kwargs) if answer is UNHANDLED else answer
 
     def __eq__(self, other: object) -> bool:
         same = isinstance(other, Accessor) and other.function == self.function
@@ -420,15 +420,15 @@ class Attribute:
     def __get__(self, tensor: Any, owner: Any = None) -> Any:
         if tensor is None:
             return self.property
-        answer = asked(self.read, (tensor,), {})
-        return self.property.__get__(tensor, owner) if answer is NOBODY else answer
+        answer = handled(self.read, (tensor,), {})
+        return self.property.__get__(tensor, owner) if answer is UNHANDLED else answer
 
     def __set__(self, tensor: Any, value: Any) -> None:
-        if asked(self.write, (tensor, value), {}) is NOBODY:
+        if handled(self.write, (tensor, value), {}) is UNHANDLED:
             self.property.__set__(tensor, value)
 
     def __delete__(self, tensor: Any) -> None:
-        if asked(self.remove, (tensor,), {}) is NOBODY:
+        if handled(self.remove, (tensor,), {}) is UNHANDLED:
             self.property.__delete__(tensor)
 
 
@@ -441,7 +441,7 @@ def function_of(function: Any) -> Any:
     return function.function if isinstance(function, (Method, Accessor)) else function
 
 
-def is_asked(name: str) -> bool:
+def is_overridable(name: str) -> bool:
     """Whether a method or an attribute of Tensor is a user's, which those see that override ops."""
     return name in _SPECIAL or name in _PRIVATE or (name[0] != "_" and name not in _UNASKED)
 
@@ -453,7 +453,7 @@ class Fields:
 fields: Any = vars(Fields)["__dict__"].__get__  # all of them, also those that are no user's
 
 
-class Held(MutableMapping[str, Any]):
+class UserAttributes(MutableMapping[str, Any]):
     """``__dict__`` of a tensor whose class overrides ops.
 
     Classes copy it to their results, so one sees in it what users set; PyTorch has nothing else
@@ -476,46 +476,46 @@ class Held(MutableMapping[str, Any]):
         return name in self.all
 
     def __iter__(self) -> Iterator[str]:
-        return iter(users(self.all))
+        return iter(user_attributes(self.all))
 
     def __len__(self) -> int:
-        return len(users(self.all))
+        return len(user_attributes(self.all))
 
     def __repr__(self) -> str:
-        return repr(users(self.all))
+        return repr(user_attributes(self.all))
 
     def copy(self) -> dict[str, Any]:
         """A dictionary of what users set."""
-        return users(self.all)
+        return user_attributes(self.all)
 
     __copy__ = copy
 
     def __reduce__(self) -> Any:
-        return dict, (users(self.all),)
+        return dict, (user_attributes(self.all),)
 
     def update(self, *others: Any, **named: Any) -> None:
         """Set these, but for attributes that are no user's."""
-        self.all.update(users(dict(*others, **named)))
+        self.all.update(user_attributes(dict(*others, **named)))
 
 
-def users(attributes: dict[str, Any]) -> dict[str, Any]:
+def user_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
     """Those that copies have too: the user's, and the mark of a parameter of a subclass."""
     return {k: v for k, v in attributes.items() if k[0] != "_" or k == "_is_param"}
 
 
-def _give(tensor: Any, attributes: Any) -> None:
+def _set_user_dict(tensor: Any, attributes: Any) -> None:
     """Replace the user's attributes."""
-    own, new = fields(tensor), users(dict(attributes))
-    for name in users(own):
+    own, new = fields(tensor), user_attributes(dict(attributes))
+    for name in user_attributes(own):
         del own[name]
     own.update(new)
 
 
-def _held(tensor: Any) -> Any:
-    return Held(tensor) if overrides(tensor) else fields(tensor)
+def _get_user_dict(tensor: Any) -> Any:
+    return UserAttributes(tensor) if overrides(tensor) else fields(tensor)
 
 
-held = property(_held, _give)
+user_dict = property(_get_user_dict, _set_user_dict)
 
 
 # --- when they ask --------------------------------------------------------------------------------
@@ -531,11 +531,11 @@ class DisableTorchFunctionSubclass:
     _level = SUBCLASSES_DISABLED
 
     def __enter__(self) -> None:
-        self.before = state.asking
-        state.asking = max(self.before, self._level)
+        self.before = state.override_level
+        state.override_level = max(self.before, self._level)
 
     def __exit__(self, *error: object) -> None:
-        state.asking = self.before
+        state.override_level = self.before
 
 
 class DisableTorchFunction(DisableTorchFunctionSubclass):
@@ -592,11 +592,11 @@ def _turn() -> None:
     """Put in Tensor's class what asks, or what stood there before."""
     watched = bool(_switch.modes)
     needed = watched or _switch.for_ever
-    asks[:] = [asked] if needed else []
+    handling[:] = [True] if needed else []
     if needed is not _switch.methods:
         _switch.methods = needed
         for name, value in tuple(vars(_switch.tensor).items()):
-            _put(name, asking(name, value) if needed else _before(value))
+            _put(name, as_method(name, value) if needed else _before(value))
     if watched is not _switch.attributes:
         _switch.attributes = watched
         _switch.switches += 1
@@ -615,10 +615,10 @@ def _before(value: Any) -> Any:
     return value.loaded or value.attribute
 
 
-def asking(name: str, value: Any) -> Any:
-    """What Tensor's class has under a name: the value, or what asks and then takes it."""
-    late = hasattr(type(value), "load")
-    if not _switch.methods or not (isinstance(value, FunctionType) or late) or not is_asked(name):
+def as_method(name: str, value: Any) -> Any:
+    """What Tensor's class has under a name: the value, or a `Method` of it."""
+    is_method = isinstance(value, FunctionType) or hasattr(type(value), "load")
+    if not (_switch.methods and is_method and is_overridable(name)):
         return value
     known = _methods.get(name)
     if known is None or (value is not known.attribute and value is not known.loaded):
@@ -630,7 +630,7 @@ def asking(name: str, value: Any) -> Any:
 def attributes() -> dict[str, Attribute]:
     """Tensor's attributes, as those that ask."""
     for name, value in vars(_switch.tensor).items():
-        if isinstance(value, property) and name not in _attributes and is_asked(name):
+        if isinstance(value, property) and name not in _attributes and is_overridable(name):
             _attributes[name] = Attribute(name, value)
     return _attributes
 

@@ -74,7 +74,7 @@ def _functions() -> dict[Any, list[Callable[..., Any]]]:
 
 def _methods() -> Iterator[Callable[..., Any]]:
     for name in dir(Tensor):
-        if name not in _TENSORS_IGNORED and overrides.is_asked(name):
+        if name not in _TENSORS_IGNORED and overrides.is_overridable(name):
             value = inspect.getattr_static(Tensor, name)
             if isinstance(value, (property, overrides.Attribute)):
                 yield getattr(Tensor, name).__get__
@@ -129,7 +129,7 @@ def get_default_nowrap_functions() -> set[Callable[..., Any]]:
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether an argument overrides ops, or a mode is active."""
-    return overrides.anybody(relevant_args)
+    return overrides.has_handler(relevant_args)
 
 
 def has_torch_function_unary(obj: Any) -> bool:
@@ -166,7 +166,7 @@ def handle_torch_function(
     *args, **kwargs
         All of them.
     """
-    found = [] if state.asking else overriding(relevant_args)
+    found = [] if state.override_level else overriding(relevant_args)
     return overrides.dispatch(public_api, found, args, kwargs, _unimplemented)
 
 
@@ -206,7 +206,7 @@ def _names() -> dict[Any, str]:
             names = [n for n, value in vars(module).items() if value is function]
             name = function.__name__ if function.__name__ in names else (names or [""])[0]
             found.setdefault(function, f"{place}.{name or function.__name__}")
-    for name in filter(overrides.is_asked, dir(Tensor)):
+    for name in filter(overrides.is_overridable, dir(Tensor)):
         if callable(method := getattr(Tensor, name)):
             found.setdefault(method, f"torch.Tensor.{name}")
     return found

@@ -195,7 +195,54 @@ MATRICES: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
     "slogdet": (lambda m, a: m.linalg.slogdet(a)[1], ((4, 4),)),
     "pinv": (lambda m, a: m.linalg.pinv(a), ((4, 3),)),
     "lstsq": (lambda m, a, b: m.linalg.lstsq(a, b)[0], ((4, 3), (4, 2))),
+    "vector by batch": (lambda m, a, b: a @ b, ((3,), (2, 3, 5))),
+    "matrix by batch": (lambda m, a, b: a @ b, ((4, 3), (2, 3, 5))),
+    "matrix by batch alone": (lambda m, a: m.ones(4, 3) @ a, ((2, 3, 5),)),
+    "addbmm": (lambda m, a, b, c: m.addbmm(a, b, c), ((4, 5), (2, 4, 3), (2, 3, 5))),
+    "ormqr": (lambda m, a, b, c: m.ormqr(a, b, c), ((4, 4), (4,), (4, 4))),
+    "a diagonal beside": (lambda m, a: a.diagonal(1), ((3, 4, 2),)),
 }  # fmt: skip
+
+
+# Functions of volumes, whose gradients lie row by row.
+VOLUMES: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "grid_sample": (
+        lambda m, x: m.nn.functional.grid_sample(
+            x, m.linspace(-1, 1, 48).reshape(2, 2, 2, 2, 3), align_corners=False
+        ),
+        (2, 20, 3, 4, 3),
+    ),
+    "conv_transpose3d": (
+        lambda m, x: m.nn.functional.conv_transpose3d(x, m.ones((4, 3, 2, 2, 2))),
+        (2, 4, 3, 4, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+def test_gradients_of_volumes(name: str) -> None:
+    function, shape = VOLUMES[name]
+    array = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    strides, values = [], []
+    for m in (lucid_gpu, torch_module()):
+        x = m.tensor(array, requires_grad=True)
+        (g,) = m.autograd.grad((function(m, x) ** 2).sum(), x)
+        strides.append(g.stride())
+        values.append(np.asarray(g))
+    assert strides[0] == strides[1]
+    np.testing.assert_allclose(*values, rtol=1e-4, atol=1e-4)
+
+
+def test_lu_solve_from_the_right_lies_row_by_row() -> None:
+    strides = []
+    for m in (lucid_gpu, torch_module()):
+        factors = m.linalg.lu_factor(m.eye(3) * 2)
+        b = m.ones((4, 3))
+        strides.append([
+            m.linalg.lu_solve(*factors, b, left=False).stride(),
+            m.linalg.lu_solve(*factors, b.mT).stride(),
+        ])  # fmt: skip
+    assert strides[0] == strides[1]
 
 
 def of_matrices(m: Any, name: str, columns: bool) -> Any:

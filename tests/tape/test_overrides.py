@@ -33,7 +33,7 @@ def nobody_after() -> Iterator[None]:
     yield
     overrides._switch.for_ever = False
     overrides._turn()
-    assert not overrides.asks and not overrides.state.function_modes
+    assert not overrides.handling and not overrides.state.function_modes
 
 
 def kinds_of(m: Any) -> tuple[Any, Any, list[str]]:
@@ -443,7 +443,7 @@ def test_disabled_subclasses_ask_nobody() -> None:
     class Quiet(lucid_gpu.Tensor):
         __torch_function__ = lucid_gpu._C._disabled_torch_function_impl
 
-    assert not overrides.asks
+    assert not overrides.handling
     assert type(lucid_gpu.ones(1).as_subclass(Quiet) + 1) is lucid_gpu.Tensor
 
 

@@ -14,7 +14,6 @@ from lucid_gpu.nn.utils.rnn import PackedSequence
 from lucid_gpu.ops import recurrent
 from lucid_gpu.ops.creation import empty, zeros
 from lucid_gpu.ops.recurrence import CELLS
-from lucid_gpu.tape.overrides import NOBODY, asked, asks, instead
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
@@ -227,15 +226,7 @@ class RNNBase(Module):
             given: Any = (input, hx, *settings, self.bidirectional, self.batch_first)
         else:
             given = (input, sizes, hx, *settings, self.bidirectional)
-        shown = getattr(function, "shown", function)
-        results = asked(shown, given, {}) if asks else NOBODY
-        if results is NOBODY:
-            try:
-                results = function(*given)
-            except (AttributeError, TypeError):
-                if (results := instead(shown, given, {})) is NOBODY:
-                    raise
-        out, *states = results
+        out, *states = getattr(function, "shown", function)(*given)
         return out, tuple(states) if len(states) > 1 else states[0]
 
     @property

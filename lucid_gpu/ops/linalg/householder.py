@@ -16,7 +16,7 @@ from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, upper, with_diagonal
 from lucid_gpu.ops.linalg.quotients import by_triangle
-from lucid_gpu.ops.memory_formats import columns
+from lucid_gpu.ops.memory_formats import columns, columns_order, kept_order, led_in
 from lucid_gpu.ops.named_results import result_of
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.tape.door import op
@@ -172,6 +172,7 @@ def ormqr(
         For integers and 16-bit floats.
     """
     _check_product(input, input2, input3, -2 if left else -1)
+    input, input3 = led_in(input, kept_order(input)), led_in(input3, columns_order(input3))
     V, T = _factors(input, input2)
     T = adjoint(T) if transpose else T
     change = V @ (T @ (adjoint(V) @ input3)) if left else ((input3 @ V) @ T) @ adjoint(V)

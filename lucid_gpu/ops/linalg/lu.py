@@ -18,7 +18,7 @@ from lucid_gpu.ops.linalg.matrices import (
     upper,
 )
 from lucid_gpu.ops.linalg.quotients import solution, triangle
-from lucid_gpu.ops.memory_formats import columns
+from lucid_gpu.ops.memory_formats import columns, columns_order
 from lucid_gpu.ops.named_results import result_of, results_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import cat, owned
@@ -227,7 +227,6 @@ def lu_unpack(
 
 
 @op
-@columns
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
@@ -247,7 +246,8 @@ def lu_solve(
     L, U = triangle(LU, False, True), triangle(LU, True)
     A = P @ L @ U
     A = _adjoint(A) if adjoint else A
-    return solution(A, B) if left else solution(A.mT, B.mT).mT
+    X = solution(A, B) if left else solution(A.mT, B.mT).mT
+    return lay(X, columns_order(X) if left else None)
 
 
 FUNCTIONS = (lu_unpack,)

@@ -190,12 +190,12 @@ def _log_api_usage_once(event: str) -> None:
 
 def _is_torch_function_enabled() -> bool:
     """Whether ops ask objects that define ``__torch_function__``."""
-    return not state.asking
+    return not state.override_level
 
 
 def _is_torch_function_all_disabled() -> bool:
     """Whether ops ask neither objects nor modes."""
-    return state.asking == DISABLED
+    return state.override_level == DISABLED
 
 
 def _cuda_getDeviceCount() -> int:
