@@ -402,6 +402,7 @@ class Tensor(overrides.Fields):
             raise RuntimeError(f"{which} can require gradients, got {self.dtype}")
         if scheduler.leaf_first(self._expr):
             self._realize()
+        self._replace_saved(0 if self._storage is None else self._storage.version)
         self._attach(self._leaf())
         if self._storage is not None and self._base is None:
             for view in self._views():
@@ -468,7 +469,7 @@ class Tensor(overrides.Fields):
             return
         root = program.root
         cell = expr.leaves[0].twin(node, output)
-        cell.same = expr.leaves[0].same
+        cell.same, cell.detached = expr.leaves[0].same, expr.leaves[0].detached
         needs = load_program(
             root.dtype, root.shape, root.value[1], True, program.device, program.marks, program.free
         )
@@ -607,7 +608,8 @@ class Tensor(overrides.Fields):
             self._give_up_order()
         expr = self._expr
         if expr.program.independent:  # leaves of its own: see `ops.in_place`
-            other = _tensor(Expr(expr.program, (*expr.leaves,), expr.made_by))
+            leaves = (expression.detached(expr.leaves[0]),) if realized else (*expr.leaves,)
+            other = _tensor(Expr(expr.program, leaves, expr.made_by))
         else:
             other = _tensor(expression.without_grad(expr))
         if not realized:
