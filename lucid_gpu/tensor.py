@@ -15,7 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pickle import PickleBuffer
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -492,8 +492,11 @@ class Tensor(overrides.Fields):
     @property
     def grad_fn(self) -> Node | None:
         """The node that made it, None for a leaf."""
-        node = self._edge()[0]
-        return None if type(node) is AccumulateGrad else node
+        node, output = self._edge()
+        if node is None or type(node) is AccumulateGrad:
+            return None
+        node.shown_of(output, self)
+        return cast("Node", node)
 
     @property
     def _grad_fn(self) -> Node | None:
