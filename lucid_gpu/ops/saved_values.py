@@ -7,7 +7,7 @@ node goes on as one of those that `lucid_gpu.ops.per_op_graph` makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -64,8 +64,6 @@ _OF_NODE = {
     "LinalgSolveExBackward0": ("A", "result"),
     "LinalgSvdBackward0": ("U", "S", "Vh"),
 }  # PyTorch's names of what nodes save in their order, where it is not one operand, `self`
-_OF_ROWS = ("self", "other", "exponent", "condition", "min", "max", "result")
-_NAMES = dict.fromkeys([*_OF_ROWS, *(name for names in _OF_NODE.values() for name in names)])
 
 FREED = (
     "Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values "
@@ -485,15 +483,32 @@ def _sample(number: Any, d: dtype) -> Tensor:
     return _tensor(of_constant(number, d, (), CPU))
 
 
-def _named(read: Callable[[Any, str], Any], name: str) -> property:
-    return property(lambda node: read(node, name))
+def _names(node: Any) -> Iterable[str]:
+    """What a node can be asked for."""
+    if isinstance(node, RegionNode):
+        return _ever_saved(node.program)
+    alone: Alone | None = getattr(node, "alone", None)
+    return _names_of(node) if alone is None else _ever_saved(alone.rule.program)
+
+
+_READERS: dict[str, tuple[Callable[[Any, str], Any], Callable[[Any, str], Any]]] = {
+    "_saved_": (_saved_by_node, _saved_by_region),
+    "_raw_saved_": (_raw_of_node, _raw_of_region),
+}
+
+
+def _read(node: Any, name: str) -> Any:
+    """An attribute that a node does not have itself."""
+    for prefix, readers in _READERS.items():
+        if name.startswith(prefix):
+            return readers[isinstance(node, RegionNode)](node, name.removeprefix(prefix))
+    raise AttributeError(f"{type(node).__name__!r} object has no attribute {name!r}")
+
+
+def _listed(node: Any) -> list[str]:
+    return [*object.__dir__(node), *(prefix + name for prefix in _READERS for name in _names(node))]
 
 
 attach(RegionNode, vjp_alone=_vjp_of_last)
-for _owner, _prefix, _read in (
-    (OpNode, "_saved_", _saved_by_node),
-    (OpNode, "_raw_saved_", _raw_of_node),
-    (RegionNode, "_saved_", _saved_by_region),
-    (RegionNode, "_raw_saved_", _raw_of_region),
-):
-    attach(_owner, **{_prefix + name: _named(_read, name) for name in _NAMES})
+for _owner in (OpNode, RegionNode):
+    attach(_owner, __getattr__=_read, __dir__=_listed)

@@ -273,7 +273,7 @@ class AccumulateGrad(Node):
                         self.grad = gradient
                     else:
                         self.replace_gradient(gradient)
-                elif this.create_graph or self.grad.is_sparse:  # and it may become dense
+                elif this.create_graph or self.grad.is_sparse > cotangent.is_sparse:  # it is dense
                     self.replace_gradient(self.grad + cotangent)
                 else:
                     self.grad.add_(cotangent)
