@@ -407,3 +407,17 @@ def test_an_operand_is_shown_itself_once_its_node_was_asked_for() -> None:
         return found
 
     on_both(scenario)
+
+
+def test_nodes_list_what_they_saved() -> None:
+    def scenario(module: Any) -> Any:
+        x = module.tensor(X, requires_grad=True)
+        listed = []
+        for y in (x * x, x.exp(), x.softmax(0), x.diag() @ x.diag(), x.cumprod(0), x.sum()):
+            names = [n for n in dir(y.grad_fn) if n.startswith(("_saved_", "_raw_saved_"))]
+            tensors = [n for n in names if "_sym_" not in n and n != "_saved_dim"]
+            listed.append([sorted(tensors), [hasattr(y.grad_fn, n) for n in tensors]])
+            listed.append([hasattr(y.grad_fn, n) for n in ("_saved_nothing", "_saved_LU")])
+        return listed
+
+    on_both(scenario)
