@@ -15,7 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pickle import PickleBuffer
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -403,6 +403,7 @@ class Tensor(overrides.Fields):
             raise RuntimeError(f"{which} can require gradients, got {self.dtype}")
         if scheduler.leaf_first(self._expr):
             self._realize()
+        self._replace_saved(0 if self._storage is None else self._storage.version)
         self._attach(self._leaf())
         if self._storage is not None and self._base is None:
             for view in self._views():
@@ -469,7 +470,7 @@ class Tensor(overrides.Fields):
             return
         root = program.root
         cell = expr.leaves[0].twin(node, output)
-        cell.same = expr.leaves[0].same
+        cell.same, cell.detached = expr.leaves[0].same, expr.leaves[0].detached
         needs = load_program(
             root.dtype, root.shape, root.value[1], True, program.device, program.marks, program.free
         )
@@ -492,8 +493,11 @@ class Tensor(overrides.Fields):
     @property
     def grad_fn(self) -> Node | None:
         """The node that made it, None for a leaf."""
-        node = self._edge()[0]
-        return None if type(node) is AccumulateGrad else node
+        node, output = self._edge()
+        if node is None or type(node) is AccumulateGrad:
+            return None
+        node.shown_of(output, self)
+        return cast("Node", node)
 
     @property
     def _grad_fn(self) -> Node | None:
@@ -608,7 +612,8 @@ class Tensor(overrides.Fields):
             self._give_up_order()
         expr = self._expr
         if expr.program.independent:  # leaves of its own: see `ops.in_place`
-            other = _tensor(Expr(expr.program, (*expr.leaves,), expr.made_by))
+            leaves = (expression.detached(expr.leaves[0]),) if realized else (*expr.leaves,)
+            other = _tensor(Expr(expr.program, leaves, expr.made_by))
         else:
             other = _tensor(expression.without_grad(expr))
         if not realized:

@@ -110,6 +110,7 @@ class Cell:
     same: list[Any] | None = None
     sharers: list[Any] | None = None
     apart: Any = None  # a weak reference to the twin without a node that gradients read
+    detached = False  # of a tensor that shares the memory of the one that `same` is about
 
     def __init__(self, array: Any, node: Any = None, output: int = 0) -> None:
         self.array = array
@@ -274,7 +275,7 @@ def make_replaced(value: Expr, by: Replaced) -> None:
     if cell.stale is None:
         cell.stale = by
         written_values.add(cell)
-    for reference in cell.same or ():
+    for reference in () if cell.detached else cell.same or ():
         other = reference()
         if type(other) is Expr:
             make_replaced(other, by)
@@ -706,6 +707,13 @@ def apart(value: Expr) -> Expr:
     return value if value.made_by is None else Expr(value.program, value.leaves, None)
 
 
+def detached(cell: Cell) -> Cell:
+    """A leaf for another tensor on this memory: a write to it is one to both."""
+    twin = cell.twin()
+    twin.same, twin.detached = cell.same, True
+    return twin
+
+
 def without_grad(value: Expr) -> Expr:
     """The same value as a constant for gradients (`Tensor.detach`)."""
     program = value.program
@@ -722,9 +730,7 @@ def without_grad(value: Expr) -> Expr:
             program.marks,
             program.free,
         )
-        twin = value.leaves[0].twin()
-        twin.same = value.leaves[0].same
-        return Expr(loads, (twin,), None)
+        return Expr(loads, (detached(value.leaves[0]),), None)
     if program.is_boundary and program.root.args[0] == len(program.instructions) - 2:
         return Expr(_inside(program), value.leaves[:-1], None)  # the node is not held
     same = build(TABLE["identity"], [value], False, shape=program.shape, scheduled=False)

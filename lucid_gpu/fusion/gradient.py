@@ -322,8 +322,9 @@ class _Derivation:
         return self.symbol(self._again(i)), operands
 
     def _load(self, leaf: int, like: Instruction) -> int:
-        needs = like._replace(op="load", args=(), value=(leaf, None, False))
-        return self.work.append(needs)
+        needs = like.needs_grad or self.grad  # what is there may have begun to require grad
+        load = like._replace(op="load", args=(), needs_grad=needs, value=(leaf, None, False))
+        return self.work.append(load)
 
     def _between(self, root: int, ends: Collection[int | None]) -> set[int]:
         """The instructions that lead from the operands of a composition to its result."""

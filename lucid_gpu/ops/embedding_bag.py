@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 from lucid_gpu.devices import xp_of
 from lucid_gpu.dtypes import int32, int64
@@ -58,6 +59,14 @@ def embedding_bag(
     NotImplementedError
         For ``per_sample_weights`` in another mode than ``"sum"``.
     """
+    if weight.dtype is int64 and input.is_floating_point():
+        warnings.warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage "
+            "`embedding_bag(weight, input, ...)` is deprecated, and should now be "
+            "`embedding_bag(input, weight, ...)`.",
+            stacklevel=3,
+        )
+        input, weight = weight, input
     if per_sample_weights is not None and input.shape != per_sample_weights.shape:
         raise ValueError(
             f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then "

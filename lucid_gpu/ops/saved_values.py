@@ -7,7 +7,7 @@ node goes on as one of those that `lucid_gpu.ops.per_op_graph` makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,14 +34,36 @@ from lucid_gpu.ops.per_op_graph import (
     operand_names,
     vjp_alone,
 )
-from lucid_gpu.ops.record import OpNode, Ties, unpack
+from lucid_gpu.ops.record import OpNode, SavedOutput, Ties, unpack
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Node
 from lucid_gpu.tensor import Tensor, _tensor
 
-_NAMES = ("self", "other", "exponent", "condition", "min", "max", "mat2", "result")
 _NUMBERS = ("exponent", "min", "max")  # shown as numbers where they are
-_OF_NODE = {"MmBackward0": ("self", "mat2"), "BmmBackward0": ("self", "mat2")}
+_OF_NODE = {
+    "MmBackward0": ("self", "mat2"),
+    "BmmBackward0": ("self", "mat2"),
+    "CumprodBackward0": ("self", "result"),
+    "LogcumsumexpBackward0": ("self", "result"),
+    "SoftmaxBackward0": ("result",),
+    "LogSoftmaxBackward0": ("result",),
+    "PolarBackward0": ("result",),
+    "ScatterReduceBackward0": ("self", "src", "result"),
+    "NativeBatchNormBackward0": ("input", "weight"),
+    "NativeLayerNormBackward0": ("input", "weight"),
+    "LinalgCholeskyExBackward0": ("L",),
+    "LinalgDetBackward0": ("A", "result"),
+    "LinalgEigBackward0": ("eigenvalues", "eigenvectors"),
+    "LinalgEighBackward0": ("eigenvalues", "eigenvectors"),
+    "LinalgInvExBackward0": ("inverse",),
+    "LinalgLuBackward0": ("P", "L", "U"),
+    "LinalgLuFactorExBackward0": ("pivots", "LU"),
+    "LinalgPinvBackward0": ("self", "result"),
+    "LinalgQrBackward0": ("Q", "R"),
+    "LinalgSlogdetBackward0": ("A",),
+    "LinalgSolveExBackward0": ("A", "result"),
+    "LinalgSvdBackward0": ("U", "S", "Vh"),
+}  # PyTorch's names of what nodes save in their order, where it is not one operand, `self`
 
 FREED = (
     "Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values "
@@ -191,7 +213,19 @@ def _saved_by_node(node: Any, name: str) -> Any:
         return _number_alone(node, name)
     if node._released:
         raise RuntimeError(SECOND_TIME)
-    return unpack((node.saved[index],), node)[0]
+    entry = node.saved[index]
+    value = unpack((entry,), node)[0]
+    return _in_its_memory(node, entry.output, value) if isinstance(entry, SavedOutput) else value
+
+
+def _in_its_memory(node: Any, output: int, value: Tensor | None) -> Tensor | None:
+    """A saved result as another tensor on its memory, which sees later writes; else ``value``."""
+    tensor = node.result_shown(output)
+    if tensor is None:
+        return value
+    other: Tensor = tensor.detach()
+    other._attach(node, output)
+    return other
 
 
 def _number_alone(node: Any, name: str) -> Any:
@@ -341,7 +375,7 @@ def _saved_by_region(node: RegionNode, name: str) -> Any:
     if alone is None or name not in alone.rule.names:
         return _number(node.program, name, partial(_operand, node))
     if name == "result":
-        return _result(node)
+        return _in_its_memory(node, 0, _result(node))
     value = alone.tensors[alone.sources[alone.rule.saves[alone.rule.names.index(name)]]]._expr
     return _tensor_on(_fresh(node, value))
 
@@ -402,12 +436,20 @@ def _result(node: RegionNode) -> Tensor:
 
 
 def _tensor_on(value: Expr) -> Tensor:
-    """The leaf of the graph that has a value, or else another tensor with its history."""
-    node = value.leaves[0].node if value.program.is_load else None
+    """The tensor that has a value, where it is a leaf of the graph or its `grad_fn` was asked for.
+
+    Else another with its history.
+    """
+    node, output = edge_of(value)
+    known: Tensor | None = None
     if type(node) is AccumulateGrad:
-        leaf: Tensor | None = node.variable
-        if leaf is not None and leaf._expr.leaves == value.leaves:
-            return leaf
+        known = node.variable
+        if known is not None and known._expr.leaves != value.leaves:
+            known = None
+    elif node is not None:
+        known = node.result_shown(output)
+    if known is not None:
+        return known
     return _tensor(value).alias()  # a write into it is no write of the tensor that was saved
 
 
@@ -441,15 +483,32 @@ def _sample(number: Any, d: dtype) -> Tensor:
     return _tensor(of_constant(number, d, (), CPU))
 
 
-def _named(read: Callable[[Any, str], Any], name: str) -> property:
-    return property(lambda node: read(node, name))
+def _names(node: Any) -> Iterable[str]:
+    """What a node can be asked for."""
+    if isinstance(node, RegionNode):
+        return _ever_saved(node.program)
+    alone: Alone | None = getattr(node, "alone", None)
+    return _names_of(node) if alone is None else _ever_saved(alone.rule.program)
+
+
+_READERS: dict[str, tuple[Callable[[Any, str], Any], Callable[[Any, str], Any]]] = {
+    "_saved_": (_saved_by_node, _saved_by_region),
+    "_raw_saved_": (_raw_of_node, _raw_of_region),
+}
+
+
+def _read(node: Any, name: str) -> Any:
+    """An attribute that a node does not have itself."""
+    for prefix, readers in _READERS.items():
+        if name.startswith(prefix):
+            return readers[isinstance(node, RegionNode)](node, name.removeprefix(prefix))
+    raise AttributeError(f"{type(node).__name__!r} object has no attribute {name!r}")
+
+
+def _listed(node: Any) -> list[str]:
+    return [*object.__dir__(node), *(prefix + name for prefix in _READERS for name in _names(node))]
 
 
 attach(RegionNode, vjp_alone=_vjp_of_last)
-for _owner, _prefix, _read in (
-    (OpNode, "_saved_", _saved_by_node),
-    (OpNode, "_raw_saved_", _raw_of_node),
-    (RegionNode, "_saved_", _saved_by_region),
-    (RegionNode, "_raw_saved_", _raw_of_region),
-):
-    attach(_owner, **{_prefix + name: _named(_read, name) for name in _NAMES})
+for _owner in (OpNode, RegionNode):
+    attach(_owner, __getattr__=_read, __dir__=_listed)

@@ -149,6 +149,18 @@ class SparseTensor(Tensor):
         """A new tensor object with the same elements and history."""
         return wrap(self._expr, self)
 
+    def unrecorded(self) -> Tensor:
+        """A gradient of these elements, in memory of its own once they are written."""
+        other = super().unrecorded()
+        expr = other._expr
+        cell = expr.leaves[0]
+        assert isinstance(cell, SparseCell)
+        before = cell.elements
+        elements = Elements(before.pattern, before.values.alias(), before.once)
+        own = SparseCell(elements, cell.node, cell.output)
+        other._expr = _expr(own, expr, expr.program.needs_grad)
+        return other
+
     def _on(self, expr: Expr) -> SparseTensor:
         return wrap(expr, None)
 

@@ -82,6 +82,8 @@ class Node:
     stands_for_leaf = False  # do inputs of a transformation begin here: no recorded write to them
     output_stale: Any = None  # the last write in place of the tensor that has its value
     aside: str | None = None  # why it takes no gradient: see `AccumulateGrad`
+    # The tensors whose `grad_fn` somebody asked for, weakly, by output.
+    results: dict[int, weakref.ref[Any]] | None = None
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
         self._edges = edges
@@ -107,6 +109,18 @@ class Node:
                 raise TypeError(f"argument {index} is not a Variable")
         input_gradients = tuple(self.vjp_alone(gradients))
         return input_gradients[0] if len(input_gradients) == 1 else input_gradients
+
+    def shown_of(self, output: int, tensor: Any) -> None:
+        """Told that this is the `grad_fn` of a tensor, which may be shown as what was saved."""
+        if self.results is None:
+            self.results = {}
+        self.results[output] = weakref.ref(tensor)
+
+    def result_shown(self, output: int) -> Any:
+        """The tensor with this output that this node is known to be the `grad_fn` of, or None."""
+        reference = None if self.results is None else self.results.get(output)
+        tensor = None if reference is None else reference()
+        return tensor if tensor is not None and tensor._edge() == (self, output) else None
 
     def vjp_alone(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """The vjp of the op that the node is named after."""
@@ -259,7 +273,7 @@ class AccumulateGrad(Node):
                         self.grad = gradient
                     else:
                         self.replace_gradient(gradient)
-                elif this.create_graph or self.grad.is_sparse:  # and it may become dense
+                elif this.create_graph or self.grad.is_sparse > cotangent.is_sparse:  # it is dense
                     self.replace_gradient(self.grad + cotangent)
                 else:
                     self.grad.add_(cotangent)

@@ -944,3 +944,61 @@ def _det(m: Any, x: Any) -> Any:
 
 def _attention(m: Any, x: Any) -> Any:
     return m.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+_MARKED_LATER: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "mul": lambda m, x, w: x * w,
+    "div": lambda m, x, w: x / w,
+    "w / x": lambda m, x, w: w / x,
+    "pow": lambda m, x, w: x**w,
+    "of w": lambda m, x, w: x * w.sin().exp(),
+    "twice": lambda m, x, w: x * w + w * w * x,
+    "where": lambda m, x, w: m.where(x > 1, x * w, x),
+    "of the product": lambda m, x, w: m.sigmoid(x * w),
+    "mse_loss": lambda m, x, w: m.nn.functional.mse_loss(x, w),
+    "detached": lambda m, x, w: x * w.detach(),
+    "detached beside": lambda m, x, w: (x * w.detach()).sin() * w,
+}
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("then", ["as it is", "set", "written"])
+@pytest.mark.parametrize("name", _MARKED_LATER)
+def test_what_requires_grad_after_it_was_saved(name: str, then: str, mode: bool) -> None:
+    function = _MARKED_LATER[name]
+
+    def outcome(m: Any) -> Any:
+        x = m.tensor([0.5, 1.0, 2.0], dtype=m.float64, requires_grad=True)
+        w = m.tensor([1.5, 0.25, 3.0], dtype=m.float64)
+        y = function(m, x, w)
+        w.requires_grad_()
+        if then == "set":
+            w.data = m.tensor([2.5, 0.5, 1.25], dtype=m.float64)
+        elif then == "written":
+            with m.no_grad():
+                w.mul_(2)
+        try:
+            (g,) = m.autograd.grad(y.sum(), x, create_graph=True)
+        except RuntimeError as error:
+            assert WRITTEN in str(error)
+            return WRITTEN
+        second = [None, None]
+        if g.requires_grad:
+            second = m.autograd.grad((g * g).sum(), (x, w), allow_unused=True)
+        return [[0.0] * 3 if t is None else t.tolist() for t in (g, *second)]
+
+    expected = outcome(torch_module())
+    with eager(mode):
+        found = outcome(lucid_gpu)
+    if WRITTEN in (expected, found):
+        assert found == expected
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_detached_tensor_does_not_follow_the_one_it_came_from() -> None:
+    x, w = lucid_gpu.ones(2, requires_grad=True), lucid_gpu.tensor([2.0, 3.0])
+    y = x * w.detach()
+    w.data = lucid_gpu.tensor([5.0, 6.0])
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [2.0, 3.0]

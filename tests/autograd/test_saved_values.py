@@ -360,3 +360,64 @@ def test_hooks_inside_of_an_op_that_saves_its_result() -> None:
     assert backward(False) == [2.0] * len(X)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         backward(True)
+
+
+RESULTS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "exp": (lambda m, x: x.exp(), "result"),
+    "exp of a chain": (lambda m, x: (x * 2).exp(), "result"),
+    "softmax": (lambda m, x: x.softmax(0), "result"),
+    "log_softmax": (lambda m, x: x.log_softmax(0), "result"),
+    "cumprod": (lambda m, x: x.cumprod(0), "result"),
+    "inv": (lambda m, x: m.linalg.inv(x.diag()), "inverse"),
+    "cholesky": (lambda m, x: m.linalg.cholesky(x.diag()), "L"),
+}
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_saved_result_counts_the_writes_to_the_result(name: str, read: bool) -> None:
+    def scenario(module: Any) -> Any:
+        function, attribute = RESULTS[name]
+        x = module.tensor(X, requires_grad=True)
+        y = function(module, x)
+        node = y.grad_fn
+        if read:
+            y.tolist()
+        kept = getattr(node, f"_saved_{attribute}")
+        found = [kept is y, kept.grad_fn is node, kept._version, rounded(kept)]
+        with module.no_grad():
+            y.add_(1)
+        found += [kept._version, y._version, rounded(kept), rounded(y)]
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            getattr(node, f"_saved_{attribute}")
+        return found
+
+    on_both(scenario)
+
+
+def test_an_operand_is_shown_itself_once_its_node_was_asked_for() -> None:
+    def scenario(module: Any) -> Any:
+        x = module.tensor(X, requires_grad=True)
+        a = x * x
+        b, c = x * a, a.exp() * a
+        before = a.grad_fn._saved_self is x
+        found = [before, b.grad_fn._saved_self is x, b.grad_fn._saved_other is a]
+        a.tolist(), c.tolist()
+        found += [b.grad_fn._saved_other is a, c.grad_fn._saved_other is a]
+        return found
+
+    on_both(scenario)
+
+
+def test_nodes_list_what_they_saved() -> None:
+    def scenario(module: Any) -> Any:
+        x = module.tensor(X, requires_grad=True)
+        listed = []
+        for y in (x * x, x.exp(), x.softmax(0), x.diag() @ x.diag(), x.cumprod(0), x.sum()):
+            names = [n for n in dir(y.grad_fn) if n.startswith(("_saved_", "_raw_saved_"))]
+            tensors = [n for n in names if "_sym_" not in n and n != "_saved_dim"]
+            listed.append([sorted(tensors), [hasattr(y.grad_fn, n) for n in tensors]])
+            listed.append([hasattr(y.grad_fn, n) for n in ("_saved_nothing", "_saved_LU")])
+        return listed
+
+    on_both(scenario)

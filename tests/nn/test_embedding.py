@@ -326,3 +326,15 @@ def test_bags_refuse_what_is_no_row(mode, number):
         lucid_gpu.nn.functional.embedding_bag(
             lucid_gpu.tensor([[0, number]]), lucid_gpu.ones(3, 2), mode=mode
         )
+
+
+def test_a_bag_of_a_table_given_first_is_taken_with_a_warning():
+    def run(m):
+        table = m.arange(8.0, dtype=m.float64).reshape(4, 2).requires_grad_()
+        rows = m.tensor([[0, 1], [3, 3]])
+        with pytest.warns(UserWarning, match="Argument order of nn.functional.embedding_bag"):
+            bags = m.nn.functional.embedding_bag(table, rows, mode="sum")
+        bags.sum().backward()
+        return bags.tolist(), table.grad.tolist()
+
+    assert run(lucid_gpu) == run(torch_module())

@@ -79,3 +79,40 @@ def test_eager_mode(values):
     with lucid_gpu.fusion.eager():
         product(values).sum().backward()
     assert values.grad.tolist() == EXPECTED
+
+
+class Same(lucid_gpu.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        return a + b
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, gradient
+
+
+def test_leaves_that_get_one_sparse_gradient_have_memory_of_their_own(device):
+    a, b = (lucid_gpu.ones(4, 2, device=device, requires_grad=True) for _ in range(2))
+    rows = lucid_gpu.tensor([1, 1, 3], device=device)
+    lucid_gpu.nn.functional.embedding(rows, Same.apply(a, b), sparse=True).sum().backward()
+    with lucid_gpu.no_grad():
+        a.grad._values().add_(5)
+    assert a.grad.to_dense()[:, 0].tolist() == [0.0, 12.0, 0.0, 6.0]
+    assert b.grad.to_dense()[:, 0].tolist() == [0.0, 2.0, 0.0, 1.0]
+
+
+def test_a_sparse_gradient_is_added_to_in_place_until_it_becomes_dense(device):
+    w = lucid_gpu.ones(4, 2, device=device, requires_grad=True)
+    rows = lucid_gpu.tensor([1, 1, 3], device=device)
+
+    def go_back():
+        lucid_gpu.nn.functional.embedding(rows, w, sparse=True).sum().backward()
+
+    go_back()
+    first = w.grad
+    go_back()
+    assert w.grad is first and first.is_sparse
+    assert first.to_dense()[:, 0].tolist() == [0.0, 4.0, 0.0, 2.0]
+    w.sum().backward()
+    assert w.grad is not first and not w.grad.is_sparse
+    assert w.grad[:, 0].tolist() == [1.0, 5.0, 1.0, 3.0]
