@@ -284,7 +284,7 @@ class RegionNode(Node):
             self._edges = _edges(again.leaves, self.facts.gradient_leaves)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
-        cotangent = cotangents[0]
+        cotangent, self.gives_new = cotangents[0], False
         if cotangent is None:
             return (None,) * len(self._edges)
         if self._released and self.facts.saves:
@@ -325,6 +325,7 @@ class RegionNode(Node):
             self.output_strides,
         )
         early: dict[Any, Any] = {}
+        sums: set[int] = set()  # leaves in new memory that no result has yet
         beside = () if g.program.is_load else gradient.beside
         for parts, readers in gradient.shared:
             shared = parts - early.keys()
@@ -340,10 +341,12 @@ class RegionNode(Node):
                 full = value.program.shape
                 if gradient.at_once and value.program.is_load and 0 not in full:
                     leaf = Cell(summed_to(value, shape))
+                    sums.add(len(merged))
                 elif seen or value.program.barred or 0 in full:
                     leaf = wrap(value)._sum_to_shape(shape)._load().leaves[0]
                 else:
                     (leaf,) = leaves_of(value, "sum", axes, shape)
+                    sums.add(len(merged))
                 merged = (*merged, leaf)
         results, count = [], len(merged)
         for _, part in gradient.results:
@@ -353,12 +356,16 @@ class RegionNode(Node):
             own_leaves = merged
             if len(part.leaves) != count:
                 own_leaves = tuple([merged[i] for i in part.leaves])
-            if part.program.is_load:  # the cotangent itself, say: its memory is somebody's
-                leaf = own_leaves[0].twin(own_leaves[0].node, own_leaves[0].output)
-                leaf.borrowed = True
-                own_leaves = (leaf,)
+            if part.program.is_load:
+                if part.leaves[0] in sums:
+                    sums.remove(part.leaves[0])
+                else:  # the cotangent itself, say: its memory is somebody's
+                    leaf = own_leaves[0].twin(own_leaves[0].node, own_leaves[0].output)
+                    leaf.borrowed = True
+                    own_leaves = (leaf,)
             results.append(wrap(Expr(part.program, own_leaves, None)))
         self._group(g.program, results)
+        self.gives_new = not early  # one of those may go to several places
         return results
 
     def gather(self, cotangent: Any, others: Sequence[tuple[Node, list[Any]]]) -> None:
