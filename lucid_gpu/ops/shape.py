@@ -124,7 +124,7 @@ def keep_view(input: Tensor, key: tuple[Any, ...], view: Tensor) -> None:
     program, storage, made = input._expr.program, input._storage, view._expr.program
     if view._wrapper is not None or program.free or program.marks or made.marks:
         return
-    in_rows = key[0] is reshape and not program.root.value[1]
+    in_rows = key[0] is reshape and program.is_load and not program.root.value[1]
     if not in_rows and min(program.shape, default=2) < 2:
         return
     if storage is None or storage.mirror is None:
