@@ -1738,7 +1738,7 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
                 elif slot is not None and expr.made_by and a is expr.made_by[2 if reflected else 1]:
                     a.program.next[slot] = expr.program
             return result
-        if not isinstance(other, Tensor):
+        if kind is not Tensor and not isinstance(other, Tensor):
             if named:
                 if name and not overrides.asks and overrides.overrides(other):
                     return overrides.declined(name, self, other)
