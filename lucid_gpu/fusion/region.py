@@ -325,7 +325,7 @@ class RegionNode(Node):
             self.output_strides,
         )
         early: dict[Any, Any] = {}
-        sums: set[int] = set()  # leaves in new memory that no result has yet
+        sums: dict[int, Cell] = {}  # leaves in new memory that no result has yet
         beside = () if g.program.is_load else gradient.beside
         for parts, readers in gradient.shared:
             shared = parts - early.keys()
@@ -340,13 +340,12 @@ class RegionNode(Node):
                 value = _on(part, merged) if known is None else known._expr
                 full = value.program.shape
                 if gradient.at_once and value.program.is_load and 0 not in full:
-                    leaf = Cell(summed_to(value, shape))
-                    sums.add(len(merged))
+                    leaf = sums[len(merged)] = Cell(summed_to(value, shape))
                 elif seen or value.program.barred or 0 in full:
                     leaf = wrap(value)._sum_to_shape(shape)._load().leaves[0]
                 else:
                     (leaf,) = leaves_of(value, "sum", axes, shape)
-                    sums.add(len(merged))
+                    sums[len(merged)] = leaf
                 merged = (*merged, leaf)
         results, count = [], len(merged)
         for _, part in gradient.results:
@@ -358,7 +357,7 @@ class RegionNode(Node):
                 own_leaves = tuple([merged[i] for i in part.leaves])
             if part.program.is_load:
                 if part.leaves[0] in sums:
-                    sums.remove(part.leaves[0])
+                    del sums[part.leaves[0]]
                 else:  # the cotangent itself, say: its memory is somebody's
                     leaf = own_leaves[0].twin(own_leaves[0].node, own_leaves[0].output)
                     leaf.borrowed = True

@@ -302,9 +302,7 @@ def _attended_vjp(node: Any, g: Tensor) -> Any:
     if query.ndim == 4 and memory is not None and memory is gradients[1].base:
         whole = from_array(memory, g.dtype, g.device)  # of which split's gradient is all
         steps = [(_third, (number, q.shape[1])) for number in range(3)]
-        return [
-            _kept_part(whole, x, step) for x, step in zip(gradients, steps, strict=True)
-        ]
+        return [_kept_part(whole, x, step) for x, step in zip(gradients, steps, strict=True)]
     return [
         from_array(x.reshape(t.shape), t.dtype, t.device) if wanted else None
         for x, t, wanted in zip(gradients, (query, key, value), node.needs_input_grad)

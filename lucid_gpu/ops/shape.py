@@ -262,7 +262,7 @@ def base_array(input: Tensor) -> Any:
 
 def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Shape arguments given one by one or as a sequence."""
-    if len(shape) == 1 and (isinstance(shape[0], tuple) or not is_number(shape[0])):
+    if len(shape) == 1 and (type(shape[0]) is tuple or not is_number(shape[0])):
         if type(shape[0]) not in (tuple, list) and isinstance(shape[0], (str, Set, Mapping)):
             raise TypeError(f"sizes and dimensions must be ints, got {type_name(shape[0])}")
         shape = tuple(shape[0])
