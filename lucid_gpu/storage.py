@@ -87,7 +87,7 @@ class Storage:
         self.version = 0
         self.mirrors: list[Any] | None = None
         self.tensors: list[Any] = [weakref.ref(tensor)]
-        self.cells: list[Any] = [weakref.ref(cell) for cell in cells]
+        self.cells: list[Any] = [*map(weakref.ref, cells)]
         self.owner: Any = None
         self.idle_references = 0
         self.read_only = self.uncounted = False

@@ -688,16 +688,18 @@ class Tensor(overrides.Fields):
         shape : tuple of int or None
             The leaf's, where it has taken another: gradients of before are expanded, as in PyTorch.
         new : bool
-            Whether nobody else holds this tensor or its memory: it may be the gradient itself.
+            Whether nobody else holds this tensor nor, unless it is borrowed, its memory: it may be
+            the gradient itself.
         """
         expr = self._expr
         program = expr.program
         if shape is not None and program.shape != shape:
             return self.expand(shape).clone().as_gradient(order, None)
         if program.plain and order is None and not state.grad and expr.leaves[0].node is None:
-            if new:
+            leaf = expr.leaves[0]
+            if new and not leaf.borrowed:
                 return self
-            leaf = expr.leaves[0].twin()  # what `unrecorded` comes to
+            leaf = leaf.twin()  # what `unrecorded` comes to
             leaf.borrowed = True
             return _stored(program, leaf)
         if program.marks & (SPARSE | WRAPPED):
@@ -1742,7 +1744,7 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
                 elif slot is not None and expr.made_by and a is expr.made_by[2 if reflected else 1]:
                     a.program.next[slot] = expr.program
             return result
-        if not isinstance(other, Tensor):
+        if kind is not Tensor and not isinstance(other, Tensor):
             if named:
                 if name and not overrides.handling and overrides.overrides(other):
                     return overrides.declined(name, self, other)

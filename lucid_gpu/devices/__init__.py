@@ -27,8 +27,9 @@ def backend(where: device) -> Backend:
     RuntimeError
         For cuda where CuPy or a GPU is missing; the message says which and what mends it.
     """
-    instance = _backends.get(where.type)
-    if instance is None:
+    if where.type in _backends:
+        instance = _backends[where.type]
+    else:
         if where.type == "cpu":
             from lucid_gpu.devices.numpy_backend import NumpyBackend
 

@@ -178,7 +178,9 @@ class CupyBackend:
 
     def device_of(self, array: Any) -> device:
         number = array.data.device_id  # `array.device` makes an object
-        return self.devices.get(number) or self.devices.setdefault(number, device("cuda", number))
+        if number not in self.devices:
+            self.devices[number] = device("cuda", number)
+        return self.devices[number]
 
     address = staticmethod(operator.attrgetter("data.ptr"))
 

@@ -437,9 +437,7 @@ def plan_of(
         for place, cell in enumerate(leaves):
             if type(cell) is ReducedCell:
                 results[place] = group.index(cell.pending), cell.result
-    recipes = [p.recipe for p in group]
-    rows = tuple([(r.row, r.divisor, r.shape) for r in recipes])
-    key = (recipes[0].axes, rows, made_of_them, *parts, *results.items())
+    key = (made_of_them, *[p.recipe for p in group], *parts, *results.items())
     plan = _plans.get(key)
     if plan is None:
         plan = _plans[key] = _plan(group, heads, tails, results, made_of_them)

@@ -284,7 +284,7 @@ class RegionNode(Node):
             self._edges = _edges(again.leaves, self.facts.gradient_leaves)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
-        cotangent = cotangents[0]
+        cotangent, self.gives_new = cotangents[0], False
         if cotangent is None:
             return (None,) * len(self._edges)
         if self._released and self.facts.saves:
@@ -325,6 +325,7 @@ class RegionNode(Node):
             self.output_strides,
         )
         early: dict[Any, Any] = {}
+        sums: dict[int, Cell] = {}  # leaves in new memory that no result has yet
         beside = () if g.program.is_load else gradient.beside
         for parts, readers in gradient.shared:
             shared = parts - early.keys()
@@ -339,11 +340,12 @@ class RegionNode(Node):
                 value = _on(part, merged) if known is None else known._expr
                 full = value.program.shape
                 if gradient.at_once and value.program.is_load and 0 not in full:
-                    leaf = Cell(summed_to(value, shape))
+                    leaf = sums[len(merged)] = Cell(summed_to(value, shape))
                 elif seen or value.program.barred or 0 in full:
                     leaf = wrap(value)._sum_to_shape(shape)._load().leaves[0]
                 else:
                     (leaf,) = leaves_of(value, "sum", axes, shape)
+                    sums[len(merged)] = leaf
                 merged = (*merged, leaf)
         results, count = [], len(merged)
         for _, part in gradient.results:
@@ -353,12 +355,16 @@ class RegionNode(Node):
             own_leaves = merged
             if len(part.leaves) != count:
                 own_leaves = tuple([merged[i] for i in part.leaves])
-            if part.program.is_load:  # the cotangent itself, say: its memory is somebody's
-                leaf = own_leaves[0].twin(own_leaves[0].node, own_leaves[0].output)
-                leaf.borrowed = True
-                own_leaves = (leaf,)
+            if part.program.is_load:
+                if part.leaves[0] in sums:
+                    del sums[part.leaves[0]]
+                else:  # the cotangent itself, say: its memory is somebody's
+                    leaf = own_leaves[0].twin(own_leaves[0].node, own_leaves[0].output)
+                    leaf.borrowed = True
+                    own_leaves = (leaf,)
             results.append(wrap(Expr(part.program, own_leaves, None)))
         self._group(g.program, results)
+        self.gives_new = not early  # one of those may go to several places
         return results
 
     def gather(self, cotangent: Any, others: Sequence[tuple[Node, list[Any]]]) -> None:
@@ -408,7 +414,8 @@ class RegionNode(Node):
         gradients: dict[Edge, Any] = {}
         for edge, result in zip(node._edges, node.vjp((cotangent._of(one),)), strict=True):
             gradients[edge] = gradients[edge] + result if edge in gradients else result
-        return [gradients.get(edge) for edge in self._edges]
+        # A sum goes to an edge once, though several leaves lead to it.
+        return [gradients.pop(edge, None) for edge in self._edges]
 
     def _stored_anyway(
         self,

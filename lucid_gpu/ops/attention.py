@@ -27,7 +27,7 @@ from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.matmul import matmul, product_as
 from lucid_gpu.ops.memory_formats import kept_order, strides_of
 from lucid_gpu.ops.record import keeps, record, saves_for
-from lucid_gpu.ops.shape import view_of
+from lucid_gpu.ops.shape import keep_view, kept_view, view_of
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.tape import costly, modes
 from lucid_gpu.tape.door import op
@@ -302,14 +302,20 @@ def _attended_vjp(node: Any, g: Tensor) -> Any:
     if query.ndim == 4 and memory is not None and memory is gradients[1].base:
         whole = from_array(memory, g.dtype, g.device)  # of which split's gradient is all
         steps = [(_third, (number, q.shape[1])) for number in range(3)]
-        return [
-            view_of(whole, "SelectBackward0", x, None, step)
-            for x, step in zip(gradients, steps, strict=True)
-        ]
+        return [_kept_part(whole, x, step) for x, step in zip(gradients, steps, strict=True)]
     return [
         from_array(x.reshape(t.shape), t.dtype, t.device) if wanted else None
         for x, t, wanted in zip(gradients, (query, key, value), node.needs_input_grad)
     ]
+
+
+def _kept_part(packed: Tensor, array: Any, step: tuple[Any, ...]) -> Tensor:
+    kept = kept_view(packed, step)
+    results = None if kept is None else kept[1]
+    part = view_of(packed, "SelectBackward0", array, None, step, results=results)
+    if kept is None:
+        keep_view(packed, step, part)
+    return part
 
 
 def _third(packed: Tensor, number: int, heads: int) -> Tensor:

@@ -385,7 +385,7 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
     """
     if capturing.recorder is not None:
         return [_writable(t, name) for t in tensors]
-    arrays, count = [], sys.getrefcount
+    count = sys.getrefcount
     of_value, of_leaves, of_leaf = _UNREAD_HERE
     for tensor in tensors:
         value, storage = tensor._expr, tensor._storage
@@ -411,11 +411,10 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
                 and not (leaf.borrowed or memory.read_only)
             ):
                 storage.version += 1
-                arrays.append(leaf.array)
                 continue
         del value, leaves, leaf  # `_alone` counts references
-        arrays.append(_writable(tensor, name))
-    return arrays
+        _writable(tensor, name)
+    return [tensor._expr.leaves[0].array for tensor in tensors]
 
 
 _NOWHERE = Cell(None)

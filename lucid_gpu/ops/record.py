@@ -591,11 +591,10 @@ def record(
     if state.grad:
         for t in inputs:
             if t._expr.program.needs_grad:
-                kind = _classes.get(name)
-                if kind is None:
+                if name not in _classes:
                     own = {"also": (RESULT,)} if name in _SAVE_OUTPUTS else {}
-                    kind = _classes[name] = type(name, (OpNode,), own)
-                node = kind(inputs, vjp, saved)
+                    _classes[name] = type(name, (OpNode,), own)
+                node = _classes[name](inputs, vjp, saved)
                 if attributes:
                     node.__dict__.update(attributes)
                 break

@@ -118,12 +118,14 @@ def keep_view(input: Tensor, key: tuple[Any, ...], view: Tensor) -> None:
     """Keep the programs of a view, not recorded and recorded, for the next of that kind.
 
     ``key`` is the op and its arguments: with how the input lies they say how the view lies. A
-    program does not say how extents of 1 and arrays of no elements lie.
+    program does not say how extents of 1 and arrays of no elements lie, which only shapes of what
+    is row-major do not depend on.
     """
     program, storage, made = input._expr.program, input._storage, view._expr.program
     if view._wrapper is not None or program.free or program.marks or made.marks:
         return
-    if min(program.shape, default=2) < 2:
+    in_rows = key[0] is reshape and program.is_load and not program.root.value[1]
+    if not in_rows and min(program.shape, default=2) < 2:
         return
     if storage is None or storage.mirror is None:
         program.next[key] = made.shape, both_of_load(made)
@@ -260,7 +262,7 @@ def base_array(input: Tensor) -> Any:
 
 def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Shape arguments given one by one or as a sequence."""
-    if len(shape) == 1 and (isinstance(shape[0], tuple) or not is_number(shape[0])):
+    if len(shape) == 1 and (type(shape[0]) is tuple or not is_number(shape[0])):
         if type(shape[0]) not in (tuple, list) and isinstance(shape[0], (str, Set, Mapping)):
             raise TypeError(f"sizes and dimensions must be ints, got {type_name(shape[0])}")
         shape = tuple(shape[0])
@@ -572,7 +574,8 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     if input.is_sparse:
         return input.transpose(dim0, dim1)
     rank = len(input._expr.program.shape)
-    a, b = normalize_dim(dim0, rank), normalize_dim(dim1, rank)
+    a = dim0 if type(dim0) is int and 0 <= dim0 < rank else normalize_dim(dim0, rank)
+    b = dim1 if type(dim1) is int and 0 <= dim1 < rank else normalize_dim(dim1, rank)
     array = base_array(input)
     if rank:
         array = array.swapaxes(a, b)

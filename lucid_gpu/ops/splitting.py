@@ -79,12 +79,13 @@ def _parts(extent: int, split_size_or_sections: Any, dim: int) -> list[slice]:
 
 
 def _dimension_to_split(input: Tensor, dim: int, name: str) -> int:
-    if not input.ndim:
+    rank = len(input._expr.program.shape)
+    if not rank:
         verb = "expected" if name == "tensor_split" else "expects"
         raise RuntimeError(
             f"{name} {verb} at least a 1-dimensional tensor, but got a tensor with 0 dims"
         )
-    return normalize_dim(dim, input.ndim)
+    return normalize_dim(dim, rank)
 
 
 @op
@@ -109,7 +110,7 @@ def split(
     if split_size is not None:
         split_size_or_sections = split_size
     dim = _dimension_to_split(input, dim, "split")
-    parts = _parts(input.shape[dim], split_size_or_sections, dim)
+    parts = _parts(input._expr.program.shape[dim], split_size_or_sections, dim)
     one_size = isinstance(split_size_or_sections, int)
     name = "SplitBackward0" if one_size else "SplitWithSizesBackward0"
     return _views_of(input, name, dim, parts)

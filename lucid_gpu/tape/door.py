@@ -111,18 +111,18 @@ def op(body: Any = None, /, *, autocast: Autocast = None, whole: bool = False) -
     return call
 
 
-Plain = dict[str, tuple[int, tuple[type, ...]]]
+Plain = tuple[tuple[str, int, tuple[type, ...]], ...]  # each by its name and place
 
 
 def number_parameters(body: Callable[..., Any]) -> tuple[int, Plain]:
     """Where the first parameter that takes truth values or whole numbers alone stands, and all."""
     by_name_alone = inspect.unwrap(body).__kwdefaults__ or ()
-    plain = {}
+    plain = []
     for place, (name, annotation) in enumerate(body.__annotations__.items()):  # every one has one
         kinds = _PLAIN.get(annotation)
         if kinds is not None and name[0] != "_" and name != "return":
-            plain[name] = (sys.maxsize if name in by_name_alone else place, kinds)
-    return min([place for place, _ in plain.values()], default=0), plain
+            plain.append((name, sys.maxsize if name in by_name_alone else place, kinds))
+    return min([place for _, place, _ in plain], default=0), tuple(plain)
 
 
 def checked_numbers(
@@ -136,7 +136,7 @@ def checked_numbers(
         As in PyTorch, for what is neither a truth value nor a whole number where one is said:
         Python would take 1.5, "no" and [False] for True, and True for 1.
     """
-    for name, (place, kinds) in plain.items():
+    for name, place, kinds in plain:
         if args[place:]:
             value = args[place]
         elif name in kwargs:

@@ -261,7 +261,7 @@ def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[A
                 this.node = leaf
                 if ends is None or leaf not in ends.outputs or not ends.reached(leaf, have):
                     leaf.take(have, this, alone)
-            leaves.clear()
+            leaves = []
         if node is None:
             if not ready:
                 return

@@ -75,7 +75,9 @@ class Node:
     reads_alone = False  # ... and do no arithmetic: cotangents of such nodes share a kernel
     runs_user_code = False  # does its vjp call what a user wrote
     reads_arrays = False  # does its vjp read the memory of what it saved, as it was saved
-    gives_new = False  # are its gradients in memory of their own, and held by nobody else
+    # Are its gradients held by nobody else, and in memory of their own unless their leaf says that
+    # it is borrowed; asked after its vjp.
+    gives_new = False
     # Called before its vjp as ``look_around(node, cotangents, this)``: what it does with what waits
     # beside it, `lucid_gpu.tape.engine.gathering` or `adding`.
     look_around: Callable[[Any, list[Any], Any], None] | None = None

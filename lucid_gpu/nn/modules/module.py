@@ -343,9 +343,9 @@ class Module:
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
         for kind in ("_parameters", "_modules", "_buffers"):
-            table = own.get(kind)
-            if table is not None and name in table:
-                return read_as(self, name, table[name]) if EVERYWHERE else table[name]
+            if kind in own and name in own[kind]:
+                value = own[kind][name]
+                return read_as(self, name, value) if EVERYWHERE else value
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:
