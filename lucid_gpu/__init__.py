@@ -278,13 +278,20 @@ def __getattr__(name: str) -> Any:
         value = globals()[name] = _published(value)
         _registry.findable({name: value}, __name__)
         return value
+    if name == "__all__":  # what ``import *`` gives: no modules, as in PyTorch
+        inner = {n for n, value in globals().items() if isinstance(value, type(importlib))}
+        names = _names().difference(_MODULES, inner, ("Any", "annotations"))
+        return sorted(n for n in names if n[0] != "_")
     return _imported(globals(), name, _FROM, _MODULES)
 
 
-def __dir__() -> list[str]:
+def _names() -> set[str]:
     public = [name for name in globals() if name[0] != "_" or name[:2] == "__"]
-    names = {*public, *_MODULES, *_FROM, *_registry.FUNCTIONS}
-    return sorted(names.difference(_UNLISTED))  # Python suggests names of up to 750
+    return {*public, *_MODULES, *_FROM, *_registry.FUNCTIONS}
+
+
+def __dir__() -> list[str]:
+    return sorted(_names().difference(_UNLISTED))  # Python suggests names of up to 750
 
 
 def is_tensor(value: Any) -> Any:

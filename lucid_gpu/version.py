@@ -1,7 +1,8 @@
 """The one place that names the version."""
 
 __version__ = "0.1.0"
-hip = None  # GPUs are NVIDIA's
+hip = rocm = xpu = None  # GPUs are NVIDIA's
+debug = False
 
 
 def __getattr__(name: str) -> str | None:

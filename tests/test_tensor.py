@@ -732,3 +732,21 @@ def test_subclasses_made_of_tensors(m: Any) -> None:
     assert type(leaf) is Named and leaf.is_leaf and leaf.requires_grad
     with pytest.raises(TypeError):
         x.as_subclass(int)
+
+
+@pytest.mark.parametrize("count", [3, 64, 65, 200])
+def test_iteration_gives_rows_a_few_at_a_time(count: int, device: str) -> None:
+    x = lucid_gpu.zeros(count, 2, device=device)
+    x.tolist()
+    rows = iter(x)
+    first = next(rows)
+    assert len(x._memory().others(x)) <= 64
+    for number, row in enumerate((first, *rows)):
+        assert row._base is x and row.shape == (2,)
+        row += number
+    assert x.tolist() == [[i, i] for i in range(count)]
+    w = lucid_gpu.ones(count, device=device, requires_grad=True)
+    parts = list(w)
+    assert len({part.grad_fn for part in parts}) == 1
+    sum(parts).backward()
+    assert w.grad.tolist() == [1.0] * count

@@ -56,11 +56,12 @@ def public(namespace: ModuleType) -> dict[str, Any]:
 
     Twins in place are left out: ``x.exp_()`` is what ``x.exp()`` is. So is what a class refuses.
     """
-    names = getattr(namespace, "__all__", None)
+    top = importlib.import_module("lucid_gpu")
+    # `__all__` of the package has names that `dir` leaves out
+    names = None if namespace is top else getattr(namespace, "__all__", None)
     values = {n: getattr(namespace, n) for n in sorted(names or dir(namespace)) if n[0] != "_"}
-    top = vars(importlib.import_module("lucid_gpu"))
-    if not names and namespace.__name__ != "lucid_gpu":  # what it imports from above
-        values = {n: value for n, value in values.items() if top.get(n) is not value}
+    if not names and namespace is not top:  # what it imports from above
+        values = {n: value for n, value in values.items() if vars(top).get(n) is not value}
     return {n: value for n, value in values.items() if _own(value) and not _left_out(value)}
 
 

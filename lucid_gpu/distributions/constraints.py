@@ -77,9 +77,15 @@ class _Dependent(Constraint):
     def __init__(self, *, is_discrete: bool | None = None, event_dim: int | None = None) -> None:
         self.settings = {"is_discrete": is_discrete, "event_dim": event_dim}
 
-    def __getattribute__(self, name: str) -> Any:
-        if name not in ("is_discrete", "event_dim"):
-            return super().__getattribute__(name)
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        return bool(self._setting("is_discrete"))
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        return int(self._setting("event_dim"))
+
+    def _setting(self, name: str) -> Any:
         value = self.settings[name]
         if value is None:
             raise NotImplementedError(f".{name} cannot be determined statically")

@@ -361,12 +361,13 @@ def index_put(
     IndexError
         For too many indices, and one out of bounds.
     RuntimeError
-        For values whose shape does not broadcast to that of what is indexed, or of another device.
+        For values whose shape does not broadcast to that of what is indexed, or of another device,
+        and for indices without a tensor.
     """
     if isinstance(values, Tensor):
         words = "Index put requires the source and destination dtypes match"
         require_one_dtype(words, input, values)
-    index = tuple(slice(None) if i is None else i for i in indices)
+    index = _positions(indices)
     parsed, _ = parse(input, index, wait=True)
     value = _fitting(input, parsed, as_value(input, values), assigned=False)
     if not accumulate:
@@ -393,7 +394,7 @@ def index_put_(
         return _write_at(self, indices, values, accumulate)
     if state.grad and (self.requires_grad or values.requires_grad):
         refuse_overlap(self.array, "index_put_")
-    parsed, _ = parse(self, tuple(slice(None) if i is None else i for i in indices), wait=True)
+    parsed, _ = parse(self, _positions(indices), wait=True)
     value = _fitting(self, parsed, as_value(self, values), assigned=False).array
     warn_expanded("index_put_")
     array = self._writable("index_put_")
@@ -402,6 +403,17 @@ def index_put_(
     else:
         capturing.write("index_put_", _put_at, array, parsed, value)
     return self
+
+
+def _positions(indices: Sequence[Any]) -> tuple[Any, ...]:
+    """What `index_put` is told, as an index: None stands for a whole dimension."""
+    index = tuple(slice(None) if i is None else i for i in indices)
+    if all(i is None for i in indices):
+        raise RuntimeError(
+            "index_put(): expected at least one tensor among the indices, got "
+            f"{indices}; write x[...] = values, or x += values to accumulate"
+        )
+    return index
 
 
 def _refuse_other_type(input: Tensor, parsed: Any, value: Tensor) -> None:

@@ -329,7 +329,8 @@ def normal(
     result = result + (tensors[0] if isinstance(mean, Tensor) else mean)
     means = [x for x in (mean, std) if isinstance(x, Tensor)]
     made = drawn_by(lay(result, None), *means)
-    return _finish(made, requires_grad, out, "normal")
+    result = into(made, out, "normal")
+    return result._mark() if requires_grad else result
 
 
 @op

@@ -25,6 +25,8 @@ def settings(arguments: dict[str, Any], *checked: str) -> dict[str, Any]:
     ------
     ValueError, RuntimeError
         With PyTorch's sentence.
+    IndexError
+        For a single beta.
     """
     values = {k: v for k, v in arguments.items() if k not in ("self", "params", "__class__")}
     for name in ("lr", "betas"):
@@ -52,6 +54,8 @@ def _check_tensors(name: str, values: dict[str, Any]) -> None:
             raise ValueError("Tensor lr must be 1-element")
         return
     betas = values["betas"]
+    if len(betas) < 2:
+        raise IndexError(f"expected a pair of betas, got {betas}; write betas=(0.9, 0.999)")
     if len({isinstance(beta, Tensor) for beta in betas}) > 1:
         raise ValueError("betas must be either both floats or both Tensors")
     for i, beta in enumerate(betas):

@@ -244,3 +244,13 @@ def test_expand_of_a_subclass_with_arguments_of_its_own():
     assert type(larger) is Shifted and larger.batch_shape == (3,) and larger.event_shape == (2,)
     with pytest.raises(NotImplementedError, match=r"Subclass Further of Shifted .* \.expand\(\)"):
         Further().expand((3,))
+
+
+def test_what_classes_say_of_their_support() -> None:
+    torch = torch_module()
+    for name in ("Binomial", "Categorical", "Multinomial", "Uniform", "Wishart"):
+        ours = getattr(lucid_gpu.distributions, name).support
+        theirs = getattr(torch.distributions, name).support
+        assert (ours.is_discrete, ours.event_dim) == (theirs.is_discrete, theirs.event_dim)
+    for name in ("Independent", "MixtureSameFamily", "TransformedDistribution"):
+        same_error(lambda m, n=name: getattr(m.distributions, n).support.event_dim, "statically")

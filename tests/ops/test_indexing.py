@@ -334,6 +334,11 @@ def test_take_put_and_index_put(device: str) -> None:
         x.index_put((rows,), lucid_gpu.ones(2, device=device), accumulate=True)
 
 
+@pytest.mark.parametrize("name", ["index_put", "index_put_"])
+def test_index_put_needs_an_index(name: str) -> None:
+    same_error(lambda m: getattr(m.zeros(2), name)((), m.tensor(1.0)), "at least one tensor")
+
+
 def test_what_numbers_select_is_known_without_reading_them(monkeypatch):
     """On a GPU reading them would wait for it."""
     monkeypatch.setattr(type(backend(CPU)), "to_numpy", lambda *_: pytest.fail("numbers were read"))

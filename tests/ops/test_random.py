@@ -378,3 +378,12 @@ def test_misuse_raises_as_in_torch(name: str) -> None:
 )
 def test_limits_that_the_type_does_not_hold_are_refused(limits: tuple[float, float]) -> None:
     same_error(lambda m: m.zeros(2).uniform_(*limits))
+
+
+@pytest.mark.parametrize("mean", [0.0, "tensor"])
+def test_normal_warns_where_out_has_another_size(mean: Any, device: str) -> None:
+    spread, out = lucid_gpu.ones(2, 3, device=device), lucid_gpu.empty(5, device=device)
+    center = spread if mean == "tensor" else mean
+    with pytest.warns(UserWarning, match="was resized since it had shape"):
+        assert lucid_gpu.normal(center, spread, out=out) is out
+    assert out.shape == (2, 3)

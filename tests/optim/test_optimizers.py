@@ -438,6 +438,7 @@ def whole_numbers(kind, m):
         (lambda m: m.optim.Adam(parameter(m), eps=-1), "Invalid epsilon value: -1"),
         (lambda m: m.optim.Adam(parameter(m), betas=(1.0, 0.9)), "beta parameter at index 0: 1.0"),
         (lambda m: m.optim.AdamW(parameter(m), betas=(0.9, -1)), "beta parameter at index 1: -1"),
+        (lambda m: m.optim.Adam(parameter(m), betas=(0.9,)), "a pair of betas, got (0.9,)"),
         (lambda m: m.optim.AdamW(parameter(m), weight_decay=-1), "Invalid weight_decay value: -1"),
         (
             lambda m: (lambda p: m.optim.SGD([{"params": p}, {"params": p}]))(parameter(m)),

@@ -135,3 +135,14 @@ def test_importing_lucid_gpu_installs_nothing() -> None:
 @pytest.mark.parametrize("name", [*lucid_gpu._TORCH_NAMES, "install_as_torch"])
 def test_names_are_attributes(name: str) -> None:
     assert getattr(lucid_gpu, name) is not None
+
+
+def test_import_star_gives_what_pytorch_s_gives() -> None:
+    pytest.importorskip("torch")
+    theirs: dict[str, object] = {}
+    ours: dict[str, object] = {}
+    exec("from torch import *", theirs)
+    exec("from lucid_gpu import *", ours)
+    assert ours["sin"] is lucid_gpu.sin and "nn" not in ours
+    public = {n for n in theirs if n[0] != "_"}
+    assert {n for n in public if hasattr(lucid_gpu, n)} <= ours.keys()
