@@ -108,6 +108,7 @@ _TORCH_NAMES = (
         "_decomp",
         "_dynamo",
         "_functorch",
+        "_inductor",
         "_jit_internal",
         "_six",
         "_subclasses",

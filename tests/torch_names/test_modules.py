@@ -38,6 +38,19 @@ def test_decorators_give_back_what_they_got(decorate: Callable[..., Any]) -> Non
     assert decorate(add_one) is add_one
 
 
+def test_settings_of_a_compiler_are_kept() -> None:
+    from lucid_gpu._dynamo import config
+    from lucid_gpu._inductor import config as inductor
+
+    for module in (config, inductor):
+        assert importlib.import_module(module.__name__) is module
+    before = config.cache_size_limit
+    config.cache_size_limit = 64
+    assert lucid_gpu._dynamo.config.cache_size_limit == 64
+    config.cache_size_limit = before
+    assert inductor.triton.unique_kernel_names and not inductor.coordinate_descent_tuning
+
+
 def test_what_a_compiler_would_be_asked() -> None:
     compiler = lucid_gpu.compiler
     assert not compiler.is_exporting() and not compiler.is_dynamo_compiling()
