@@ -4163,3 +4163,622 @@ def _trl(on: Any) -> None:
     holes = torch.where(mask == 0, torch.nan, x[..., 0])
     on.keep(utils.nanmin(holes), utils.nanmax(holes), utils.nanstd(holes))
     on.keep(utils.pad([tokens[0, :3], tokens[1]], -1, "left", 4))
+
+
+@package("fair-esm")
+def _esm(on: Any) -> None:
+    """a small ESM-2 protein language model: masked tokens, representations and contacts"""
+    import torch
+    from esm import ESM2
+    from torch.nn import functional
+
+    net = on.weights(ESM2(num_layers=2, embed_dim=16, attention_heads=4), 0.2)
+    tokens = torch.tensor([[0, 5, 7, 32, 9, 4, 12, 2], [0, 11, 6, 5, 32, 2, 1, 1]])
+
+    def loss() -> Any:
+        made = net(tokens, repr_layers=[1, 2])
+        by_token = functional.cross_entropy(made["logits"].flatten(0, 1), tokens.flatten())
+        return by_token + made["representations"][1].pow(2).mean()
+
+    on.train(net, loss)
+    with torch.no_grad():
+        on.keep(net(tokens[:1], return_contacts=True)["contacts"])
+
+
+@package("torchcam")
+def _torchcam(on: Any) -> None:
+    """class activation maps: GradCAM, its relatives, ScoreCAM and ISCAM"""
+    from torch import nn
+    from torchcam import methods
+
+    net = nn.Sequential(
+        nn.Conv2d(3, 6, 3),
+        nn.ReLU(),
+        nn.Conv2d(6, 8, 3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+    )
+    on.weights(net, 0.5).eval()
+    x = on.randn(2, 3, 10, 10)
+    for name in ("CAM", "GradCAM", "GradCAMpp", "LayerCAM", "XGradCAM", "ScoreCAM", "ISCAM"):
+        more = {"fc_layer": "6"} if name == "CAM" else {}
+        with getattr(methods, name)(net, target_layer="3", input_shape=(3, 10, 10), **more) as cam:
+            on.keep(*cam([1, 2], net(x.clone().requires_grad_())))
+
+
+@package("hypll")
+def _hypll(on: Any) -> None:
+    """a hyperbolic convolution, pooling and linear layer on the Poincare ball, by Riemannian Adam"""
+    from hypll.manifolds.poincare_ball import Curvature, PoincareBall
+    from hypll.nn import HConvolution2d, HLinear, HMaxPool2d, HReLU
+    from hypll.optim import RiemannianAdam
+    from hypll.tensors import TangentTensor
+    from torch import nn
+
+    ball = PoincareBall(c=Curvature(requires_grad=True))
+    parts = nn.ModuleList(
+        [
+            HConvolution2d(2, 3, 3, manifold=ball),
+            HReLU(manifold=ball),
+            HMaxPool2d(2, manifold=ball),
+            HLinear(12, 4, manifold=ball),
+        ]
+    )
+    for p in parts.parameters():
+        values = getattr(p, "tensor", p)  # points on the ball are no tensors
+        values.data.copy_(0.1 * on.randn(*values.shape))
+    x = on.randn(2, 2, 6, 6) * 0.2
+
+    def loss() -> Any:
+        h = ball.expmap(TangentTensor(data=x, man_dim=1, manifold=ball))
+        for part in parts[:3]:
+            h = part(h)
+        return parts[3](h.flatten(start_dim=1)).tensor.pow(2).sum()
+
+    optimizer = RiemannianAdam(parts.parameters(), lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        on.keep(value, *[getattr(p, "tensor", p).grad for p in parts.parameters()])
+        optimizer.step()
+    on.keep(*[getattr(p, "tensor", p) for p in parts.parameters()])
+
+
+@package("segment-anything")
+def _segment_anything(on: Any) -> None:
+    """a small SAM: image encoder with windows, prompts by points, boxes and masks, mask decoder"""
+    import torch
+    from segment_anything.modeling import (
+        ImageEncoderViT,
+        MaskDecoder,
+        PromptEncoder,
+        TwoWayTransformer,
+    )
+
+    encoder = ImageEncoderViT(
+        img_size=32,
+        patch_size=8,
+        embed_dim=16,
+        depth=2,
+        num_heads=2,
+        out_chans=8,
+        use_rel_pos=True,
+        window_size=3,
+        global_attn_indexes=(1,),
+    )
+    prompts = PromptEncoder(8, (4, 4), (32, 32), 4)
+    decoder = MaskDecoder(
+        transformer_dim=8,
+        transformer=TwoWayTransformer(depth=2, embedding_dim=8, mlp_dim=16, num_heads=2),
+        iou_head_hidden_dim=8,
+    )
+    net = on.weights(torch.nn.ModuleList([encoder, prompts, decoder]), 0.2)
+    on.same_buffers(net)
+    x = on.randn(1, 3, 32, 32)
+    points = torch.tensor([[[3.0, 4.0], [20.0, 9.0]]]), torch.tensor([[1, 0]])
+    boxes, masks = torch.tensor([[[2.0, 3.0, 20.0, 21.0]]]), on.randn(1, 1, 16, 16)
+
+    def loss() -> Any:
+        sparse, dense = prompts(points=points, boxes=boxes, masks=masks)
+        made, quality = decoder(encoder(x), prompts.get_dense_pe(), sparse, dense, True)
+        return made.pow(2).mean() + quality.pow(2).mean()
+
+    on.train(net, loss)
+
+
+@package("pytorchcv")
+def _pytorchcv(on: Any) -> None:
+    """five networks for small images: ResNet, SE, PreResNet, DIA, NIN"""
+    import torch
+    from pytorchcv.model_provider import get_model
+
+    x = on.randn(2, 3, 32, 32).double()
+    for name in ("resnet20", "seresnet20", "preresnet20", "diaresnet20", "nin"):
+        net = on.weights(get_model(f"{name}_cifar10"), 0.1).double()
+        loss = net(x).pow(2).mean()
+        loss.backward()
+        gradients = [p.grad.pow(2).sum() for p in net.parameters()]
+        on.keep(loss, torch.stack(gradients), *[b for b in net.buffers() if b.is_floating_point()])
+
+
+@package("smplx")
+def _smplx(on: Any) -> None:
+    """linear blend skinning of a made-up body: shapes, poses, joints, with gradients"""
+    import torch
+    from smplx import lbs
+
+    joints, points = 4, 12
+    template, shapes = on.randn(points, 3), on.randn(points, 3, 5)
+    poses, regressor = on.randn(9 * (joints - 1), points * 3) * 0.1, on.randn(joints, points)
+    weights = on.randn(points, joints).softmax(-1)
+    parents = torch.tensor([-1, 0, 1, 1])
+    betas = torch.nn.Parameter(on.randn(2, 5))
+    pose = torch.nn.Parameter(on.randn(2, 3 * joints))
+
+    def loss() -> Any:
+        found, where = lbs.lbs(
+            betas, pose, template, shapes, poses, regressor.softmax(-1), parents, weights
+        )
+        return found.pow(2).mean() + where.sin().sum()
+
+    on.train([betas, pose], loss)
+    on.keep(lbs.batch_rodrigues(on.randn(5, 3)))
+
+
+@package("kmeans_pytorch")
+def _kmeans_pytorch(on: Any) -> None:
+    """clusters and centers by Euclidean and cosine distances, and the nearest of new points"""
+    import torch
+    from kmeans_pytorch import kmeans, kmeans_predict
+
+    x, new = on.randn(60, 3), on.randn(7, 3)
+    for distance in ("euclidean", "cosine"):
+        np.random.seed(0)
+        chosen, centers = kmeans(x, 4, distance=distance, device=torch.device("cpu"))
+        on.keep(chosen, centers)
+        on.keep(kmeans_predict(new, centers, distance, torch.device("cpu")))
+
+
+@package("pytorch_toolbelt")
+def _pytorch_toolbelt(on: Any) -> None:
+    """losses of segmentation (Dice, Jaccard, Lovasz, focal and more), attention and pooling blocks"""
+    import torch
+    from pytorch_toolbelt import losses, modules
+
+    w = torch.nn.Parameter(on.randn(2, 3, 6, 6))
+    binary = torch.nn.Parameter(on.randn(2, 1, 6, 6))
+    labels = (on.randn(2, 6, 6).abs() * 2).long().clamp(max=2)
+    flags = (on.randn(2, 1, 6, 6) > 0).float()
+    for make in (
+        lambda: losses.DiceLoss("multiclass")(w, labels),
+        lambda: losses.JaccardLoss("multiclass")(w, labels),
+        lambda: losses.LovaszLoss()(w, labels),
+        lambda: losses.CrossEntropyFocalLoss(gamma=1.5)(w, labels),
+        lambda: losses.SoftCrossEntropyLoss(smooth_factor=0.1)(w, labels),
+        lambda: losses.BiTemperedLogisticLoss(0.8, 1.2)(w.permute(0, 2, 3, 1), labels),
+    ):
+        on.train([w], make, steps=2)
+    for make in (
+        lambda: losses.BinaryFocalLoss(alpha=0.3)(binary, flags),
+        lambda: losses.BinaryLovaszLoss()(binary, flags),
+        lambda: losses.SoftBCEWithLogitsLoss(smooth_factor=0.1, pos_weight=None)(binary, flags),
+        lambda: losses.BalancedBCEWithLogitsLoss(gamma=0.5)(binary, flags),
+        lambda: losses.WingLoss()(binary, flags),
+        lambda: losses.LogCoshLoss()(binary, flags),
+        lambda: losses.SoftF1Loss()(binary.flatten(1), flags.flatten(1)),
+    ):
+        on.train([binary], make, steps=2)
+    x = on.randn(2, 6, 8, 8)
+    net = torch.nn.Sequential(
+        modules.ChannelSpatialGate2dV2(6), modules.DepthwiseSeparableConv2d(6, 4, 3, padding=1),
+        modules.GlobalKMaxPool2d(3), torch.nn.Flatten(), torch.nn.Linear(4, 2),
+    )  # fmt: skip
+    on.weights(net)
+    on.train(net, lambda: net(x).pow(2).mean())
+
+
+@package("dynamic_network_architectures")
+def _dynamic_network_architectures(on: Any) -> None:
+    """nnU-Net's networks: a plain U-Net in 2 dimensions, a residual one in 3, deep supervision"""
+    from dynamic_network_architectures.architectures.unet import PlainConvUNet, ResidualEncoderUNet
+    from torch import nn
+
+    settings: Any = {"conv_bias": True, "nonlin": nn.LeakyReLU, "deep_supervision": True}
+    flat = PlainConvUNet(
+        1, 3, (4, 6, 8), nn.Conv2d, 3, (1, 2, 2), 1, 2, 1, norm_op=nn.InstanceNorm2d,
+        norm_op_kwargs={"affine": True}, **settings,
+    )  # fmt: skip
+    deep = ResidualEncoderUNet(
+        1, 3, (4, 6, 8), nn.Conv3d, 3, (1, 2, 2), (1, 2, 1), 2, 1, norm_op=nn.InstanceNorm3d,
+        norm_op_kwargs={"affine": True}, **settings,
+    )  # fmt: skip
+    for net, x in ((flat, on.randn(2, 1, 16, 16)), (deep, on.randn(1, 1, 8, 8, 8))):
+        on.weights(net.double())
+        x = x.double()
+        on.train(net, lambda n=net, y=x: sum(part.pow(2).mean() for part in n(y)))
+
+
+@package("dasp-pytorch")
+def _dasp(on: Any) -> None:
+    """differentiable gain, distortion, parametric equalizer, compressor and stereo effects"""
+    import dasp_pytorch.functional as effects
+    import torch
+
+    x = on.randn(2, 1, 512) * 0.1
+    rate = 8000.0
+    p = torch.nn.Parameter(on.randn(2, 1) * 0.1)
+
+    def equalized() -> Any:
+        bands: Any = {}
+        for i, kind in enumerate(("low_shelf", "band0", "band1", "band2", "band3", "high_shelf")):
+            bands[f"{kind}_gain_db"] = 3 * p.flatten()
+            bands[f"{kind}_cutoff_freq"] = 200.0 * (i + 1) + 20 * p.flatten()
+            bands[f"{kind}_q_factor"] = 1 + 0.1 * p.flatten()
+        return effects.parametric_eq(x, rate, **bands).pow(2).sum()
+
+    def compressed() -> Any:
+        one = 1 + 0.1 * p.flatten()
+        return effects.compressor(
+            x, rate, -20 * one, 4 * one, 5 * one, 50 * one, 6 * one, 2 * one
+        ).pow(2).sum()  # fmt: skip
+
+    on.train([p], lambda: effects.gain(x, rate, p).pow(2).sum())
+    on.train([p], lambda: effects.distortion(x, rate, p).pow(2).sum())
+    on.train([p], equalized)
+    on.train([p], compressed)
+
+
+@package("pfrl", "gym")
+def _pfrl(on: Any) -> None:
+    """DQN's, double DQN's and categorical losses from a batch; recurrent policies and heads"""
+    import torch
+    from pfrl import nn as parts
+    from pfrl import policies, q_functions
+    from pfrl.agents import DQN, DoubleDQN
+    from pfrl.explorers import Greedy
+    from pfrl.replay_buffers import ReplayBuffer
+
+    rng = np.random.default_rng(0)
+    for kind in (DQN, DoubleDQN):
+        net = q_functions.FCStateQFunctionWithDiscreteAction(4, 3, 8, 1)
+        on.weights(net)
+        agent = kind(
+            net, torch.optim.Adam(net.parameters(), 1e-2), ReplayBuffer(10**6), 0.9, Greedy(),
+            replay_start_size=10**6, minibatch_size=8,
+        )  # fmt: skip
+        batch = [
+            [
+                {
+                    "state": rng.standard_normal(4).astype(np.float32),
+                    "action": int(rng.integers(3)),
+                    "reward": float(rng.standard_normal()),
+                    "next_state": rng.standard_normal(4).astype(np.float32),
+                    "next_action": None,
+                    "is_state_terminal": bool(i % 3 == 0),
+                }
+            ]
+            for i in range(8)
+        ]
+        for _ in range(3):
+            agent.update(batch)
+        on.keep(*net.parameters(), torch.tensor(float(agent.loss_record[-1])))
+    net = torch.nn.Sequential(
+        parts.MLP(4, 6, (8,)), policies.GaussianHeadWithStateIndependentCovariance(6)
+    )
+    on.weights(net)
+    x, acts = on.randn(5, 4), on.randn(5, 6)
+    on.train(net, lambda: -net(x).log_prob(acts).mean() - net(x).entropy().mean())
+
+
+@package("sb3_contrib", "stable_baselines3", "gymnasium", "cloudpickle", "Farama-Notifications")
+def _sb3_contrib(on: Any) -> None:
+    """policies of TQC, QR-DQN, maskable PPO and recurrent PPO, with the quantile loss"""
+    import torch
+    from gymnasium import spaces
+    from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+    from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+    from sb3_contrib.common.recurrent.type_aliases import RNNStates
+    from sb3_contrib.common.utils import quantile_huber_loss
+    from sb3_contrib.qrdqn.policies import QRDQNPolicy
+
+    seen = spaces.Box(-1, 1, (4,), np.float32)
+    x, acts = on.randn(6, 4), torch.tensor([0, 1, 2, 1, 0, 2])
+    policy = on.weights(MaskableActorCriticPolicy(seen, spaces.Discrete(3), lambda _: 1e-2))
+    masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0], [1, 0, 0], [0, 1, 1]], bool)
+
+    def masked() -> Any:
+        value, logp, entropy = policy.evaluate_actions(x, acts, action_masks=masks)
+        return value.pow(2).mean() - logp.clamp(min=-10).mean() - 0.1 * entropy.mean()
+
+    on.train(policy, masked, optimizer=policy.optimizer)
+    policy = RecurrentActorCriticPolicy(
+        seen, spaces.Discrete(3), lambda _: 1e-2, lstm_hidden_size=5
+    )
+    on.weights(policy)
+    zeros = (torch.zeros(1, 2, 5), torch.zeros(1, 2, 5))
+
+    def recurrent() -> Any:
+        states = RNNStates(zeros, zeros)
+        starts = torch.tensor([1.0, 0, 0, 1, 0, 1])
+        value, logp, entropy = policy.evaluate_actions(x, acts, states, starts)
+        return value.pow(2).mean() - logp.mean() - 0.1 * entropy.mean()
+
+    on.train(policy, recurrent, optimizer=policy.optimizer)
+    q = on.weights(
+        QRDQNPolicy(seen, spaces.Discrete(3), lambda _: 1e-2, n_quantiles=7).quantile_net
+    )
+    on.train(q, lambda: quantile_huber_loss(q(x)[..., 0], q(x + 0.1).detach()[..., 1]))
+
+
+@package("adamp")
+def _adamp(on: Any) -> None:
+    """AdamP and SGDP, which project steps of scale-invariant weights"""
+    import torch
+    from adamp import SGDP, AdamP
+
+    for kind, more in ((AdamP, {"weight_decay": 0.1}), (SGDP, {"momentum": 0.9, "nesterov": True})):
+        net = torch.nn.Sequential(
+            torch.nn.Conv1d(2, 4, 3), torch.nn.BatchNorm1d(4), torch.nn.Conv1d(4, 2, 3)
+        )
+        on.weights(net.double())
+        x = on.randn(3, 2, 9).double()
+        on.train(net, lambda n=net, y=x: n(y).pow(2).mean(), 4, kind(net.parameters(), 0.1, **more))
+
+
+@package("torch-optimi")
+def _optimi(on: Any) -> None:
+    """nine optimizers by one tensor and by lists, with Kahan sums of 16-bit weights"""
+    import optimi
+    import torch
+
+    for kind in ("Adam", "AdamW", "Adan", "Lion", "RAdam", "Ranger", "SGD", "StableAdamW"):
+        for foreach in (False, True):
+            net = on.weights(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)))
+            x = on.randn(5, 3)
+            made = getattr(optimi, kind)(net.parameters(), lr=0.05, foreach=foreach)
+            on.train(net, lambda n=net, y=x: n(y).pow(2).mean(), 4, made)
+    net = on.weights(torch.nn.Linear(3, 4)).to(torch.bfloat16)
+    made = optimi.AdamW(net.parameters(), lr=1e-3, kahan_sum=True)
+    for _ in range(4):
+        for p in net.parameters():
+            p.grad = on.randn(*p.shape).to(torch.bfloat16)
+        made.step()
+    on.keep(*[p.float() for p in net.parameters()])
+
+
+@package("ranger21")
+def _ranger21(on: Any) -> None:
+    """Ranger21: Adam with gradient centralization, positive-negative momentum, lookahead, clipping"""
+    import torch
+    from ranger21 import Ranger21
+
+    net = torch.nn.Sequential(torch.nn.Conv1d(2, 3, 3), torch.nn.Flatten(), torch.nn.Linear(21, 1))
+    on.weights(net)
+    x = on.randn(4, 2, 9)
+    made = Ranger21(net.parameters(), lr=1e-2, num_epochs=4, num_batches_per_epoch=3)
+    on.train(net, lambda: net(x).pow(2).mean(), 8, made)
+
+
+@package("kron_torch")
+def _kron(on: Any) -> None:
+    """PSGD's Kronecker-factored preconditioner, updated at every step by given noise"""
+    import torch
+    from kron_torch import Kron
+
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    on.weights(net)
+    x = on.randn(5, 3)
+    torch.randn_like = lambda t, **settings: on.randn(*t.shape)
+    made = Kron(net.parameters(), lr=1e-2, preconditioner_update_probability=1.0)
+    on.train(net, lambda: net(x).pow(2).mean(), 4, made)
+
+
+@package("asdl", "einops")
+def _asdl(on: Any) -> None:
+    """Fisher matrices of four shapes, K-FAC's and Shampoo's steps"""
+    import asdl
+    import torch
+    from torch import nn
+
+    net = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 5), nn.ReLU(), nn.Linear(5, 3)
+    )
+    on.weights(net)
+    x, labels = on.randn(6, 1, 6, 6), torch.tensor([0, 1, 2, 0, 1, 2])
+    for kind in ("KfacGradientMaker", "ShampooGradientMaker", "KfacEmpGradientMaker"):
+        settings = asdl.PreconditioningConfig(data_size=6, damping=0.1, ema_decay=-1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+        maker = getattr(asdl, kind)(net, settings)
+        for _ in range(2):
+            optimizer.zero_grad()
+            torch.manual_seed(0)
+            dummy = maker.setup_model_call(net, x)
+            maker.setup_loss_call(nn.functional.cross_entropy, dummy, labels)
+            _, loss = maker.forward_and_backward()
+            if kind != "KfacGradientMaker":  # its labels are drawn at random
+                on.keep(loss, *[p.grad for p in net.parameters()])
+                optimizer.step()
+
+
+@package("unfoldNd")
+def _unfold_nd(on: Any) -> None:
+    """windows of 1, 2 and 3 dimensions, their sums back, and windows of transposed convolutions"""
+    import torch
+    import unfoldNd
+
+    for dims in (1, 2, 3):
+        x = torch.nn.Parameter(on.randn(2, 3, *(6,) * dims).double())
+        more: Any = {"dilation": 2, "padding": 1, "stride": 2}
+        cut = unfoldNd.UnfoldNd(2, **more)
+        back = unfoldNd.FoldNd((6,) * dims, 2, **more)
+        turned = unfoldNd.UnfoldTransposeNd(3, padding=1, stride=2)
+        on.train([x], lambda y=x, a=cut, b=back: (b(a(y)) * a(y).sum()).sin().mean())
+        on.train([x], lambda y=x, a=turned: a(y).sin().mean())
+
+
+@package("torchgan", "torchvision", "tensorboardX", "matplotlib")
+def _torchgan(on: Any) -> None:
+    """DCGAN's generator and discriminator, losses of GANs, minibatch discrimination, self-attention"""
+    import torch
+    from torchgan import layers, losses, models
+
+    made = on.weights(
+        models.DCGANGenerator(encoding_dims=6, out_size=16, out_channels=1, step_channels=4)
+    )
+    judge = on.weights(models.DCGANDiscriminator(in_size=16, in_channels=1, step_channels=4))
+    x, z = on.randn(3, 1, 16, 16), on.randn(3, 6)
+    both = torch.nn.ModuleList([made, judge]).double()
+    x, z = x.double(), z.double()
+    for of_made, of_judge in (
+        (losses.minimax_generator_loss, losses.minimax_discriminator_loss),
+        (losses.wasserstein_generator_loss, losses.wasserstein_discriminator_loss),
+        (losses.least_squares_generator_loss, losses.least_squares_discriminator_loss),
+    ):
+        on.train(both, lambda f=of_made: f(judge(made(z))), steps=2)
+        on.train(both, lambda f=of_judge: f(judge(x), judge(made(z).detach())), steps=2)
+    net = torch.nn.Sequential(
+        layers.SelfAttention2d(8),
+        layers.SpectralNorm2d(torch.nn.Conv2d(8, 2, 3)),
+        torch.nn.Flatten(),
+        layers.MinibatchDiscrimination1d(32, 3, 4),
+    )
+    on.weights(net.double())
+    y = on.randn(3, 8, 6, 6).double()
+    on.train(net, lambda: net(y).pow(2).mean())
+
+
+@package("torchscale", "fairscale", "timm", "einops")
+def _torchscale(on: Any) -> None:
+    """an encoder with subln and relative positions, a decoder, and RetNet in its three forms"""
+    import torch
+    from torchscale.architecture.config import DecoderConfig, EncoderConfig, RetNetConfig
+    from torchscale.architecture.decoder import Decoder
+    from torchscale.architecture.encoder import Encoder
+    from torchscale.architecture.retnet import RetNetDecoder
+
+    net = Encoder(
+        EncoderConfig(
+            encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24,
+            encoder_attention_heads=4, subln=True, rel_pos_buckets=8, max_rel_pos=16,
+            vocab_size=-1, no_output_layer=True, deepnorm=False,
+        )
+    )  # fmt: skip
+    on.weights(net)
+    x = on.randn(2, 7, 16)
+    mask = torch.zeros(2, 7, dtype=torch.bool)
+    mask[1, 5:] = True
+    on.train(
+        net,
+        lambda: (
+            net(None, token_embeddings=x, encoder_padding_mask=mask)["encoder_out"].pow(2).mean()
+        ),
+    )
+    tokens = torch.arange(14).reshape(2, 7) * 5 % 11
+    for kind, config in (
+        (
+            Decoder,
+            DecoderConfig(
+                decoder_layers=2,
+                decoder_embed_dim=16,
+                decoder_ffn_embed_dim=24,
+                decoder_attention_heads=4,
+                vocab_size=11,
+                xpos_rel_pos=True,
+            ),
+        ),
+        (
+            RetNetDecoder,
+            RetNetConfig(
+                decoder_layers=2,
+                decoder_embed_dim=16,
+                decoder_value_embed_dim=32,
+                decoder_ffn_embed_dim=24,
+                decoder_retention_heads=4,
+                vocab_size=11,
+            ),
+        ),
+        (
+            RetNetDecoder,
+            RetNetConfig(
+                decoder_layers=2,
+                decoder_embed_dim=16,
+                decoder_value_embed_dim=32,
+                decoder_ffn_embed_dim=24,
+                decoder_retention_heads=4,
+                vocab_size=11,
+                chunkwise_recurrent=True,
+                recurrent_chunk_size=4,
+            ),
+        ),
+    ):
+        table = torch.nn.Embedding(11, 16)
+        net = on.weights(kind(config, embed_tokens=table))
+        on.train(net, lambda n=net: n(tokens)[0].log_softmax(-1)[..., 3].mean())
+
+
+@package("dagma")
+def _dagma(on: Any) -> None:
+    """a causal graph from data: the log-determinant constraint and Adam's steps of networks"""
+    import torch
+    from dagma.nonlinear import DagmaMLP, DagmaNonlinear
+
+    x = on.randn(50, 4).double()
+    x[:, 1] += 2 * torch.sin(x[:, 0])
+    x[:, 3] += x[:, 1] * 1.5
+    try:
+        net = DagmaMLP([4, 5, 1], bias=True, dtype=torch.double)
+        on.weights(net, 0.1)
+        on.train(net, lambda: net(x).pow(2).mean() + 0.1 * net.h_func() + 0.01 * net.fc1_l1_reg())
+        model = DagmaNonlinear(net, dtype=torch.double)
+        found = model.fit(
+            x, T=2, warm_iter=30, max_iter=40, lr=0.01, w_threshold=0.0, checkpoint=10
+        )
+        on.keep(torch.from_numpy(found))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@package("torch-rechub", "pandas", "scikit-learn", "tqdm")
+def _torch_rechub(on: Any) -> None:
+    """rankers DeepFM, WideDeep, DCN, DIN; matching DSSM and YoutubeDNN; multi-task MMOE and PLE"""
+    import torch
+    from torch_rechub.basic.features import DenseFeature, SequenceFeature, SparseFeature
+    from torch_rechub.models.matching import DSSM
+    from torch_rechub.models.multi_task import MMOE, PLE
+    from torch_rechub.models.ranking import DCN, DIN, DeepFM, WideDeep
+
+    user = SparseFeature("user", 7, 4)
+    item = SparseFeature("item", 9, 4)
+    score = DenseFeature("score")
+    past = SequenceFeature("past", 9, 4, pooling="concat", shared_with="item")
+    mean = SequenceFeature("past", 9, 4, pooling="mean", shared_with="item", padding_idx=0)
+    x = {
+        "user": torch.tensor([1, 3, 6, 2]),
+        "item": torch.tensor([8, 2, 5, 1]),
+        "score": on.randn(4).double(),
+        "past": torch.tensor([[1, 2, 3], [4, 0, 0], [5, 6, 0], [7, 8, 1]]),
+    }
+    labels = torch.tensor([1.0, 0, 1, 0]).double()
+    mlp: Any = {"dims": [6], "dropout": 0.0, "activation": "relu"}
+    nets = [
+        DeepFM([score], [user, item], mlp),
+        WideDeep([score], [user, item], mlp),
+        DCN([user, item], 2, mlp),
+        DIN([user], [past], [item], {"dims": [6]}, {"dims": [5]}),
+    ]
+    for net in nets:
+        on.weights(net).double()
+        on.train(net, lambda n=net: torch.nn.functional.binary_cross_entropy(n(x), labels))
+    net = on.weights(DSSM([user, mean], [item], mlp, mlp)).double()
+    on.train(net, lambda: torch.nn.functional.binary_cross_entropy(net(x), labels))
+    tower: Any = [{"dims": [4], "dropout": 0.0}] * 2
+    kinds = ["classification", "regression"]
+    for net in (
+        MMOE([user, item], kinds, 3, mlp, tower),
+        PLE([user, item], kinds, 2, 2, 1, mlp, tower),
+    ):
+        on.weights(net).double()
+        on.train(net, lambda n=net: n(x).pow(2).mean())

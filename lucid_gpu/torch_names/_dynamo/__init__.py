@@ -38,6 +38,7 @@ __all__ = [
     "utils",
 ]
 
+
 def optimize(*args: Any, **settings: Any) -> Any:
     """A decorator that gives functions back as they are."""
     return compile
