@@ -133,6 +133,7 @@ _TORCH_NAMES = (
         "quasirandom",
         "return_types",
         "signal",
+        "torch_version",
         "types",
         "xpu",
     ),

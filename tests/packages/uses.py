@@ -4210,7 +4210,7 @@ def _torchcam(on: Any) -> None:
 
 @package("hypll")
 def _hypll(on: Any) -> None:
-    """a hyperbolic convolution, pooling and linear layer on the Poincare ball, by Riemannian Adam"""
+    """layers on the Poincare ball: convolution, pooling, linear; Riemannian Adam"""
     from hypll.manifolds.poincare_ball import Curvature, PoincareBall
     from hypll.nn import HConvolution2d, HLinear, HMaxPool2d, HReLU
     from hypll.optim import RiemannianAdam
@@ -4344,7 +4344,7 @@ def _kmeans_pytorch(on: Any) -> None:
 
 @package("pytorch_toolbelt")
 def _pytorch_toolbelt(on: Any) -> None:
-    """losses of segmentation (Dice, Jaccard, Lovasz, focal and more), attention and pooling blocks"""
+    """losses of segmentation: Dice, Jaccard, Lovasz, focal and more; attention, pooling"""
     import torch
     from pytorch_toolbelt import losses, modules
 
@@ -4433,7 +4433,7 @@ def _dasp(on: Any) -> None:
 
 @package("pfrl", "gym")
 def _pfrl(on: Any) -> None:
-    """DQN's, double DQN's and categorical losses from a batch; recurrent policies and heads"""
+    """updates of DQN and double DQN from a batch; a Gaussian policy"""
     import torch
     from pfrl import nn as parts
     from pfrl import policies, q_functions
@@ -4475,7 +4475,7 @@ def _pfrl(on: Any) -> None:
 
 @package("sb3_contrib", "stable_baselines3", "gymnasium", "cloudpickle", "Farama-Notifications")
 def _sb3_contrib(on: Any) -> None:
-    """policies of TQC, QR-DQN, maskable PPO and recurrent PPO, with the quantile loss"""
+    """policies of maskable and recurrent PPO and QR-DQN, with the quantile loss"""
     import torch
     from gymnasium import spaces
     from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
@@ -4551,7 +4551,7 @@ def _optimi(on: Any) -> None:
 
 @package("ranger21")
 def _ranger21(on: Any) -> None:
-    """Ranger21: Adam with gradient centralization, positive-negative momentum, lookahead, clipping"""
+    """Ranger21: Adam with centralized gradients, positive-negative momentum, lookahead"""
     import torch
     from ranger21 import Ranger21
 
@@ -4578,7 +4578,7 @@ def _kron(on: Any) -> None:
 
 @package("asdl", "einops")
 def _asdl(on: Any) -> None:
-    """Fisher matrices of four shapes, K-FAC's and Shampoo's steps"""
+    """steps by Shampoo and by K-FAC of the empirical Fisher matrix"""
     import asdl
     import torch
     from torch import nn
@@ -4621,7 +4621,7 @@ def _unfold_nd(on: Any) -> None:
 
 @package("torchgan", "torchvision", "tensorboardX", "matplotlib")
 def _torchgan(on: Any) -> None:
-    """DCGAN's generator and discriminator, losses of GANs, minibatch discrimination, self-attention"""
+    """DCGAN, losses of GANs, minibatch discrimination, self-attention, spectral norm"""
     import torch
     from torchgan import layers, losses, models
 
@@ -4743,7 +4743,7 @@ def _dagma(on: Any) -> None:
 
 @package("torch-rechub", "pandas", "scikit-learn", "tqdm")
 def _torch_rechub(on: Any) -> None:
-    """rankers DeepFM, WideDeep, DCN, DIN; matching DSSM and YoutubeDNN; multi-task MMOE and PLE"""
+    """rankers DeepFM, WideDeep, DCN, DIN; matching by DSSM; multi-task MMOE and PLE"""
     import torch
     from torch_rechub.basic.features import DenseFeature, SequenceFeature, SparseFeature
     from torch_rechub.models.matching import DSSM
@@ -4782,3 +4782,341 @@ def _torch_rechub(on: Any) -> None:
     ):
         on.weights(net).double()
         on.train(net, lambda n=net: n(x).pow(2).mean())
+
+
+@package("openai-whisper", "tiktoken", "regex", "numba", "llvmlite", "more-itertools")
+def _whisper(on: Any) -> None:
+    """a small Whisper: audio encoder, text decoder with and without a cache, log-mel spectrogram"""
+    import torch
+    from torch.nn import functional
+    from whisper.audio import log_mel_spectrogram
+    from whisper.model import ModelDimensions, Whisper
+
+    net = Whisper(ModelDimensions(8, 6, 16, 2, 2, 30, 10, 16, 2, 2))
+    on.weights(net, 0.2)
+    mel = on.randn(2, 8, 12)
+    tokens = torch.arange(14).reshape(2, 7) * 11 % 30
+
+    def loss() -> Any:
+        logits = net(mel, tokens[:, :-1])
+        return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+    on.train(net, loss)
+    net.eval()
+    with torch.no_grad():
+        sound = net.embed_audio(mel)
+        cache, hooks = net.install_kv_cache_hooks()
+        first = net.decoder(tokens[:, :3], sound, kv_cache=cache)
+        second = net.decoder(tokens[:, 3:4], sound, kv_cache=cache)
+        for hook in hooks:
+            hook.remove()
+        on.keep(first, second, log_mel_spectrogram(on.randn(4000) * 0.1))
+
+
+@package("torchlibrosa", "librosa", "lazy_loader", "audioread", "soundfile", "pooch", "decorator")
+def _torchlibrosa(on: Any) -> None:
+    """STFT by convolutions and its inverse, spectrogram, log-mel filter bank"""
+    import torch
+    from torchlibrosa.stft import ISTFT, STFT, LogmelFilterBank, Spectrogram, magphase
+
+    x = torch.nn.Parameter(on.randn(2, 600))
+    settings: Any = {"n_fft": 64, "hop_length": 16, "win_length": 64}
+    to, back = STFT(**settings), ISTFT(**settings)
+    spectrum = Spectrogram(**settings)
+    bank = LogmelFilterBank(sr=8000, n_fft=64, n_mels=6, fmin=50, fmax=3000, top_db=None)
+
+    def loss() -> Any:
+        real, imag = to(x)
+        magnitude, cos, sin = magphase(real, imag)
+        again = back(magnitude * cos, magnitude * sin, 600)
+        return again.pow(2).mean() + 1e-3 * bank(spectrum(x)).mean() + magnitude.mean()
+
+    on.train([x], loss)
+    on.keep(*to(x), spectrum(x))
+
+
+@package("diffsptk", "torchaudio", "torchcomp", "soundfile", "librosa", "tqdm")
+def _diffsptk(on: Any) -> None:
+    """frames, windows, spectra, linear prediction, mel-cepstra and MFCC, with gradients"""
+    import diffsptk
+    import torch
+
+    x = torch.nn.Parameter(on.randn(2, 400).double())
+    torch.set_default_dtype(torch.float64)
+    try:
+        frame = diffsptk.Frame(64, 32)
+        window = diffsptk.Window(64)
+        spectrum = diffsptk.Spectrum(64, eps=1e-6)
+        lpc = diffsptk.LPC(64, 6, eps=1e-6)
+        cepstrum = diffsptk.MelCepstralAnalysis(fft_length=64, cep_order=8, alpha=0.3, n_iter=2)
+        mfcc = diffsptk.MFCC(fft_length=64, mfcc_order=5, n_channel=8, sample_rate=8000)
+
+        def loss() -> Any:
+            cut = window(frame(x))
+            power = spectrum(cut)
+            made = cepstrum(power).pow(2).mean() + lpc(cut).pow(2).mean()
+            return made + 1e-3 * mfcc(power).pow(2).mean()
+
+        on.train([x], loss)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@package("speechbrain", "hyperpyyaml", "ruamel.yaml", "torchaudio", "sentencepiece", "joblib")
+def _speechbrain(on: Any) -> None:
+    """ECAPA-TDNN, a CRDNN, a conformer, filter banks, CTC and angular losses, SI-SNR"""
+    import torch
+    from speechbrain.lobes.features import Fbank
+    from speechbrain.lobes.models.CRDNN import CRDNN
+    from speechbrain.lobes.models.ECAPA_TDNN import ECAPA_TDNN
+    from speechbrain.lobes.models.transformer.Conformer import ConformerEncoder
+    from speechbrain.nnet import losses
+    from speechbrain.nnet.attention import RelPosEncXL
+    from speechbrain.nnet.RNN import GRU
+
+    x, lengths = on.randn(2, 20, 8).double(), torch.tensor([1.0, 0.7])
+    net = ECAPA_TDNN(
+        8, channels=[8, 8, 8, 8, 24], kernel_sizes=[5, 3, 3, 3, 1], dilations=[1, 2, 3, 4, 1],
+        attention_channels=4, res2net_scale=4, se_channels=4, lin_neurons=5,
+    )  # fmt: skip
+    on.weights(net).double()
+    margin = losses.LogSoftmaxWrapper(losses.AdditiveAngularMargin(margin=0.2, scale=3))
+    labels = torch.tensor([[1], [3]])
+    on.train(net, lambda: margin(net(x, lengths), labels))
+    net = CRDNN(
+        input_size=8, cnn_blocks=1, cnn_channels=(4,), rnn_layers=1, rnn_neurons=5, dnn_blocks=1,
+        dnn_neurons=6, dropout=0.0, rnn_class=GRU,
+    )  # fmt: skip
+    on.weights(net).double()
+    tokens = torch.tensor([[1, 2, 3], [4, 5, 0]])
+
+    def ctc() -> Any:
+        logp = net(x).log_softmax(-1)
+        return losses.ctc_loss(logp, tokens, lengths, torch.tensor([1.0, 0.67]), blank_index=0)
+
+    on.train(net, ctc)
+    net = ConformerEncoder(1, 8, 12, 2, kernel_size=3, dropout=0.0)
+    on.weights(net)
+    y = x.float()
+    places = RelPosEncXL(8)
+    on.train(net, lambda: net(y, pos_embs=places(y))[0].pow(2).sin().sum())
+    w = torch.nn.Parameter(on.randn(30, 2, 2))
+    source = on.randn(30, 2, 2)
+    on.train([w], lambda: losses.get_si_snr_with_pitwrapper(source, w).mean())
+    on.keep(Fbank(sample_rate=8000, n_mels=10, n_fft=128)(on.randn(2, 800)))
+
+
+@package("torchcfm", "POT", "torchdyn", "torchdiffeq", "torchsde")
+def _torchcfm(on: Any) -> None:
+    """four matchers of conditional flows, by given noise and times"""
+    import torch
+    import torchcfm.conditional_flow_matching as matching
+    from torchcfm.models import MLP
+
+    torch.randn_like = lambda t, **settings: on.randn(*t.shape)
+    for kind in (
+        *("ConditionalFlowMatcher", "TargetConditionalFlowMatcher"),
+        *("SchrodingerBridgeConditionalFlowMatcher", "VariancePreservingConditionalFlowMatcher"),
+    ):
+        np.random.seed(0)
+        matcher = getattr(matching, kind)(sigma=0.3)
+        net = on.weights(MLP(dim=2, w=8, time_varying=True))
+        x0, x1, t = on.randn(16, 2), on.randn(16, 2) + 2, torch.linspace(0.05, 0.95, 16)
+
+        def loss(m: Any = matcher, n: Any = net, a: Any = x0, b: Any = x1, t: Any = t) -> Any:
+            when, here, flow = m.sample_location_and_conditional_flow(a, b, t=t)[:3]
+            return (n(torch.cat([here, when[:, None]], 1)) - flow).pow(2).mean()
+
+        on.train(net, loss)
+
+
+@package("torch-uncertainty", "einops", "lightning", "torchmetrics", "rich", "scipy", "seaborn")
+def _torch_uncertainty(on: Any) -> None:
+    """packed and batch-ensemble layers, evidential and focal losses, calibration metrics"""
+    import torch
+    from torch_uncertainty import layers, losses, metrics
+
+    x, labels = on.randn(6, 8), torch.tensor([0, 1, 2, 0, 1, 2])
+    net = torch.nn.Sequential(
+        layers.PackedLinear(8, 12, alpha=2, num_estimators=2, first=True), torch.nn.ReLU(),
+        layers.PackedLinear(12, 3, alpha=2, num_estimators=2, last=True),
+    )  # fmt: skip
+    on.weights(net)
+    on.train(net, lambda: torch.nn.functional.cross_entropy(net(x), labels.repeat(2)))
+    net = on.weights(layers.BatchLinear(8, 3, num_estimators=2))
+    on.train(net, lambda: losses.DECLoss(reg_weight=0.1)(net(x), labels))
+    for loss in (losses.ConfidencePenaltyLoss(), losses.FocalLoss(2.0)):
+        w = torch.nn.Parameter(on.randn(6, 3))
+        on.train([w], lambda f=loss, v=w: f(v, labels))
+    p = on.randn(40, 3).softmax(-1)
+    target = torch.arange(40) * 7 % 3
+    for metric in (
+        metrics.BrierScore(num_classes=3), metrics.CalibrationError(task="multiclass", num_classes=3),
+        metrics.AURC(), metrics.CategoricalNLL(),
+    ):  # fmt: skip
+        metric.update(p, target)
+        on.keep(metric.compute())
+
+
+@package(
+    "gluonts", "lightning", "pydantic", "toolz", "typing_extensions", "pandas", "pytorch-lightning"
+)
+def _gluonts(on: Any) -> None:
+    """DeepAR with negative binomials, and a simple feed-forward model of time series"""
+    import torch
+    from gluonts.torch.distributions import NegativeBinomialOutput
+    from gluonts.torch.model.deepar.module import DeepARModel
+    from gluonts.torch.model.simple_feedforward.module import SimpleFeedForwardModel
+
+    past, future = on.randn(3, 24).abs() + 1, on.randn(3, 4).abs() + 1
+    seen = torch.ones(3, 24)
+    net = SimpleFeedForwardModel(4, 24, hidden_dimensions=[8])
+    on.weights(net)
+
+    def likelihood(net: Any, args: Any) -> Any:
+        made, loc, scale = args
+        return -net.distr_output.distribution(made, loc=loc, scale=scale).log_prob(future).mean()
+
+    on.train(net, lambda: likelihood(net, net(past)))
+    net = DeepARModel(
+        "h", context_length=12, prediction_length=4, num_feat_dynamic_real=1, num_feat_static_real=1,
+        num_feat_static_cat=1, cardinality=[3], hidden_size=6, dropout_rate=0.0, lags_seq=[1, 2, 12],
+        distr_output=NegativeBinomialOutput(),
+    )  # fmt: skip
+    on.weights(net)
+    every = (
+        torch.tensor([[0], [1], [2]]),
+        on.randn(3, 1),
+        on.randn(3, 24, 1),
+        past.round(),
+        seen,
+        on.randn(3, 4, 1),
+        future.round(),
+        torch.ones(3, 4),
+    )
+
+    def loss() -> Any:
+        cat, static, past_time, y, ok, time, target, observed = every
+        return net.loss(
+            feat_static_cat=cat,
+            feat_static_real=static,
+            past_time_feat=past_time,
+            past_target=y,
+            past_observed_values=ok,
+            future_time_feat=time,
+            future_target=target,
+            future_observed_values=observed,
+        ).mean()
+
+    on.train(net, loss)
+
+
+@package("facenet-pytorch", "requests")
+def _facenet(on: Any) -> None:
+    """an Inception-ResNet of faces, in float64; the three networks of MTCNN in training"""
+    import torch
+    from facenet_pytorch import InceptionResnetV1
+    from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
+
+    for kind, size in ((PNet, 24), (RNet, 24), (ONet, 48)):
+        net = on.weights(kind(pretrained=False), 0.05).double()
+        x = on.randn(2, 3, size, size).double()
+        on.train(net, lambda n=net, y=x: sum(part.pow(2).mean() for part in n(y)))
+    net = on.weights(InceptionResnetV1(dropout_prob=0.0), 0.05).double().eval()
+    x = on.randn(1, 3, 80, 80).double()
+    made = net(x)
+    made[0, :3].sum().backward()
+    on.keep(made, torch.stack([p.grad.norm() for p in net.parameters() if p.grad is not None]))
+
+
+@package("pythae", "pydantic", "pydantic_core", "cloudpickle", "imageio", "typing_extensions")
+def _pythae(on: Any) -> None:
+    """autoencoders with given noise: AE, VAE, beta-TC, IWAE, WAE, RHVAE, disentangled"""
+    import torch
+    from pythae import models
+    from pythae.data.datasets import DatasetOutput
+
+    x = DatasetOutput(data=on.randn(6, 1, 4, 4).sigmoid())
+    torch.randn_like = lambda t, **settings: on.randn(*t.shape)
+    for name in ("VAE", "BetaTCVAE", "IWAE", "DisentangledBetaVAE", "WAE_MMD", "AE", "RHVAE"):
+        config = getattr(models, f"{name}_Config" if "_" in name else f"{name}Config")(
+            input_dim=(1, 4, 4), latent_dim=2
+        )
+        net = on.weights(getattr(models, name)(config), 0.1)
+        on.train(net, lambda n=net: n(x, dataset_size=6).loss, steps=2)
+
+
+@package("mmengine", "addict", "yapf", "rich", "termcolor", "opencv-python-headless", "pyyaml")
+def _mmengine(on: Any) -> None:
+    """a Runner's epochs over a model with a schedule, accumulated gradients, EMA and hooks"""
+    import tempfile
+
+    import torch
+    from mmengine.model import BaseModel
+    from mmengine.runner import Runner
+    from torch.utils.data import DataLoader
+
+    class Net(BaseModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Sequential(
+                torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)
+            )
+
+        def forward(self, x: Any, y: Any, mode: str = "loss") -> Any:
+            return {"loss": (self.net(x) - y).pow(2).mean()}
+
+    net = Net()
+    on.weights(net)
+    data = [(on.randn(3), on.randn(1)) for _ in range(12)]
+    runner = Runner(
+        model=net, work_dir=tempfile.mkdtemp(),
+        train_dataloader=DataLoader(data, batch_size=4),
+        train_cfg={"by_epoch": True, "max_epochs": 3},
+        optim_wrapper={
+            "optimizer": {"type": "AdamW", "lr": 0.01}, "accumulative_counts": 2,
+            "clip_grad": {"max_norm": 0.5},
+        },
+        param_scheduler=[{"type": "CosineAnnealingLR", "T_max": 3}],
+        custom_hooks=[{"type": "EMAHook", "momentum": 0.1}],
+        default_hooks={"logger": None, "checkpoint": None}, log_level="ERROR",
+    )  # fmt: skip
+    runner.train()
+    on.keep(*net.parameters())
+
+
+@package("pytorch-pfn-extras", "onnx")
+def _pytorch_pfn_extras(on: Any) -> None:
+    """a Trainer over epochs with an extension, and a lazy layer"""
+    import pytorch_pfn_extras as ppe
+    import torch
+    from torch import nn
+
+    net = nn.Sequential(ppe.nn.LazyLinear(None, 5), nn.Tanh(), nn.Linear(5, 1))
+    x = on.randn(8, 3)
+    net(x)
+    on.weights(net)
+    y = on.randn(8, 1)
+
+    class WithLoss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Any, y: Any) -> Any:
+            loss = (self.net(x) - y).pow(2).mean()
+            return {"loss": loss}
+
+    model = WithLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    seen: list[Any] = []
+    ppe.to(model, "cpu")
+    trainer = ppe.engine.create_trainer(
+        model, optimizer, 3, device="cpu", extensions=[]
+    )  # fmt: skip
+    trainer.extend(
+        lambda manager: seen.append(manager.iteration), trigger=(1, "epoch"), name="seen"
+    )
+    loader = torch.utils.data.DataLoader([{"x": a, "y": b} for a, b in zip(x, y)], batch_size=4)
+    trainer.run(loader)
+    on.keep(*net.parameters(), torch.tensor(seen))
