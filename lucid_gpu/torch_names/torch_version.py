@@ -1,4 +1,4 @@
-"""`torch.torch_version` and, after `install_as_torch`, `torch.version`: which PyTorch this is like."""
+"""`torch.torch_version` and, after `install_as_torch`, `torch.version`."""
 
 from __future__ import annotations
 
