@@ -940,3 +940,37 @@ def test_names_that_heavyball_speechbrain_and_hypll_import() -> None:
         kinds = (x.double(), m.nn.Parameter(x), x.to_sparse(), x.to("meta"))
         same = [m._has_compatible_shallow_copy_type(x, kind) for kind in kinds]
         assert same == [True, True, False, False]
+
+
+def test_what_is_cut_for_devices_and_joined() -> None:
+    from lucid_gpu.cuda import comm
+
+    x = lucid_gpu.arange(12.0).reshape(6, 2)
+    parts = comm.scatter(x, [-1, -1], chunk_sizes=[2, 4])
+    assert [tuple(p.shape) for p in parts] == [(2, 2), (4, 2)]
+    assert comm.gather(parts, destination=-1).tolist() == x.tolist()
+    assert comm.reduce_add([x, x], -1).tolist() == (2 * x).tolist()
+    assert [len(row) for row in comm.broadcast_coalesced([x, x], [-1])] == [2]
+
+
+def test_a_parameter_that_refuses_ops_can_be_made() -> None:
+    class Point(nn.Parameter):
+        def __new__(cls, value: Any) -> Any:
+            return super().__new__(cls)
+
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func.__class__.__name__ == "method-wrapper":  # attributes, as in PyTorch
+                return "an attribute"
+            raise TypeError("an op")
+
+    point: Any = Point(3)
+    assert isinstance(point, nn.Parameter) and point.value == 3
+    assert point.shape == "an attribute"
+    with pytest.raises(TypeError, match="an op"):
+        lucid_gpu.exp(point)
