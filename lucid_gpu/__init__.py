@@ -159,7 +159,8 @@ _UNLISTED = (  # in ``dir()``
     *_STORAGE_TYPES,
     *_SYMBOLS,
     *_FIRST_NAMES,
-    *("DeviceObjType", "classes", "get_device_module", "mps", "typename", "xpu"),
+    *("DeviceObjType", "classes", "get_device_module", "mps", "torch_version", "typename", "xpu"),
+    *("_compile", "_disable_dynamo", "_inductor"),
     *("Any", "annotations", "importlib", "__dir__"),
     *("compat", "devices", "kernels", "launch", "tape"),  # not for users
     *("doctor", "functorch", "precompile", "torch", "torch_names"),  # commands, and what lies apart

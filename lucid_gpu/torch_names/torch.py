@@ -29,6 +29,7 @@ from typing import Any
 
 import lucid_gpu
 from lucid_gpu.dtypes import print_as
+
 from .torch_version import __version__
 
 __all__ = ["install_as_torch", "main"]
