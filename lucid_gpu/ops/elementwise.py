@@ -865,9 +865,10 @@ def nan_to_num(
     if input.dtype.category < 2:
         return input.clone()
     if input.dtype.is_complex:
-        whole: Tensor = input.clone()
-        for part in (whole.real, whole.imag):
-            part.copy_(nan_to_num(part, nan, posinf, neginf))
+        from lucid_gpu.ops.complex_numbers import complex as joined
+
+        parts = [nan_to_num(part, nan, posinf, neginf) for part in (input.real, input.imag)]
+        whole: Tensor = joined(*parts)
         return whole
     import ml_dtypes
 
