@@ -865,10 +865,9 @@ def nan_to_num(
     if input.dtype.category < 2:
         return input.clone()
     if input.dtype.is_complex:
-        from lucid_gpu.ops.complex_numbers import complex as joined
-
-        parts = [nan_to_num(part, nan, posinf, neginf) for part in (input.real, input.imag)]
-        whole: Tensor = joined(*parts)
+        whole: Tensor = input.clone()
+        for part, own in ((whole.real, input.real), (whole.imag, input.imag)):
+            part.copy_(nan_to_num(own, nan, posinf, neginf))  # which saves what it reads
         return whole
     import ml_dtypes
 

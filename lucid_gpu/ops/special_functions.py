@@ -31,6 +31,8 @@ def polygamma(n: Any, input: Any) -> Tensor:
 
     Raises
     ------
+    TypeError
+        For a tensor as ``n``.
     RuntimeError
         For a negative ``n``.
     """
@@ -44,11 +46,11 @@ def polygamma(n: Any, input: Any) -> Tensor:
 
 
 def _polygamma(self: Tensor, n: Any) -> Tensor:
+    """The ``n``-th derivative of `digamma` at each element: see `lucid_gpu.polygamma`."""
     return polygamma(n, self)
 
 
 _polygamma.__name__ = _polygamma.__qualname__ = "polygamma"
-_polygamma.__doc__ = polygamma.__doc__
 
 
 @op
