@@ -15,7 +15,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, int64, scalar_type
 from lucid_gpu.fusion import scheduler
-from lucid_gpu.fusion.assembling import Number, Slot, emit, fits
+from lucid_gpu.fusion.assembling import SUMS, Number, Slot, emit, fits, sum_as_stored
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     INFERENCE,
@@ -594,6 +594,8 @@ def _derive(
             part, pattern = mark
             operands.append(assembly.include(part, expand_pattern(pattern, part.leaves)))
     recorded = False if grad is modes.INFERENCE else grad
+    if op.name in SUMS:
+        operands = [sum_as_stored(assembly, o) if type(o) is int else o for o in operands]
     root = emit(assembly, op, operands, recorded, to, shape)
     if assembly.instructions[root].op in ("load", "boundary"):
         # ``x * 1`` is a tensor of its own: x may be written, and has a gradient of its own.
