@@ -93,7 +93,7 @@ class Parameter(Tensor, metaclass=_Parameters):
         if isinstance(data, Tensor) and overrides(data):
             return _of_subclass(data, requires_grad)
         made = _made_from(cls, data)
-        return without_handlers(Tensor._mark, made) if requires_grad else made
+        return without_handlers(type(made)._mark, made) if requires_grad else made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         """A copy that has learned nothing yet: without the gradient, as in PyTorch."""
