@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from lucid_gpu.device import device as Device
+from lucid_gpu.devices import capturing
 from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.dtypes import float16, float32, int32
 from lucid_gpu.kernels.multi_tensor import unscale
@@ -120,9 +121,11 @@ class GradScaler:
             return outputs
         if isinstance(outputs, Tensor):
             if self._scale is None:
-                self._scale = full((), self._init_scale, dtype=float32, device=outputs.device)
-                tracker = self._init_growth_tracker
-                self._growth_tracker = full((), tracker, dtype=int32, device=outputs.device)
+                capturing.keep(self)
+                with capturing.outside():  # else each replay would begin with it
+                    self._scale = full((), self._init_scale, dtype=float32, device=outputs.device)
+                    tracker = self._init_growth_tracker
+                    self._growth_tracker = full((), tracker, dtype=int32, device=outputs.device)
             return outputs * self._scale.to(outputs.device)
         if isinstance(outputs, Iterable):
             scaled = [self.scale(one) for one in outputs]
@@ -142,7 +145,7 @@ class GradScaler:
         if not self._enabled:
             return
         scale, _ = self._ready("unscale_")
-        one = self._optimizers[id(optimizer)]
+        one = self._known(optimizer)
         if one.stage is OptState.UNSCALED:
             raise RuntimeError(
                 "unscale_() has already been called on this optimizer since the last update()."
@@ -177,7 +180,7 @@ class GradScaler:
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
         self._ready("step")
-        one = self._optimizers[id(optimizer)]
+        one = self._known(optimizer)
         if one.stage is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
         if getattr(optimizer, "_step_supports_amp_scaling", False):
@@ -234,6 +237,7 @@ class GradScaler:
         if not self._enabled:
             return
         scale, tracker = self._ready("update")
+        capturing.keep(self)
         with no_grad():
             if new_scale is None:
                 self._grow_or_fall(scale, tracker)
@@ -258,6 +262,13 @@ class GradScaler:
         larger = where(full_interval.logical_and(grown.isfinite()), grown, scale)
         scale.copy_(where(overflowed, scale * self._backoff_factor, larger))
         tracker.copy_((tracker + 1).masked_fill(overflowed.logical_or(full_interval), 0))
+
+    def _known(self, optimizer: Any) -> _Optimizer:
+        """What is known of an optimizer, to be changed."""
+        capturing.keep(self)
+        one = self._optimizers[id(optimizer)]
+        capturing.keep(one)
+        return one
 
     def _ready(self, name: str) -> tuple[Tensor, Tensor]:
         if self._scale is None or self._growth_tracker is None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any
 
+from lucid_gpu.amp.state import state as autocast
 from lucid_gpu.autograd.function import Function
 from lucid_gpu.autograd.grad import grad
 from lucid_gpu.autograd.second_derivatives import once_differentiable
@@ -103,6 +104,7 @@ class _Capture:
         self.watch = captured.watching()
         self.watch.__enter__()
         self.gradients: dict[Any, Any] = {}  # of leaves, before they were replaced
+        self.casts, autocast.cached = autocast.cached, {}  # a graph casts parameters itself
         watch_gradients(self._before_gradient)
         if is_initialized():
             try:
@@ -163,6 +165,7 @@ class _Capture:
 
     def leave(self) -> None:
         """End the capture."""
+        autocast.cached = self.casts
         steps.least = 0
         scheduler.begin_step()
         watch_gradients(None)
@@ -182,6 +185,7 @@ class _Capture:
                 leaf.grad = gradient
             self.leave()
             self.recorder.restore()
+            self.recorder.give_back()
 
 
 def _put_back(own: capturing.Taken) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
@@ -29,12 +30,16 @@ __all__ = [
     "call_between",
     "capturing",
     "constant",
+    "constants",
     "end",
     "hold",
     "is_fixed",
+    "keep",
     "on_gpu",
+    "outside",
     "recording",
     "release",
+    "stays",
     "waits",
     "write",
 ]
@@ -144,6 +149,7 @@ class Recorder:
         self.taken: dict[int, Taken] = {}  # tensors that took another value, by id
         self.written: dict[int, Any] = {}  # tensors whose memory was written
         self.undo: list[Callable[[], None]] = []
+        self.kept: dict[int, tuple[Any, Any]] = {}  # dicts and lists, and what was in them, by id
         self.fresh: weakref.WeakSet[Any] = weakref.WeakSet()  # leaves made since it began
         self.values: weakref.WeakSet[Any] = weakref.WeakSet()  # values known to be of this time
         self.draws: dict[int, tuple[Any, int, set[int]]] = {}  # generators: draws, those not used
@@ -398,6 +404,25 @@ class Recorder:
             "capture or after the replay."
         )
 
+    # --- what Python changes -----------------------------------------------------------------------
+
+    def keep(self, container: Any) -> None:
+        """Remember what dicts and lists hold, and those in them: `give_back` puts it back."""
+        if isinstance(container, (dict, list)) and id(container) not in self.kept:
+            self.kept[id(container)] = container, container.copy()
+            for part in container.values() if isinstance(container, dict) else container:
+                self.keep(part)
+
+    def give_back(self) -> None:
+        """Put back what Python has changed: for a capture that fails, not for a trial."""
+        for container, before in self.kept.values():
+            container.clear()
+            if isinstance(container, dict):
+                container.update(before)
+            else:
+                container.extend(before)
+        self.kept.clear()
+
     # --- replay ----------------------------------------------------------------------------------
 
     def restore(self) -> None:
@@ -411,6 +436,7 @@ class Recorder:
         """Let go of what `restore` would put back: the graph is whole."""
         self.saved.clear()
         self.undo.clear()
+        self.kept.clear()
 
     def advance(self) -> None:
         """Take the draws of one replay from the generators."""
@@ -609,6 +635,42 @@ def on_gpu() -> Any:
     return None if current is None or current.gpu is None or current.outside else current.gpu
 
 
+def keep(*owners: Any) -> None:
+    """Objects are about to change in a way that a capture that fails must take back."""
+    current = capturing()
+    if current is not None:
+        for owner in owners:
+            current.keep(owner.__dict__)
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """What is made once and kept, as a table, is no part of a graph: it is computed at once."""
+    current = recording()
+    if current is None:
+        yield
+        return
+    current.pause()
+    try:
+        yield
+    finally:
+        current.go_on()
+
+
+@contextmanager
+def constants() -> Iterator[None]:
+    """Numbers are constants of the graph in the op that the user called, as they are outside."""
+    current = recording()
+    if current is None or len(current.frames) > 1:  # an op that another one calls: of its values
+        yield
+        return
+    frames, current.frames = current.frames, []
+    try:
+        yield
+    finally:
+        current.frames = frames
+
+
 def waits(leaf: Any) -> bool:
     """Whether a leaf is the result of a reduction that is computed later, with others.
 
@@ -655,6 +717,18 @@ def is_fixed(array: Any) -> bool:
         return False
     own = _address(array)
     return any(own in memory for memory in list(fixed.values()))
+
+
+def stays(leaf: Any) -> bool:
+    """Whether a tensor that takes another value is to write its memory: a graph reads it there.
+
+    In a recorded call all that was there before is so, for the replays make the call again.
+    """
+    current = capturing()
+    if current is not None and current.off and not current.outside:
+        if leaf not in current.fresh or current.whose(leaf.array) is not None:
+            return True
+    return bool(fixed) and is_fixed(leaf.array)
 
 
 def hold(captured: Recorder) -> None:

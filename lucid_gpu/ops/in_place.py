@@ -96,7 +96,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     elif new is expr:  # `x.copy_(x)`: what was saved before is stale, not what comes
         new = expression.reread(expr)
     new = _marked_as(new, old)
-    stays = bool(capturing.fixed) and old.is_load and capturing.is_fixed(expr.leaves[0].array)
+    stays = old.is_load and capturing.stays(expr.leaves[0])
     if old.is_load and old.root.value[1] and not old.free and old.order is None:
         stays = True  # what lies with gaps goes on lying so
     if stays or storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
