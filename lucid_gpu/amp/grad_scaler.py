@@ -153,13 +153,13 @@ class GradScaler:
         if one.stage is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
         with no_grad():
-            self._divide(one, optimizer, scale.double().reciprocal().float())
-        one.stage = OptState.UNSCALED
+            flags = self._divided(optimizer, scale.double().reciprocal().float())
+        self._note(optimizer, OptState.UNSCALED, flags)
 
-    def _divide(self, one: _Optimizer, optimizer: Any, inverse: Tensor) -> None:
-        """Multiply the gradients by a number, and note whether some are infinite."""
+    def _divided(self, optimizer: Any, inverse: Tensor) -> list[Tensor]:
+        """Multiply the gradients by a number; gives whether some are infinite."""
         gradients = [*_gradients(optimizer)]
-        one.found_inf = _on_all_ranks([*_unscaled(gradients, inverse)], gradients)
+        return _on_all_ranks([*_unscaled(gradients, inverse)], gradients)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Let the optimizer step, unless a gradient is infinite or NaN.
@@ -190,9 +190,14 @@ class GradScaler:
         if not one.found_inf:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         result = None
-        if not sum([flag.item() for flag in one.found_inf]):
+        capture = capturing.recording()
+        if capture is not None:
+            flags = [flag.array for flag in one.found_inf]
+            with capture.skipping(flags, type(optimizer).__name__):
+                result = optimizer.step(*args, **kwargs)
+        elif not sum([flag.item() for flag in one.found_inf]):
             result = optimizer.step(*args, **kwargs)
-        one.stage = OptState.STEPPED
+        self._note(optimizer, OptState.STEPPED, one.found_inf)
         return result
 
     def _step_by_itself(self, one: _Optimizer, optimizer: Any, args: Any, kwargs: Any) -> Any:
@@ -212,13 +217,13 @@ class GradScaler:
             own = getattr(optimizer, "grad_scale", None)
             if one.stage is OptState.READY:
                 with no_grad():
-                    self._divide(one, optimizer, full((), 1.0, device=scale.device))
+                    one.found_inf = self._divided(optimizer, full((), 1.0, device=scale.device))
                 own = scale * (1 if own is None else own)
             optimizer.grad_scale = own
             optimizer.found_inf = sum([flag.to(scale.device) for flag in one.found_inf])
             result = optimizer.step(*args, **kwargs)
             del optimizer.grad_scale, optimizer.found_inf
-        one.stage = OptState.STEPPED
+        self._note(optimizer, OptState.STEPPED, one.found_inf)
         return result
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
@@ -237,7 +242,7 @@ class GradScaler:
         if not self._enabled:
             return
         scale, tracker = self._ready("update")
-        capturing.keep(self)
+        capturing.keep(self, repeated=True)
         with no_grad():
             if new_scale is None:
                 self._grow_or_fall(scale, tracker)
@@ -250,7 +255,7 @@ class GradScaler:
                 scale.copy_(new_scale.reshape(()))
             else:
                 scale.fill_(new_scale)
-        self._optimizers.clear()
+        capturing.repeat("GradScaler.update", self._optimizers.clear)
 
     def _grow_or_fall(self, scale: Tensor, tracker: Tensor) -> None:
         some = [t.to(scale.device) for one in self._optimizers.values() for t in one.found_inf]
@@ -265,10 +270,20 @@ class GradScaler:
 
     def _known(self, optimizer: Any) -> _Optimizer:
         """What is known of an optimizer, to be changed."""
-        capturing.keep(self)
+        capturing.keep(self, repeated=True)
         one = self._optimizers[id(optimizer)]
-        capturing.keep(one)
+        capturing.keep(one, repeated=True)
         return one
+
+    def _note(self, optimizer: Any, stage: OptState, flags: list[Tensor]) -> None:
+        """Note what was done with an optimizer, and what was found."""
+        capturing.repeat(
+            f"GradScaler {stage.name.lower()}", self._put, id(optimizer), stage, flags
+        )
+
+    def _put(self, optimizer: int, stage: OptState, flags: list[Tensor]) -> None:
+        one = self._optimizers[optimizer]
+        one.stage, one.found_inf = stage, flags
 
     def _ready(self, name: str) -> tuple[Tensor, Tensor]:
         if self._scale is None or self._growth_tracker is None:

@@ -277,6 +277,7 @@ class CUDAGraph:
         self._runs = [step.run for step in recorder.steps]
         capturing.hold(recorder)
         recorder.forget_trial()
+        recorder.give_back(whole=True)
         for tensor in written:
             self._written.append((weakref.ref(tensor), _lend(tensor)))
 

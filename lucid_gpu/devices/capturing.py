@@ -14,6 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ __all__ = [
     "outside",
     "recording",
     "release",
+    "repeat",
     "stays",
     "waits",
     "write",
@@ -149,7 +151,10 @@ class Recorder:
         self.taken: dict[int, Taken] = {}  # tensors that took another value, by id
         self.written: dict[int, Any] = {}  # tensors whose memory was written
         self.undo: list[Callable[[], None]] = []
-        self.kept: dict[int, tuple[Any, Any]] = {}  # dicts and lists, and what was in them, by id
+        # Dicts and lists, what was in them, and whether replays make the changes again, by id.
+        self.kept: dict[int, tuple[Any, Any, bool]] = {}
+        self.skips: list[Any] = []  # arrays: where one is not zero, no optimizer steps
+        self.skips_read = False
         self.fresh: weakref.WeakSet[Any] = weakref.WeakSet()  # leaves made since it began
         self.values: weakref.WeakSet[Any] = weakref.WeakSet()  # values known to be of this time
         self.draws: dict[int, tuple[Any, int, set[int]]] = {}  # generators: draws, those not used
@@ -406,22 +411,37 @@ class Recorder:
 
     # --- what Python changes -----------------------------------------------------------------------
 
-    def keep(self, container: Any) -> None:
+    def keep(self, container: Any, repeated: bool = False) -> None:
         """Remember what dicts and lists hold, and those in them: `give_back` puts it back."""
         if isinstance(container, (dict, list)) and id(container) not in self.kept:
-            self.kept[id(container)] = container, container.copy()
+            self.kept[id(container)] = container, container.copy(), repeated
             for part in container.values() if isinstance(container, dict) else container:
-                self.keep(part)
+                self.keep(part, repeated)
 
-    def give_back(self) -> None:
-        """Put back what Python has changed: for a capture that fails, not for a trial."""
-        for container, before in self.kept.values():
-            container.clear()
-            if isinstance(container, dict):
-                container.update(before)
-            else:
-                container.extend(before)
+    def give_back(self, whole: bool = False) -> None:
+        """Put back what Python has changed; of a ``whole`` graph what its replays change again."""
+        for container, before, repeated in self.kept.values():
+            if repeated or not whole:
+                container.clear()
+                if isinstance(container, dict):
+                    container.update(before)
+                else:
+                    container.extend(before)
         self.kept.clear()
+
+    @contextmanager
+    def skipping(self, flags: Sequence[Any], name: str) -> Iterator[None]:
+        """Of optimizers that step in here, replays leave out steps where a flag is not zero."""
+        self.skips, self.skips_read = list(flags), False
+        try:
+            yield
+            if not self.skips_read:
+                self.refuse(
+                    f"GradScaler.step() of {name}",
+                    "its own step() cannot be left out where a gradient is infinite",
+                )
+        finally:
+            self.skips = []
 
     # --- replay ----------------------------------------------------------------------------------
 
@@ -436,7 +456,6 @@ class Recorder:
         """Let go of what `restore` would put back: the graph is whole."""
         self.saved.clear()
         self.undo.clear()
-        self.kept.clear()
 
     def advance(self) -> None:
         """Take the draws of one replay from the generators."""
@@ -635,12 +654,22 @@ def on_gpu() -> Any:
     return None if current is None or current.gpu is None or current.outside else current.gpu
 
 
-def keep(*owners: Any) -> None:
-    """Objects are about to change in a way that a capture that fails must take back."""
+def keep(owner: Any, repeated: bool = False) -> None:
+    """An object is about to change: a capture that fails takes that back.
+
+    So does any, where ``repeated`` says that replays make the change (see `repeat`).
+    """
     current = capturing()
     if current is not None:
-        for owner in owners:
-            current.keep(owner.__dict__)
+        current.keep(owner.__dict__, repeated)
+
+
+def repeat(name: str, change: Callable[..., Any], *args: Any) -> None:
+    """Change what Python holds, now and in each replay."""
+    change(*args)
+    current = recording()
+    if current is not None:
+        current.steps.append(Step(name, partial(change, *args), ()))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from ctypes import c_float
 from typing import Any, ClassVar
 
 from lucid_gpu.compat.module_names import beside
-from lucid_gpu.devices import capturing
+from lucid_gpu.devices import backend_of_array, capturing
 from lucid_gpu.dtypes import dtype, float32, float64, get_default_dtype
 from lucid_gpu.ops.complex_views import view_as_real
 from lucid_gpu.ops.creation import full_like, tensor, zeros_like
@@ -255,8 +255,11 @@ class Optimizer(Hooked):
         # values that read a parameter take what it is now with them by recorded copies
         memory = [p._writable(f"{name}.step") for p, _, _ in members]
         gradients = [from_array(g.array, g.dtype, g.device) for _, g, _ in members]
+        skips, recording.skips_read = recording.skips, True
 
         def update(*arrays: Any) -> None:
+            if any(backend_of_array(flag).item(flag) for flag in skips):
+                return
             for (p, *_), array in zip(members, memory, strict=True):
                 if p.array is not array:
                     raise RuntimeError(
@@ -268,7 +271,8 @@ class Optimizer(Hooked):
                 self._update_or_restore(group, [(m[0], gradient, m[2]) for m, gradient in again])
             store_written()
 
-        capturing.call_again(f"{name}.step", update, *memory, *[g.array for g in gradients])
+        read = [*[g.array for g in gradients], *skips]
+        capturing.call_again(f"{name}.step", update, *memory, *read)
 
     def _refuse(self, members: list[Member]) -> None:
         """Raise for what no rule here is written for."""

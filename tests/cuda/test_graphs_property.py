@@ -1,0 +1,350 @@
+"""Random training steps and random modules as graphs, beside the same without one, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lucid_gpu as torch
+from lucid_gpu import nn
+from lucid_gpu.launch import Executor
+from lucid_gpu.nn import functional as F
+from tests.slow import slow_but
+
+pytestmark = [
+    pytest.mark.usefixtures("on_device"),
+    pytest.mark.skipif(
+        Executor.host_cuda, reason="graphs hold NumPy's calls, not CUDA C on the host"
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def with_cublas(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--standin"):
+        pytest.skip("a product in a graph calls cuBLAS, which the stand-in for CuPy has not")
+
+
+def bits(t: Any) -> bytes:
+    """The elements of a tensor, to the last bit."""
+    found: bytes = t.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return found
+
+
+def flat(value: Any) -> list[Any]:
+    """What lies in nested dicts and sequences: tensors as their bits."""
+    if isinstance(value, torch.Tensor):
+        return [bits(value)]
+    if isinstance(value, dict):
+        return [part for key in value for part in flat(value[key])]
+    if isinstance(value, (list, tuple)):
+        return [part for each in value for part in flat(each)]
+    return [value]
+
+
+# --- training steps -------------------------------------------------------------------------------
+
+
+class Rows(nn.Module):
+    """An embedding by rows that a vector names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(7, 6)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.rows(x[:, :6].argmax(1))
+
+
+class Picked(nn.Module):
+    """Columns by a list, and a residual."""
+
+    def forward(self, x: Any) -> Any:
+        return x + x[:, [5, 3, 3, 0, 1, 2]] * 0.5
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.MultiheadAttention(6, 2, dropout=0.1, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        y = x[None]
+        return self.inner(y, y, y, need_weights=False)[0][0]
+
+
+class Image(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.pool = nn.Conv2d(1, 2, 2), nn.AdaptiveAvgPool2d((1, 3))
+
+    def forward(self, x: Any) -> Any:
+        return self.pool(self.convolution(x.reshape(-1, 1, 2, 3))).flatten(1).repeat(1, 1) + x
+
+
+class Walk(nn.Module):
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.walk = kind(2, 6, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.walk(x.reshape(-1, 3, 2))[0][:, -1]
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: nn.Linear(6, 6),
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "prelu": nn.PReLU,
+    "dropout": lambda: nn.Dropout(0.3),
+    "batch norm": lambda: nn.BatchNorm1d(6),
+    "layer norm": lambda: nn.LayerNorm(6),
+    "rms norm": lambda: nn.RMSNorm(6),
+    "group norm": lambda: nn.GroupNorm(2, 6),
+    "softmax": lambda: nn.Softmax(1),
+    "rows": Rows,
+    "picked": Picked,
+    "attention": Attention,
+    "image": Image,
+    "lstm": lambda: Walk(nn.LSTM),
+    "gru": lambda: Walk(nn.GRU),
+    "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 6)),
+}
+
+LOSSES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "squares": lambda out, y, k: F.mse_loss(out, y),
+    "classes": lambda out, y, k: F.cross_entropy(out, k),
+    "smoothed": lambda out, y, k: F.cross_entropy(out, k, label_smoothing=0.1),
+    "smooth": lambda out, y, k: F.smooth_l1_loss(out, y),
+    "huber": lambda out, y, k: F.huber_loss(out, y, delta=0.5),
+    "logits": lambda out, y, k: F.binary_cross_entropy_with_logits(out, y.sigmoid()),
+    "divergence": lambda out, y, k: F.kl_div(
+        out.log_softmax(1), y.softmax(1), reduction="batchmean"
+    ),
+    "cosine": lambda out, y, k: 1 - F.cosine_similarity(out, y).mean(),
+    "margin": lambda out, y, k: F.multi_margin_loss(out, k),
+}
+
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "SGD": {"lr": 0.05},
+    "SGD with momentum": {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+    "Adam": {"lr": 0.02, "capturable": True, "amsgrad": True},
+    "AdamW": {"lr": 0.02, "capturable": True},
+    "RMSprop": {"lr": 0.01, "capturable": True, "centered": True, "momentum": 0.5},
+    "NAdam": {"lr": 0.02, "capturable": True},
+    "RAdam": {"lr": 0.02, "capturable": True},
+    "Adamax": {"lr": 0.02, "capturable": True},
+    "ASGD": {"lr": 0.02, "capturable": True},
+    "Adadelta": {"lr": 0.5, "capturable": True},
+    "Adagrad": {"lr": 0.05},
+    "Rprop": {"lr": 0.01, "capturable": True},
+    "Adafactor": {"lr": 0.05},
+    "Muon": {"lr": 0.02},
+    "own": {"lr": 0.05},
+}
+CLIPS: list[Any] = [
+    None,
+    None,
+    lambda p: nn.utils.clip_grad_norm_(p, 0.3),
+    lambda p: nn.utils.clip_grad_norm_(p, 0.3, norm_type=float("inf")),
+    lambda p: nn.utils.clip_grad_value_(p, 0.05),
+]
+
+
+class Own(torch.optim.Optimizer):
+    """A user's optimizer, with a step of its own."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    state = self.state[p]
+                    if not state:
+                        state["mean"] = torch.zeros_like(p)
+                    state["mean"].mul_(0.9).add_(p.grad)
+                    p.add_(state["mean"], alpha=-group["lr"])
+
+
+class Step:
+    """A random training step: everything it holds, and what of it goes into a graph."""
+
+    def __init__(self, seed: int) -> None:
+        choose = random.Random(seed)
+        torch.manual_seed(seed)
+        names = [choose.choice(sorted(LAYERS)) for _ in range(choose.randint(1, 4))]
+        self.model = nn.Sequential(nn.Linear(6, 6), *[LAYERS[name]() for name in names])
+        self.loss_name = choose.choice(sorted(LOSSES))
+        name = self.name = choose.choice(sorted(OPTIMIZERS))
+        settings, kind = OPTIMIZERS[name], name.partition(" ")[0]
+        parameters = list(self.model.parameters())
+        if name == "Muon":
+            parameters = [p for p in parameters if p.ndim == 2]
+        make = Own if name == "own" else getattr(torch.optim, kind)
+        if len(parameters) > 1 and choose.random() < 0.3:
+            half = len(parameters) // 2
+            first = {"params": parameters[:half], "lr": 0.01}
+            self.optimizer = make([first, {"params": parameters[half:]}], **settings)
+        else:
+            self.optimizer = make(parameters, **settings)
+        self.parameters = parameters
+        self.clip = choose.choice(CLIPS)
+        self.count = choose.choice([1, 1, 1, 2, 3])  # of micro-batches
+        schedules: list[Any] = [
+            lambda: torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.7),
+            lambda: torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda k: 1 / (k + 1)),
+        ]
+        self.schedule = None
+        if choose.random() < 0.5 and name != "own":  # whose rate is a number of the graph
+            self.schedule = choose.choice(schedules)()
+        self.cast = choose.choice([None, None, torch.bfloat16])
+        kind = "cuda" if parameters[0].is_cuda else "cpu"
+        self.device = kind
+        self.scaler = None
+        if choose.random() < 0.3 and name != "own":
+            self.scaler = torch.amp.GradScaler(kind, init_scale=256.0, growth_interval=2)
+        self.to_none = choose.random() < 0.7
+        self.ema = None
+        if choose.random() < 0.4:
+            self.ema = [p.detach().clone() for p in parameters]
+        self.frozen = choose.random() < 0.2
+        if self.frozen:
+            parameters[0].requires_grad_(False)
+        self.x = [torch.randn(4, 6) for _ in range(self.count)]
+        self.y, self.k = torch.randn(4, 6), torch.randint(0, 6, (4,))
+        self.stops = 0  # at which of the places in a step it is refused; 0 for none
+
+    def at(self, place: int) -> None:
+        if place == self.stops:
+            self.y.sum().item()
+
+    def captured(self) -> Any:
+        """What a graph holds; the rest follows in `after`."""
+        self.model.zero_grad(set_to_none=self.to_none)
+        total = None
+        for x in self.x:
+            with torch.autocast(self.device, dtype=self.cast, enabled=self.cast is not None):
+                loss = LOSSES[self.loss_name](self.model(x).float(), self.y, self.k) / self.count
+            self.at(1)
+            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+            total = loss.detach() if total is None else total + loss.detach()
+            self.at(2)
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+            self.at(3)
+        norm = None if self.clip is None else self.clip(self.parameters)
+        self.at(4)
+        if self.scaler is not None:
+            self.scaler.step(self.optimizer)
+        else:
+            self.optimizer.step()
+        self.at(5)
+        if self.ema is not None:
+            with torch.no_grad():
+                torch._foreach_lerp_(self.ema, [p.detach() for p in self.parameters], 0.1)
+        if self.scaler is not None:
+            self.scaler.update()
+        self.at(6)
+        return [total, norm]
+
+    def after(self) -> None:
+        """What stays Python's."""
+        if self.schedule is not None:
+            self.schedule.step()
+
+    def fill(self) -> None:
+        for x in self.x:
+            x.copy_(torch.randn(4, 6))
+        self.y.copy_(torch.randn(4, 6))
+        self.k.copy_(torch.randint(0, 6, (4,)))
+
+    def state(self) -> list[Any]:
+        found = [*self.model.parameters(), *self.model.buffers()]
+        found += [p.grad for p in self.model.parameters()]
+        found += [self.optimizer.state_dict(), self.ema]
+        if self.schedule is not None:
+            found.append(self.schedule.get_last_lr())
+        if self.scaler is not None:
+            found += [self.scaler.state_dict(), len(self.scaler._optimizers)]
+        return flat([found, torch.rand(1)])
+
+
+def twins(seed: int) -> tuple[Step, Step]:
+    """Twice the same, after none to two steps."""
+    both = Step(seed), Step(seed)
+    for one in both:
+        torch.manual_seed(seed + 1)
+        for _ in range(seed % 3):
+            one.fill()
+            one.captured()
+            one.after()
+    return both
+
+
+def replayed(seed: int) -> None:
+    """A captured step gives, three times, what the plain step gives."""
+    plain, graphed = twins(seed)
+    if graphed.name == "own" and not seed % 3:
+        for one in (plain, graphed):
+            one.captured()
+    graph = torch.cuda.CUDAGraph()
+    before = graphed.state()
+    with torch.cuda.graph(graph):
+        made = graphed.captured()
+    graphed_grads = [p.grad for p in graphed.model.parameters()]
+    assert before[: len(list(graphed.model.parameters()))] == graphed.state()[
+        : len(list(graphed.model.parameters()))
+    ]
+    del graphed_grads
+    for turn in range(3):
+        found = []
+        for one in (plain, graphed):
+            torch.manual_seed(seed + 10 + turn)
+            one.fill()
+            if turn == 1 and one.scaler is not None:  # gradients overflow: no optimizer steps
+                one.x[0].fill_(3e38)
+            if one is plain:
+                results = one.captured()
+            else:
+                graph.replay()
+                results = made
+            kept = flat(results)
+            one.after()
+            found.append([kept, one.state()])
+        assert found[0] == found[1], (turn, seed)
+
+
+def refused(seed: int) -> None:
+    """A step after a refused capture gives what it gives without."""
+    plain, other = twins(seed)
+    before = other.state()
+    other.stops = random.Random(seed).randint(1, 6)
+    places = {3} if other.scaler is None else set()
+    if other.stops in places:
+        other.stops = 4
+    for place in (other.stops,):
+        other.stops = place
+        with pytest.raises(RuntimeError, match="cannot be captured"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                other.captured()
+    torch.manual_seed(seed + 2)
+    other.stops = 0
+    del before
+    for turn in range(2):
+        found = []
+        for one in (plain, other):
+            torch.manual_seed(seed + 10 + turn)
+            one.fill()
+            kept = flat(one.captured())
+            one.after()
+            found.append([kept, one.state()])
+        assert found[0] == found[1], (turn, seed)
