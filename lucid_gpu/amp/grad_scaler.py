@@ -19,7 +19,7 @@ from lucid_gpu.ops.creation import full
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.foreach import write_together
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, outside_graphs
 
 __all__ = ["GradScaler", "OptState"]
 
@@ -122,7 +122,7 @@ class GradScaler:
         if isinstance(outputs, Tensor):
             if self._scale is None:
                 capturing.keep(self)
-                with capturing.outside():  # else each replay would begin with it
+                with outside_graphs():  # else each replay would begin with it
                     self._scale = full((), self._init_scale, dtype=float32, device=outputs.device)
                     tracker = self._init_growth_tracker
                     self._growth_tracker = full((), tracker, dtype=int32, device=outputs.device)
@@ -277,9 +277,7 @@ class GradScaler:
 
     def _note(self, optimizer: Any, stage: OptState, flags: list[Tensor]) -> None:
         """Note what was done with an optimizer, and what was found."""
-        capturing.repeat(
-            f"GradScaler {stage.name.lower()}", self._put, id(optimizer), stage, flags
-        )
+        capturing.repeat(f"GradScaler {stage.name.lower()}", self._put, id(optimizer), stage, flags)
 
     def _put(self, optimizer: int, stage: OptState, flags: list[Tensor]) -> None:
         one = self._optimizers[optimizer]

@@ -34,6 +34,7 @@ __all__ = [
     "constants",
     "end",
     "hold",
+    "if_abandoned",
     "is_fixed",
     "keep",
     "on_gpu",
@@ -120,6 +121,17 @@ class Taken(NamedTuple):
     output: int
 
 
+class Moved(NamedTuple):
+    """A tensor that was there before and was given other memory, and what it was.
+
+    ``taken``: it had taken another value by then.
+    """
+
+    tensor: Any
+    attributes: dict[str, Any]
+    taken: bool
+
+
 class Recorder:
     """Records the calls of a thread.
 
@@ -149,8 +161,10 @@ class Recorder:
         self.tensors: dict[int, Any] = {}  # weak references to those made since, by id
         self.owed: dict[int, str] = {}  # writes announced and not yet made, by the owner's id
         self.taken: dict[int, Taken] = {}  # tensors that took another value, by id
+        self.moved: dict[int, Moved] = {}  # tensors that were given other memory, by id
         self.written: dict[int, Any] = {}  # tensors whose memory was written
         self.undo: list[Callable[[], None]] = []
+        self.undo_abandoned: list[Callable[[], None]] = []  # not after a trial
         # Dicts and lists, what was in them, and whether replays make the changes again, by id.
         self.kept: dict[int, tuple[Any, Any, bool]] = {}
         self.skips: list[Any] = []  # arrays: where one is not zero, no optimizer steps
@@ -166,7 +180,12 @@ class Recorder:
         if self._on_gpu(array):
             return MADE if self.gpu.is_made(array) else EXTERNAL
         entry = self.owners.get(id(_owner(array)))
-        return None if entry is None else entry[1]
+        if entry is None:
+            if not (fixed and is_fixed(array)):
+                return None
+            self.adopt(array, EXTERNAL)  # another graph's, which a gradient saved of it may read
+            return EXTERNAL
+        return entry[1]
 
     def _on_gpu(self, array: Any) -> bool:
         """Whether an array's memory is the business of the GPU's own capture."""
@@ -247,6 +266,12 @@ class Recorder:
         self.see(leaf)
         own = tensor._expr.program, leaf.array, leaf.node, leaf.output
         self.taken[id(tensor)] = Taken(tensor, *own)
+
+    def before_moving(self, tensor: Any, names: Sequence[str]) -> None:
+        """A tensor is about to be given other memory: a capture that fails gives its own back."""
+        if not (self.outside or self.knows(tensor) or id(tensor) in self.moved):
+            attributes = {name: getattr(tensor, name) for name in names}
+            self.moved[id(tensor)] = Moved(tensor, attributes, id(tensor) in self.taken)
 
     def before_write(self, array: Any, name: str, tensor: Any) -> None:
         """A tensor's memory is about to be written: what was there before is to be put back."""
@@ -409,7 +434,7 @@ class Recorder:
             "capture or after the replay."
         )
 
-    # --- what Python changes -----------------------------------------------------------------------
+    # --- what Python changes --------------------------------------------------------------------
 
     def keep(self, container: Any, repeated: bool = False) -> None:
         """Remember what dicts and lists hold, and those in them: `give_back` puts it back."""
@@ -456,6 +481,8 @@ class Recorder:
         """Let go of what `restore` would put back: the graph is whole."""
         self.saved.clear()
         self.undo.clear()
+        self.undo_abandoned.clear()
+        self.moved.clear()
 
     def advance(self) -> None:
         """Take the draws of one replay from the generators."""
@@ -664,6 +691,13 @@ def keep(owner: Any, repeated: bool = False) -> None:
         current.keep(owner.__dict__, repeated)
 
 
+def if_abandoned(undo: Callable[[], None]) -> None:
+    """Have a capture that fails undo something; those that were asked last come first."""
+    current = capturing()
+    if current is not None:
+        current.undo_abandoned.append(undo)
+
+
 def repeat(name: str, change: Callable[..., Any], *args: Any) -> None:
     """Change what Python holds, now and in each replay."""
     change(*args)
@@ -755,8 +789,8 @@ def stays(leaf: Any) -> bool:
     """
     current = capturing()
     if current is not None and current.off and not current.outside:
-        if leaf not in current.fresh or current.whose(leaf.array) is not None:
-            return True
+        there = leaf not in current.fresh or current.whose(leaf.array) is not None
+        return there or (bool(fixed) and is_fixed(leaf.array))
     return bool(fixed) and is_fixed(leaf.array)
 
 

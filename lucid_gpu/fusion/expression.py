@@ -109,6 +109,7 @@ class Cell:
     stale: Write | Replaced | None = None
     same: list[Any] | None = None
     sharers: list[Any] | None = None
+    home: Any = None  # of a view's: a weak reference to the storage, which knows its twins too
     apart: Any = None  # a weak reference to the twin without a node that gradients read
 
     def __init__(self, array: Any, node: Any = None, output: int = 0) -> None:
@@ -154,7 +155,10 @@ class Cell:
         """A leaf that takes this one's place, which others may go on reading."""
         if capturing.recorder is not None:
             _seen(self)
-        return Cell(self.array, self.node, self.output)
+        other = Cell(self.array, self.node, self.output)
+        if self.home is not None:
+            other.home = self.home
+        return other
 
     def moved(self, array: Any) -> Cell:
         """A leaf that takes this one's place, on another array of the same values.
@@ -183,8 +187,20 @@ class Cell:
             return _NOWHERE
         twin: Cell | None = None if self.apart is None else self.apart()
         if twin is None:
-            twin = self.twin()
+            twin = self.of_gradient()
             self.apart = weakref.ref(twin)
+        return twin
+
+    def of_gradient(self) -> Cell:
+        """A twin that gradients read, which lives longer than this one where that is a view's.
+
+        Who writes the memory asks the storage for readers; no gradient is stale for it.
+        """
+        twin = self.twin()
+        storage = None if self.home is None else self.home()
+        if storage is not None:
+            twin.home, twin.uncounted = self.home, True
+            storage.add_cell(twin)
         return twin
 
     def readers(self) -> list[Cell]:
@@ -689,7 +705,7 @@ def _without_nodes(leaves: Sequence[Cell]) -> tuple[Cell, ...]:
     for leaf in leaves:
         if leaf.node is not None:
             twin = leaf.without_node()
-            leaf = leaf.twin() if twin in taken else twin
+            leaf = leaf.of_gradient() if twin in taken else twin
             taken.add(leaf)
         result.append(leaf)
     return tuple(result)

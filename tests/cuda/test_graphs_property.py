@@ -301,9 +301,10 @@ def replayed(seed: int) -> None:
     with torch.cuda.graph(graph):
         made = graphed.captured()
     graphed_grads = [p.grad for p in graphed.model.parameters()]
-    assert before[: len(list(graphed.model.parameters()))] == graphed.state()[
-        : len(list(graphed.model.parameters()))
-    ]
+    assert (
+        before[: len(list(graphed.model.parameters()))]
+        == graphed.state()[: len(list(graphed.model.parameters()))]
+    )
     del graphed_grads
     for turn in range(3):
         found = []
@@ -348,3 +349,156 @@ def refused(seed: int) -> None:
             one.after()
             found.append([kept, one.state()])
         assert found[0] == found[1], (turn, seed)
+
+
+# --- graphed callables ----------------------------------------------------------------------------
+
+
+class Several(nn.Module):
+    """Random layers over one to three inputs; results in a tuple, a list or a dict."""
+
+    def __init__(self, choose: random.Random) -> None:
+        super().__init__()
+        self.inputs = choose.randint(1, 3)
+        kept = [name for name in sorted(LAYERS) if name != "weight norm"]
+        names = [[choose.choice(kept) for _ in range(choose.randint(1, 3))] for _ in range(2)]
+        self.first, self.second = [nn.Sequential(*[LAYERS[n]() for n in some]) for some in names]
+        self.register_buffer("scale", torch.full((6,), 0.5))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.idle = nn.Parameter(torch.ones(3)) if choose.random() < 0.2 else None
+        self.frozen = nn.Parameter(torch.ones(6), requires_grad=False)
+        self.form = choose.choice(["one", "tuple", "list", "dict", "nested"])
+        self.extra = choose.choice([None, None, "whole", "detached", "input", "twice"])
+        self.nests = self.inputs > 1 and choose.random() < 0.3
+
+    def forward(self, *args: Any) -> Any:
+        x, *rest = (*args[0], *args[1:]) if self.nests else args
+        self.count += 1
+        y = self.first(x)
+        for other in rest:
+            y = y + other * self.scale
+        z = self.second(y * self.frozen)
+        made = [z] if self.form == "one" else [z, (y * z).sum(1)]
+        if self.form != "one" and self.extra is not None:
+            made.append(
+                {
+                    "whole": z.argmax(1),
+                    "detached": z.detach() * 2,
+                    "input": x,
+                    "twice": made[0],
+                }[self.extra]
+            )
+        if self.form == "one":
+            return z
+        if self.form == "dict":
+            return {f"part {i}": t for i, t in enumerate(made)}
+        if self.form == "nested":
+            return made[0], {"rest": made[1:]}
+        return made if self.form == "list" else tuple(made)
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value
+    return [leaf for part in parts for leaf in leaves(part)]
+
+
+def kinds(value: Any) -> Any:
+    """The containers of a result."""
+    if isinstance(value, dict):
+        return {key: kinds(part) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value), [kinds(part) for part in value]
+    return type(value)
+
+
+def close(a: Any, b: Any) -> bool:
+    """Whether tensors hold the same: sums come in another order where a graph ends."""
+    if not isinstance(a, torch.Tensor):
+        return bool(a == b)
+    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+def graphed(seed: int) -> None:
+    """Graphed modules give what plain ones give, forward and backward, over a training."""
+    choose = random.Random(seed)
+    torch.manual_seed(seed)
+    torch.set_default_dtype(torch.float64)
+    try:
+        _graphed(seed, choose)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _graphed(seed: int, choose: random.Random) -> None:
+    many = choose.randint(1, 3)
+    nets = [Several(choose) for _ in range(many)]
+    for net in nets:
+        net.train(choose.random() < 0.7)
+    needs = [[choose.random() < 0.6 for _ in range(net.inputs)] for net in nets]
+
+    def arguments(net: Any, wanted: list[bool]) -> tuple[Any, ...]:
+        made = [torch.randn(4, 6).requires_grad_(w) for w in wanted]
+        return (made[:2], *made[2:]) if net.nests else tuple(made)
+
+    samples = [arguments(net, wanted) for net, wanted in zip(nets, needs, strict=True)]
+    others = [copy.deepcopy(net) for net in nets]
+    warm = choose.choice([0, 1, 3])
+    unused = choose.random() < 0.7
+    some = others[0] if many == 1 else tuple(others)
+    try:
+        made = torch.cuda.make_graphed_callables(
+            some, samples[0] if many == 1 else tuple(samples), warm, unused
+        )
+    except RuntimeError as error:
+        assert "used in the graph" in str(error) and not unused, error
+        return
+    assert made is some or all(a is b for a, b in zip(made, others, strict=True))
+    for net, other in zip(nets, others, strict=True):  # batch norm went on while it warmed up
+        net.load_state_dict(other.state_dict())
+    trained = [[p for n in group for p in n.parameters()] for group in (nets, others)]
+    rules = [torch.optim.SGD(some, lr=0.05) for some in trained]
+    for turn in range(4):
+        if turn == 2 and choose.random() < 0.4:
+            for net, other in zip(nets, others, strict=True):
+                net.train(not net.training)
+                other.train(not other.training)
+        found = []
+        weights = choose.random(), choose.random() < 0.5
+        for group, rule in ((nets, rules[0]), (others, rules[1])):
+            torch.manual_seed(seed + turn)
+            given = [arguments(n, w) for n, w in zip(group, needs, strict=True)]
+            rule.zero_grad()
+            results = [net(*args) for net, args in zip(group, given, strict=True)]
+            parts = [t for r in results for t in leaves(r) if t.requires_grad]
+            parts = parts[:1] if weights[1] else parts  # the others get no cotangent
+            seen = [kinds(results)]
+            if parts:
+                total = sum([(t * t).sum() * weights[0] for t in parts])
+                total.backward()
+                rule.step()
+            inputs = [t for args in given for t in leaves(args)]
+            outputs = [t for r in results for t in leaves(r)]
+            seen += [t.requires_grad for t in outputs]
+            seen += [t.detach() for t in outputs] + [t.grad for t in inputs]
+            seen += [p.detach().clone() for n in group for p in (*n.parameters(), *n.buffers())]
+            seen += [p.grad for n in group for p in n.parameters()]
+            found.append(seen)
+        assert len(found[0]) == len(found[1])
+        assert all(map(close, *found)), (turn, seed)
+
+
+@pytest.mark.parametrize("seed", slow_but(range(60), *range(6)))
+def test_random_steps_are_replayed_to_the_last_bit(seed: int) -> None:
+    replayed(seed)
+
+
+@pytest.mark.parametrize("seed", slow_but(range(60), *range(6)))
+def test_a_step_after_a_refused_capture_is_as_without(seed: int) -> None:
+    refused(seed)
+
+
+@pytest.mark.parametrize("seed", slow_but(range(60), *range(6)))
+def test_random_modules_are_graphed_callables(seed: int) -> None:
+    graphed(seed)
