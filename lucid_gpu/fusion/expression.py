@@ -110,6 +110,7 @@ class Cell:
     same: list[Any] | None = None
     sharers: list[Any] | None = None
     home: Any = None  # of a view's: a weak reference to the storage, which knows its twins too
+    outlives = False  # such a twin: only read, and stale when the view's leaf says so
     apart: Any = None  # a weak reference to the twin without a node that gradients read
 
     def __init__(self, array: Any, node: Any = None, output: int = 0) -> None:
@@ -131,6 +132,8 @@ class Cell:
         if capturing.recorder is not None:
             _seen(self)
         other = Cell(self.array, node, output)
+        if self.home is not None:
+            _outlive(other, self.home)
         sharers = self.sharers
         if sharers is None:  # nearly always; else as `_shares_with` does
             self.sharers = other.sharers = [weakref.ref(self), weakref.ref(other)]
@@ -187,20 +190,8 @@ class Cell:
             return _NOWHERE
         twin: Cell | None = None if self.apart is None else self.apart()
         if twin is None:
-            twin = self.of_gradient()
+            twin = self.twin()
             self.apart = weakref.ref(twin)
-        return twin
-
-    def of_gradient(self) -> Cell:
-        """A twin that gradients read, which lives longer than this one where that is a view's.
-
-        Who writes the memory asks the storage for readers; no gradient is stale for it.
-        """
-        twin = self.twin()
-        storage = None if self.home is None else self.home()
-        if storage is not None:
-            twin.home, twin.uncounted = self.home, True
-            storage.add_cell(twin)
         return twin
 
     def readers(self) -> list[Cell]:
@@ -209,6 +200,14 @@ class Cell:
             return [self]
         others = [c for r in self.sharers if (c := r()) is not None and c is not self]
         return [self, *[c for c in others if c.array is self.array]]
+
+
+def _outlive(twin: Cell, home: Any) -> None:
+    """A view's leaf may be gone before its twins, and who writes the memory asks the storage."""
+    storage = home()
+    if storage is not None:
+        twin.home, twin.outlives = home, True
+        storage.add_cell(twin)
 
 
 def _seen(leaf: Cell) -> None:
@@ -705,7 +704,7 @@ def _without_nodes(leaves: Sequence[Cell]) -> tuple[Cell, ...]:
     for leaf in leaves:
         if leaf.node is not None:
             twin = leaf.without_node()
-            leaf = leaf.of_gradient() if twin in taken else twin
+            leaf = leaf.twin() if twin in taken else twin
             taken.add(leaf)
         result.append(leaf)
     return tuple(result)

@@ -322,7 +322,7 @@ def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
 def _read_by_dead(cell: Cell, name: str, storage: Storage) -> None:
     """A leaf of this memory whose tensor, a view, may be gone: what was saved of it is stale."""
     counts = type(storage) is Storage and bool(name)
-    if counts and cell.stale is None and not cell.uncounted:
+    if counts and cell.stale is None and not (cell.uncounted or cell.outlives):
         cell.stale = Write(name, storage.version, storage)
 
 
@@ -605,7 +605,7 @@ def _renew_leaves(tensor: Tensor, mark: Write) -> None:
     alone = type(storage) is SameMemory  # it counts its own writes only
     leaves = tensor._load().leaves if alone else [r() for r in storage.cells]
     for cell in leaves:
-        for leaf in [] if cell is None else cell.readers():
+        for leaf in [] if cell is None or cell.outlives else cell.readers():
             if leaf is not cell:  # through which the memory knows of it, until now
                 storage.add_cell(leaf)
             if leaf is cell if alone else not leaf.uncounted:
