@@ -66,17 +66,26 @@ class Draw(int):
     generator : Generator
     number : int or None
         How many draws of the generator were recorded before it; None for a seed.
+    bases : dict
+        Seed and first offset of each generator in the last replay of the graph that drew it, by
+        the generator's id: the graph of its gradient, which draws it again, reads them too.
     """
 
     generator: Any
     number: int | None
+    bases: dict[int, tuple[int, int]]
 
     @classmethod
-    def of(cls, value: int, generator: Any, number: int | None) -> Draw:
+    def of(cls, value: int, generator: Any, number: int | None, bases: dict[int, Any]) -> Draw:
         """One of a value."""
         made = cls(value)
-        made.generator, made.number = generator, number
+        made.generator, made.number, made.bases = generator, number, bases
         return made
+
+    def now(self) -> int:
+        """What stands in its place in the last replay."""
+        seed, first = self.bases[id(self.generator)]
+        return seed if self.number is None else (first + self.number) & ((1 << 64) - 1)
 
 
 class Step:
@@ -172,6 +181,7 @@ class Recorder:
         self.fresh: weakref.WeakSet[Any] = weakref.WeakSet()  # leaves made since it began
         self.values: weakref.WeakSet[Any] = weakref.WeakSet()  # values known to be of this time
         self.draws: dict[int, tuple[Any, int, set[int]]] = {}  # generators: draws, those not used
+        self.bases: dict[int, tuple[int, int]] = {}  # see `Draw`
 
     # --- whose memory it is ----------------------------------------------------------------------
 
@@ -387,7 +397,7 @@ class Recorder:
         """Whether there are draws among arguments, which a replay then renews."""
         draws = [value for value in _flat(args) if type(value) is Draw]
         for draw in draws:
-            if draw.number is not None:
+            if draw.number is not None and draw.bases is self.bases:
                 self.draws[id(draw.generator)][2].discard(draw.number)
         return bool(draws)
 
@@ -423,7 +433,8 @@ class Recorder:
         _, count, unused = self.draws.setdefault(id(generator), (generator, 0, set()))
         unused.add(count)
         self.draws[id(generator)] = generator, count + 1, unused
-        return Draw.of(seed, generator, None), Draw.of(offset, generator, count)
+        bases = self.bases
+        return Draw.of(seed, generator, None, bases), Draw.of(offset, generator, count, bases)
 
     # --- refusals --------------------------------------------------------------------------------
 
@@ -487,7 +498,7 @@ class Recorder:
     def advance(self) -> None:
         """Take the draws of one replay from the generators."""
         for generator, count, _ in self.draws.values():
-            generator.begin_replay(count)
+            self.bases[id(generator)] = generator.begin_replay(count)
 
     def try_out(self) -> None:
         """Make all calls on the values they were recorded with; they must find the same bits."""
@@ -621,7 +632,7 @@ def _arrays(value: Any) -> Iterator[Any]:
 def _drawn(value: Any) -> Any:
     """Arguments with this replay's draws."""
     if type(value) is Draw:
-        return value.generator.replayed(value.number)
+        return value.now()
     if type(value) in (list, tuple):
         return type(value)([_drawn(part) for part in value])
     return value

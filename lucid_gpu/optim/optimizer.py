@@ -11,7 +11,7 @@ from ctypes import c_float
 from typing import Any, ClassVar
 
 from lucid_gpu.compat.module_names import beside
-from lucid_gpu.devices import backend_of_array, capturing
+from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, float32, float64, get_default_dtype
 from lucid_gpu.ops.complex_views import view_as_real
 from lucid_gpu.ops.creation import full_like, tensor, zeros_like
@@ -258,7 +258,7 @@ class Optimizer(Hooked):
         skips, recording.skips_read = recording.skips, True
 
         def update(*arrays: Any) -> None:
-            if any(backend_of_array(flag).item(flag) for flag in skips):
+            if any(flag.item() for flag in skips):
                 return
             for (p, *_), array in zip(members, memory, strict=True):
                 if p.array is not array:
