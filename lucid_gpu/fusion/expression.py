@@ -109,6 +109,8 @@ class Cell:
     stale: Write | Replaced | None = None
     same: list[Any] | None = None
     sharers: list[Any] | None = None
+    home: Any = None  # of a view's: a weak reference to the storage, which knows its twins too
+    outlives = False  # such a twin: only read, and stale when the view's leaf says so
     apart: Any = None  # a weak reference to the twin without a node that gradients read
     detached = False  # of a tensor that shares the memory of the one that `same` is about
 
@@ -131,6 +133,8 @@ class Cell:
         if capturing.recorder is not None:
             _seen(self)
         other = Cell(self.array, node, output)
+        if self.home is not None:
+            _outlive(other, self.home)
         sharers = self.sharers
         if sharers is None:  # nearly always; else as `_shares_with` does
             self.sharers = other.sharers = [weakref.ref(self), weakref.ref(other)]
@@ -155,7 +159,10 @@ class Cell:
         """A leaf that takes this one's place, which others may go on reading."""
         if capturing.recorder is not None:
             _seen(self)
-        return Cell(self.array, self.node, self.output)
+        other = Cell(self.array, self.node, self.output)
+        if self.home is not None:
+            other.home = self.home
+        return other
 
     def moved(self, array: Any) -> Cell:
         """A leaf that takes this one's place, on another array of the same values.
@@ -194,6 +201,14 @@ class Cell:
             return [self]
         others = [c for r in self.sharers if (c := r()) is not None and c is not self]
         return [self, *[c for c in others if c.array is self.array]]
+
+
+def _outlive(twin: Cell, home: Any) -> None:
+    """A view's leaf may be gone before its twins, and who writes the memory asks the storage."""
+    storage = home()
+    if storage is not None:
+        twin.home, twin.outlives = home, True
+        storage.add_cell(twin)
 
 
 def _seen(leaf: Cell) -> None:
