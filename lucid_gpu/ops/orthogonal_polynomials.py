@@ -69,7 +69,7 @@ def _function(name: str, family: _Family, text: str) -> Callable[..., Tensor]:
 
     @op
     @lying("x", "n", rule=joint_order)
-    def polynomial(x: Tensor, n: Tensor) -> Tensor:
+    def polynomial(x: Tensor, n: Tensor | float) -> Tensor:
         d = float_type(name, _common_type(x, n))
         like = x if isinstance(x, Tensor) else n
         both = [t if isinstance(t, Tensor) else like.new_full((), t, dtype=d) for t in (x, n)]
