@@ -890,7 +890,7 @@ def _refuse_what_is_no_tensor(error: AttributeError, module: Module, args: tuple
 
 
 def _converted(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
-    """A parameter and its gradient after a conversion: themselves, where they can take the values."""
+    """A parameter and its gradient after a conversion: the same objects, where they can be."""
     grad, value = parameter.grad, fn(parameter)
     if value is not parameter:
         if _takes(parameter, value):
