@@ -23,5 +23,5 @@ class verbose:
     def __enter__(self) -> verbose:
         return self
 
-    def __exit__(self, *error: Any) -> bool:
-        return False
+    def __exit__(self, *error: Any) -> None:
+        """Do nothing."""

@@ -435,7 +435,8 @@ def _like(
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
     wanted = options.pop("memory_format", None)
-    made = like(full(tuple(input.shape), value, dtype=d, device=where, **options), input, wanted)
+    shape = input._expr.program.shape
+    made = like(full(shape, value, dtype=d, device=where, **options), input, wanted)
     return made._mark() if requires_grad else made
 
 
@@ -504,7 +505,8 @@ def empty_like(
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
     wanted = options.pop("memory_format", None)
-    made = like(empty(tuple(input.shape), dtype=d, device=where, **options), input, wanted)
+    shape = input._expr.program.shape
+    made = like(empty(shape, dtype=d, device=where, **options), input, wanted)
     return made._mark() if requires_grad else made
 
 

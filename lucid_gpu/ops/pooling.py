@@ -99,7 +99,11 @@ def _volumes_order(input: Tensor) -> tuple[int, ...] | None:
     return (1, 2, 3, 0) if lies else None
 
 
-_ORDERS_OF_MAXIMA = {1: _signals_with_gradient, 2: channels_order, 3: _volumes_order}
+_ORDERS_OF_MAXIMA: dict[int, Callable[..., Any]] = {
+    1: _signals_with_gradient,
+    2: channels_order,
+    3: _volumes_order,
+}
 
 
 def _max_of_rank(rank: int) -> Callable[..., Any]:

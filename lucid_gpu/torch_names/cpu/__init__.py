@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-from lucid_gpu.cpu import amp as amp
+from . import amp as amp
 
 __all__ = [
     "Event",
