@@ -213,6 +213,13 @@ LUCID_FN T lucid_i1e(T x)
 }
 
 template <typename T>
+LUCID_FN T lucid_entr(T x)
+{
+    if (x > 0) return -x * log(x);
+    return x < 0 ? log((T)0) : x;  // minus infinity; 0 and NaN stay
+}
+
+template <typename T>
 LUCID_FN T lucid_xlogy(T x, T y)
 {
     if (y != y) return y;

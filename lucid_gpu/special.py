@@ -45,7 +45,6 @@ from lucid_gpu.ops.orthogonal_polynomials import (
     shifted_chebyshev_polynomial_v,
     shifted_chebyshev_polynomial_w,
 )
-from lucid_gpu.ops.record import keeping as _keeping
 from lucid_gpu.tape.overrides import overridable as _overridable
 from lucid_gpu.tensor import Tensor, apply
 
@@ -96,14 +95,10 @@ def log_ndtr(input: Tensor) -> Tensor:
 
 
 @public
-@_keeping("input")
 def entr(input: Tensor) -> Tensor:
     """``-x log(x)``, element by element: 0 at 0, minus infinity below."""
-    if input.dtype.category < 2:
-        input = input.to(dt.get_default_dtype())
-    x = where(input > 0, input, 1.0)
-    outside = where(input < 0, -math.inf, input)  # 0 and NaN stay
-    return where(input > 0, -x * x.log(), outside)
+    made: Tensor = apply(TABLE["entr"], input)
+    return made
 
 
 @public
@@ -116,8 +111,9 @@ def xlog1py(input: Any, other: Any) -> Tensor:
         like = like.to(_float_type("xlog1py", _common_type(input, other)))
         x, y = [like if isinstance(t, Tensor) else like.new_full((), t) for t in (input, other)]
     # Where there is no logarithm, nothing of it may reach the product or the gradient of a 0.
-    none = (x == 0).logical_and((y <= -1).logical_or(y == math.inf))
-    return x * where(none, 0.0, y).log1p()
+    none = (x == 0).logical_and(y <= -1)
+    far = y == math.inf  # where 0 times the logarithm is 0, whose derivative is the logarithm
+    return where(far, x.xlogy(y), x * where(none.logical_or(far), 0.0, y).log1p())
 
 
 round = _of_row("round", "round")

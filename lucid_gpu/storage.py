@@ -103,6 +103,7 @@ class Storage:
         tensors.append(weakref.ref(tensor))
         if cell is not None:
             self.cells.append(weakref.ref(cell))
+            cell.home = weakref.ref(self)
 
     def forget(self, tensor: Any) -> None:
         """A tensor takes other memory: what is written or computed here is not its value."""

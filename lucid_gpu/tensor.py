@@ -14,6 +14,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -552,6 +553,9 @@ class Tensor(overrides.Fields):
         if type(node) is AccumulateGrad:
             node.replace_gradient(value)
         else:
+            if capturing.recorder is not None:
+                earlier = fields(self).get("_kept_grad")
+                capturing.if_abandoned(functools.partial(setattr, self, "_kept_grad", earlier))
             self._kept_grad = value
 
     @grad.deleter
@@ -794,6 +798,9 @@ class Tensor(overrides.Fields):
                 "data set to a tensor that requires gradients must be floating point or complex "
                 f"dtype, got {value.dtype.name}; call requires_grad_(False) first."
             )
+        if capturing.recorder is not None and (capture := capturing.capturing()) is not None:
+            keep_outside(self)
+            capture.before_moving(self, _OF_MEMORY)
         version = 0 if self._storage is None else self._storage.version
         other = value.detach()
         self._replace_saved(version)
@@ -906,6 +913,9 @@ class Tensor(overrides.Fields):
             if tensor is not None:
                 earlier = fields(tensor).get("_kept_grad")
                 fresh = gradient.as_gradient(None, None) if earlier is None else earlier + gradient
+                if capturing.recorder is not None:
+                    undo = functools.partial(setattr, tensor, "_kept_grad", earlier)
+                    capturing.if_abandoned(undo)
                 tensor._kept_grad = fresh
 
         self._retains_grad = True
@@ -1376,6 +1386,36 @@ def _unmark_shared(tensor: Tensor) -> bool:
     program = expr.program
     tensor._expr = Expr(marked(program, program.marks & ~SHARED), expr.leaves, None)
     return True
+
+
+@contextmanager
+def outside_graphs() -> Iterator[None]:
+    """What is made once and kept, in a step that a graph captures too, is computed at once."""
+    recorder = capturing.recording()
+    if recorder is None:
+        yield
+        return
+    with outside(recorder):
+        yield
+        store_written()
+
+
+_OF_MEMORY = ("_expr", "_storage", "_siblings", "_base", "_steps", "_creation")
+
+
+def move_back(tensor: Tensor, attributes: dict[str, Any]) -> None:
+    """Give a tensor the memory back that it had before it was given other (`x.data = y`)."""
+    storage = attributes["_storage"]
+    if tensor._storage is not None:
+        tensor._storage.forget(tensor)
+    for name, value in attributes.items():
+        setattr(tensor, name, value)
+    program, leaves = tensor._expr.program, tensor._expr.leaves
+    if storage is not None:
+        storage.add(tensor, leaves[0] if program.is_load else None)
+    node, _ = tensor._edge()
+    if type(node) is AccumulateGrad:
+        node.order, node.shape = dense_order(program), tuple(program.shape)
 
 
 def see(leaf: Cell, tensor: Tensor) -> None:

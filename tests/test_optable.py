@@ -82,6 +82,7 @@ MEANING: dict[str, Callable[..., Any]] = {
     "bent": lambda x, bound: x * x / 2 if abs(x) < bound else bound * (abs(x) - bound / 2),
     "raised": max,
     "capped": min,
+    "entr": lambda x: -x * math.log(x),
     "erfcx": lambda x: math.exp(x * x) * math.erfc(x),
     "erfinv": lambda y: _scipy("erfinv", y),
     "i0": lambda x: _scipy("i0", x),

@@ -57,7 +57,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "amp": ("ops", "distributed"),
     "distributions": ("nn", "linalg"),
     "utils": ("autograd", "cuda", "distributed"),
-    "cuda": ("amp", "autograd", "compat"),
+    "cuda": ("amp", "autograd", "compat", "func"),
     "viz": ("optim", "profiler"),
     "backends": ("ops",),
     "accelerator": ("cuda",),

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from lucid_gpu.device import device as Device
+from lucid_gpu.devices import capturing
 from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.dtypes import float16, float32, int32
 from lucid_gpu.kernels.multi_tensor import unscale
@@ -18,7 +19,7 @@ from lucid_gpu.ops.creation import full
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.foreach import write_together
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, outside_graphs
 
 __all__ = ["GradScaler", "OptState"]
 
@@ -120,9 +121,11 @@ class GradScaler:
             return outputs
         if isinstance(outputs, Tensor):
             if self._scale is None:
-                self._scale = full((), self._init_scale, dtype=float32, device=outputs.device)
-                tracker = self._init_growth_tracker
-                self._growth_tracker = full((), tracker, dtype=int32, device=outputs.device)
+                capturing.keep(self)
+                with outside_graphs():  # else each replay would begin with it
+                    self._scale = full((), self._init_scale, dtype=float32, device=outputs.device)
+                    tracker = self._init_growth_tracker
+                    self._growth_tracker = full((), tracker, dtype=int32, device=outputs.device)
             return outputs * self._scale.to(outputs.device)
         if isinstance(outputs, Iterable):
             scaled = [self.scale(one) for one in outputs]
@@ -142,7 +145,7 @@ class GradScaler:
         if not self._enabled:
             return
         scale, _ = self._ready("unscale_")
-        one = self._optimizers[id(optimizer)]
+        one = self._known(optimizer)
         if one.stage is OptState.UNSCALED:
             raise RuntimeError(
                 "unscale_() has already been called on this optimizer since the last update()."
@@ -150,13 +153,13 @@ class GradScaler:
         if one.stage is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
         with no_grad():
-            self._divide(one, optimizer, scale.double().reciprocal().float())
-        one.stage = OptState.UNSCALED
+            flags = self._divided(optimizer, scale.double().reciprocal().float())
+        self._note(optimizer, OptState.UNSCALED, flags)
 
-    def _divide(self, one: _Optimizer, optimizer: Any, inverse: Tensor) -> None:
-        """Multiply the gradients by a number, and note whether some are infinite."""
+    def _divided(self, optimizer: Any, inverse: Tensor) -> list[Tensor]:
+        """Multiply the gradients by a number; gives whether some are infinite."""
         gradients = [*_gradients(optimizer)]
-        one.found_inf = _on_all_ranks([*_unscaled(gradients, inverse)], gradients)
+        return _on_all_ranks([*_unscaled(gradients, inverse)], gradients)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Let the optimizer step, unless a gradient is infinite or NaN.
@@ -177,7 +180,7 @@ class GradScaler:
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
         self._ready("step")
-        one = self._optimizers[id(optimizer)]
+        one = self._known(optimizer)
         if one.stage is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
         if getattr(optimizer, "_step_supports_amp_scaling", False):
@@ -187,9 +190,14 @@ class GradScaler:
         if not one.found_inf:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         result = None
-        if not sum([flag.item() for flag in one.found_inf]):
+        capture = capturing.recording()
+        if capture is not None:
+            flags = [flag.array for flag in one.found_inf]
+            with capture.skipping(flags, type(optimizer).__name__):
+                result = optimizer.step(*args, **kwargs)
+        elif not sum([flag.item() for flag in one.found_inf]):
             result = optimizer.step(*args, **kwargs)
-        one.stage = OptState.STEPPED
+        self._note(optimizer, OptState.STEPPED, one.found_inf)
         return result
 
     def _step_by_itself(self, one: _Optimizer, optimizer: Any, args: Any, kwargs: Any) -> Any:
@@ -209,13 +217,13 @@ class GradScaler:
             own = getattr(optimizer, "grad_scale", None)
             if one.stage is OptState.READY:
                 with no_grad():
-                    self._divide(one, optimizer, full((), 1.0, device=scale.device))
+                    one.found_inf = self._divided(optimizer, full((), 1.0, device=scale.device))
                 own = scale * (1 if own is None else own)
             optimizer.grad_scale = own
             optimizer.found_inf = sum([flag.to(scale.device) for flag in one.found_inf])
             result = optimizer.step(*args, **kwargs)
             del optimizer.grad_scale, optimizer.found_inf
-        one.stage = OptState.STEPPED
+        self._note(optimizer, OptState.STEPPED, one.found_inf)
         return result
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
@@ -234,6 +242,7 @@ class GradScaler:
         if not self._enabled:
             return
         scale, tracker = self._ready("update")
+        capturing.keep(self, repeated=True)
         with no_grad():
             if new_scale is None:
                 self._grow_or_fall(scale, tracker)
@@ -246,7 +255,7 @@ class GradScaler:
                 scale.copy_(new_scale.reshape(()))
             else:
                 scale.fill_(new_scale)
-        self._optimizers.clear()
+        capturing.repeat("GradScaler.update", self._optimizers.clear)
 
     def _grow_or_fall(self, scale: Tensor, tracker: Tensor) -> None:
         some = [t.to(scale.device) for one in self._optimizers.values() for t in one.found_inf]
@@ -258,6 +267,21 @@ class GradScaler:
         larger = where(full_interval.logical_and(grown.isfinite()), grown, scale)
         scale.copy_(where(overflowed, scale * self._backoff_factor, larger))
         tracker.copy_((tracker + 1).masked_fill(overflowed.logical_or(full_interval), 0))
+
+    def _known(self, optimizer: Any) -> _Optimizer:
+        """What is known of an optimizer, to be changed."""
+        capturing.keep(self, repeated=True)
+        one = self._optimizers[id(optimizer)]
+        capturing.keep(one, repeated=True)
+        return one
+
+    def _note(self, optimizer: Any, stage: OptState, flags: list[Tensor]) -> None:
+        """Note what was done with an optimizer, and what was found."""
+        capturing.repeat(f"GradScaler {stage.name.lower()}", self._put, id(optimizer), stage, flags)
+
+    def _put(self, optimizer: int, stage: OptState, flags: list[Tensor]) -> None:
+        one = self._optimizers[optimizer]
+        one.stage, one.found_inf = stage, flags
 
     def _ready(self, name: str) -> tuple[Tensor, Tensor]:
         if self._scale is None or self._growth_tracker is None:

@@ -13,6 +13,7 @@ from lucid_gpu.compat.module_names import imported as _imported
 from lucid_gpu.cuda import nvtx
 from lucid_gpu.cuda.gpus import (
     DeviceProperties,
+    _lazy_call,
     can_device_access_peer,
     current_device,
     device,
@@ -95,9 +96,11 @@ def __getattr__(name: str) -> object:
     for types in (tensor_types.TYPES, storage_types.TYPES):
         if ("cuda", name) in types:
             return types["cuda", name]
-    return _imported(globals(), name, dict.fromkeys(_GRAPHS, _graphs), modules=("amp", "graphs"))
+    return _imported(
+        globals(), name, dict.fromkeys(_GRAPHS, _graphs), modules=("amp", "comm", "graphs")
+    )
 
 
 def __dir__() -> list[str]:
     """Also what is imported when it is first asked for."""
-    return sorted({*globals(), *_GRAPHS, "amp", "graphs"})
+    return sorted({*globals(), *_GRAPHS, "amp", "comm", "graphs"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,12 @@ def init() -> None:
 def is_initialized() -> bool:
     """Whether a GPU was used in this process."""
     return devices.is_initialized()
+
+
+def _lazy_call(callable: Callable[[], object], **settings: bool) -> None:
+    """Call now what PyTorch calls once a GPU is used; never where there is none."""
+    if is_available():
+        callable()
 
 
 def device_count() -> int:

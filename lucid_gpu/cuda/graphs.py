@@ -19,6 +19,8 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any
 
+from lucid_gpu.amp.state import KINDS, is_autocast_cache_enabled, is_autocast_enabled
+from lucid_gpu.amp.state import state as autocast
 from lucid_gpu.autograd.function import Function
 from lucid_gpu.autograd.grad import grad
 from lucid_gpu.autograd.second_derivatives import once_differentiable
@@ -26,6 +28,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend, capturing, is_initialized, threads
 from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.devices.stream_capture import StreamCapture
+from lucid_gpu.func.trees import flatten, unflatten
 from lucid_gpu.fusion import pending_reductions, scheduler
 from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.fusion.expression import Cell, Expr
@@ -33,9 +36,10 @@ from lucid_gpu.launch.planning import steps, user_line
 from lucid_gpu.ops import captured
 from lucid_gpu.ops.creation import ones_like
 from lucid_gpu.storage import Loan
+from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tape.node import watch_gradients
-from lucid_gpu.tensor import Tensor, _mark_shared, follow_streams, store_written
+from lucid_gpu.tensor import Tensor, _mark_shared, follow_streams, move_back, store_written
 
 __all__ = [
     "CUDAGraph",
@@ -103,6 +107,7 @@ class _Capture:
         self.watch = captured.watching()
         self.watch.__enter__()
         self.gradients: dict[Any, Any] = {}  # of leaves, before they were replaced
+        self.casts, autocast.cached = autocast.cached, {}  # a graph casts parameters itself
         watch_gradients(self._before_gradient)
         if is_initialized():
             try:
@@ -163,6 +168,7 @@ class _Capture:
 
     def leave(self) -> None:
         """End the capture."""
+        autocast.cached = self.casts
         steps.least = 0
         scheduler.begin_step()
         watch_gradients(None)
@@ -178,10 +184,17 @@ class _Capture:
         finally:
             for own in self.recorder.taken.values():
                 _put_back(own)
+            for tensor, attributes, taken in self.recorder.moved.values():
+                move_back(tensor, attributes)
+                if taken:
+                    _put_back(self.recorder.taken[id(tensor)])
             for leaf, gradient in self.gradients.items():
                 leaf.grad = gradient
+            for undo in reversed(self.recorder.undo_abandoned):
+                undo()
             self.leave()
             self.recorder.restore()
+            self.recorder.give_back()
 
 
 def _put_back(own: capturing.Taken) -> None:
@@ -273,6 +286,7 @@ class CUDAGraph:
         self._runs = [step.run for step in recorder.steps]
         capturing.hold(recorder)
         recorder.forget_trial()
+        recorder.give_back(whole=True)
         for tensor in written:
             self._written.append((weakref.ref(tensor), _lend(tensor)))
 
@@ -406,12 +420,14 @@ def make_graphed_callables(
     Parameters
     ----------
     callables : module or function, or tuple of them
-        Of tensors; what it returns is a tensor or a tuple of them. A module's parameters get
-        gradients; a function's only its arguments. Modules are changed, and returned.
-    sample_args : tuple of Tensor, or tuple of such tuples
-        Of the shapes and types of later calls, with ``requires_grad`` as of those.
+        Of tensors; what it returns is made of tensors in tuples, lists and dicts. A module's
+        parameters get gradients; a function's only its arguments. Modules are changed, and
+        returned.
+    sample_args : tuple, or tuple of such tuples
+        Tensors, and sequences and dicts of them, of the shapes and types of later calls, with
+        ``requires_grad`` as of those.
     num_warmup_iters : int
-        How often each is run before.
+        How often each is run before. Batch norm and random numbers go on by as many calls.
     allow_unused_input : bool
         Whether a tensor that requires grad may have no gradient.
     pool : tuple, optional
@@ -419,16 +435,30 @@ def make_graphed_callables(
 
     Raises
     ------
-    TypeError
-        For samples that are not tensors.
+    AssertionError
+        For samples and results that are not tensors, modules with hooks, and buffers that require
+        grad.
     RuntimeError
-        For operations that a graph cannot hold, and for tensors without a gradient.
+        For operations that a graph cannot hold, for tensors without a gradient, and under autocast
+        with its cache.
     """
+    for kind in KINDS:
+        if is_autocast_enabled(kind) and is_autocast_cache_enabled():
+            raise RuntimeError(
+                "make_graphed_callables does not support the autocast caching. Please set "
+                "`cache_enabled=False`."
+            )
     several = isinstance(callables, (tuple, list))
     some = tuple(callables) if several else (callables,)
     samples = tuple(sample_args) if several else (sample_args,)
-    pairs = zip(some, samples, strict=True)
-    graphed = [_graphed(f, a, num_warmup_iters, allow_unused_input, pool) for f, a in pairs]
+    pairs = [_Pair(f, a) for f, a in zip(some, samples, strict=True)]
+    for pair in pairs:
+        pair.warm_up(num_warmup_iters, allow_unused_input)
+    for pair in pairs:
+        pair.capture_forward(pool)
+    for pair in reversed(pairs):
+        pair.capture_backward(allow_unused_input, pool)
+    graphed = [_graphed(f, pair) for f, pair in zip(some, pairs, strict=True)]
     return tuple(graphed) if several else graphed[0]
 
 
@@ -438,17 +468,29 @@ class _Graphed(Function):
     @staticmethod
     def forward(ctx: Any, pair: _Pair, *tensors: Tensor) -> Any:
         ctx.pair = pair
-        ctx.save_for_backward(*tensors)  # never read: what depends on them has no second derivative
+        ctx.save_for_backward(*tensors[len(pair.arguments) :])  # parameters must not be written
         for static, tensor in zip(pair.arguments, tensors):
             with no_grad():
                 static.copy_(tensor)
         pair.there.replay()
-        return tuple([t.detach().clone() for t in pair.results])
+        pair.calls += 1
+        ctx.call = pair.calls
+        results = [t.detach().clone() for t in pair.results]
+        fixed = [r for r, t in zip(results, pair.results, strict=True) if not t.requires_grad]
+        ctx.mark_non_differentiable(*fixed)
+        return tuple(results)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *cotangents: Any) -> Any:
         pair = ctx.pair
+        assert ctx.saved_tensors is not None  # unless they were written
+        if ctx.call != pair.calls:
+            raise RuntimeError(
+                "backward through a call of a graphed callable that was called again since: its "
+                "graph holds the values of the last call only. Go backward before the next call, "
+                "or make a graphed callable for each of them."
+            )
         for static, cotangent in zip(pair.cotangents, cotangents, strict=True):
             if static is not None:
                 static.copy_(cotangent)
@@ -463,71 +505,108 @@ class _Pair:
     ----------
     arguments, results, cotangents, gradients : sequences of Tensor
         Which stay where they are; None where there is none.
+    calls : int
+        How often it was called.
     """
 
-    def __init__(self, function: Any, arguments: tuple[Tensor, ...], held: list[Tensor]) -> None:
-        self.function, self.arguments = function, arguments
-        self.inputs = [*arguments, *held]
+    def __init__(self, function: Any, sample: Any) -> None:
+        where = "make_graphed_callables(): "
+        sample = tuple(sample) if isinstance(sample, (tuple, list)) else (sample,)
+        flat, self.shape = flatten(sample)
+        if not all(isinstance(t, Tensor) for t in flat):
+            raise AssertionError(
+                f"{where}In the beta API, sample_args for each callable must contain only Tensors. "
+                "Other types are not allowed."
+            )
+        self.function, held = function, []
+        if hasattr(function, "named_parameters"):
+            self.function, held = function.forward, list(function.parameters())
+            hooks = (function._backward_hooks, function._forward_hooks, function._forward_pre_hooks)
+            if any(hooks):
+                raise AssertionError(
+                    f"{where}Modules must not have hooks registered at the time they are passed. "
+                    "However, registering hooks on modules after passing them through "
+                    "make_graphed_callables is allowed."
+                )
+            if any(b.requires_grad for b in function.buffers()):
+                raise AssertionError(
+                    f"{where}only parameters may be trainable. All buffers must have "
+                    "``requires_grad=False``."
+                )
+        self.arguments = [t.detach().clone().requires_grad_(t.requires_grad) for t in flat]
+        self.inputs = [*self.arguments, *held]
+        self.wanted = [t for t in self.inputs if t.requires_grad]
         self.there, self.back = CUDAGraph(), CUDAGraph()
-        self.results: tuple[Tensor, ...] = ()
+        self.results: list[Tensor] = []
         self.cotangents: list[Tensor | None] = []
-        self.gradients: list[Tensor | None] = []
-        self.single = True
+        self.gradients: list[Tensor | None] = [None] * len(self.inputs)
+        self.calls = 0
 
-    def capture(self, warmups: int, allow_unused: bool, pool: Any) -> None:
-        """Capture both."""
-        wanted = [t for t in self.inputs if t.requires_grad]
-        for _ in range(warmups):
-            self._gradients(self._results(), wanted, allow_unused)
+    def warm_up(self, count: int, allow_unused: bool) -> None:
+        """Run it, and its gradients, so many times."""
+        for _ in range(count):
+            results, _ = self._results()
+            cotangents = [ones_like(t) for t in results if t.requires_grad]
+            self._gradients(results, cotangents, allow_unused)
+
+    def capture_forward(self, pool: Any) -> None:
+        """Capture the callable."""
         with graph(self.there, pool):
-            self.results = self._results()
-        differentiable = [t for t in self.results if t.requires_grad]
+            self.results, self.made = self._results()
+
+    def capture_backward(self, allow_unused: bool, pool: Any) -> None:
+        """Capture its gradients, if it has any."""
         self.cotangents = [ones_like(t) if t.requires_grad else None for t in self.results]
-        if not (wanted and differentiable):
-            self.gradients = [None] * len(self.inputs)
+        cotangents = [c for c in self.cotangents if c is not None]
+        if not (self.wanted and cotangents):
             return
         with graph(self.back, pool):
-            gradients = iter(self._gradients(self.results, wanted, allow_unused))
+            gradients = iter(self._gradients(self.results, cotangents, allow_unused))
         self.gradients = [next(gradients) if t.requires_grad else None for t in self.inputs]
 
-    def _results(self) -> tuple[Tensor, ...]:
-        made = self.function(*self.arguments)
-        self.single = isinstance(made, Tensor)
-        return (made,) if isinstance(made, Tensor) else tuple(made)
+    def _results(self) -> tuple[list[Tensor], Any]:
+        made, shape = flatten(self.function(*unflatten(self.arguments, self.shape)))
+        for one in made:
+            if not isinstance(one, Tensor):
+                raise AssertionError(
+                    "make_graphed_callables(): a callable returns tensors, in tuples, lists and "
+                    f"dicts, but one returned {type_name(one)}"
+                )
+        return made, shape
 
-    def _gradients(self, results: Any, wanted: Any, allow_unused: bool) -> Sequence[Any]:
-        outputs = [t for t in results if t.requires_grad]
-        if not (outputs and wanted):
+    def _gradients(self, results: Any, cotangents: Any, allow_unused: bool) -> Sequence[Any]:
+        if not (self.wanted and cotangents):
             return ()
-        cotangents = [c for c in self.cotangents if c is not None] or [
-            ones_like(t) for t in outputs
-        ]
-        return grad(outputs, wanted, cotangents, allow_unused=allow_unused)
+        outputs = [t for t in results if t.requires_grad]
+        return grad(outputs, self.wanted, cotangents, allow_unused=allow_unused)
 
     def __call__(self, *arguments: Any) -> Any:
         """The callable's results, from copies of its arguments."""
-        held = self.inputs[len(self.arguments) :]
-        results = _Graphed.apply(self, *arguments, *held)
-        return results[0] if self.single else results
+        flat, shape = flatten(arguments)
+        if shape != self.shape:
+            raise TypeError(
+                f"a graphed callable takes arguments as its sample_args were, {self.shape!r} where "
+                f"* is a tensor, but got {shape!r}"
+            )
+        for i, (own, given) in enumerate(zip(self.arguments, flat, strict=True)):
+            if not isinstance(given, Tensor) or given.shape != own.shape:
+                what = f"shape {list(given.shape)}" if isinstance(given, Tensor) else given
+                raise RuntimeError(
+                    f"tensor {i} of the arguments of a graphed callable has the shape "
+                    f"{list(own.shape)}, as in its sample_args, but this one is {what}; make "
+                    "another graphed callable for other shapes"
+                )
+        results = _Graphed.apply(self, *flat, *self.inputs[len(self.arguments) :])
+        return unflatten(results, self.made)
 
 
-def _graphed(f: Any, arguments: Any, warmups: int, allow_unused: bool, pool: Any) -> Any:
-    inputs = tuple(arguments) if isinstance(arguments, (tuple, list)) else (arguments,)
-    if not all(isinstance(t, Tensor) for t in inputs):
-        raise TypeError("make_graphed_callables(): sample_args are tensors")
-    static = tuple([t.detach().clone().requires_grad_(t.requires_grad) for t in inputs])
+def _graphed(f: Any, pair: _Pair) -> Any:
     if not hasattr(f, "named_parameters"):
-        pair = _Pair(f, static, [])
-        pair.capture(warmups, allow_unused, pool)
         return pair
-    if any(b.requires_grad for b in f.buffers()):
-        raise RuntimeError("make_graphed_callables(): a module's buffers may not require grad")
     plain, training = f.forward, f.training
-    pair = _Pair(plain, static, list(f.parameters()))
-    pair.capture(warmups, allow_unused, pool)
 
-    def forward(*args: Any) -> Any:
-        return pair(*args) if f.training is training else plain(*args)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return pair(*args, **kwargs) if f.training is training else plain(*args, **kwargs)
 
     f.forward = forward
     return f

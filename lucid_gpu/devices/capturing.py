@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
@@ -29,12 +31,18 @@ __all__ = [
     "call_between",
     "capturing",
     "constant",
+    "constants",
     "end",
     "hold",
+    "if_abandoned",
     "is_fixed",
+    "keep",
     "on_gpu",
+    "outside",
     "recording",
     "release",
+    "repeat",
+    "stays",
     "waits",
     "write",
 ]
@@ -58,17 +66,26 @@ class Draw(int):
     generator : Generator
     number : int or None
         How many draws of the generator were recorded before it; None for a seed.
+    bases : dict
+        Seed and first offset of each generator in the last replay of the graph that drew it, by
+        the generator's id: the graph of its gradient, which draws it again, reads them too.
     """
 
     generator: Any
     number: int | None
+    bases: dict[int, tuple[int, int]]
 
     @classmethod
-    def of(cls, value: int, generator: Any, number: int | None) -> Draw:
+    def of(cls, value: int, generator: Any, number: int | None, bases: dict[int, Any]) -> Draw:
         """One of a value."""
         made = cls(value)
-        made.generator, made.number = generator, number
+        made.generator, made.number, made.bases = generator, number, bases
         return made
+
+    def now(self) -> int:
+        """What stands in its place in the last replay."""
+        seed, first = self.bases[id(self.generator)]
+        return seed if self.number is None else (first + self.number) & ((1 << 64) - 1)
 
 
 class Step:
@@ -113,6 +130,17 @@ class Taken(NamedTuple):
     output: int
 
 
+class Moved(NamedTuple):
+    """A tensor that was there before and was given other memory, and what it was.
+
+    ``taken``: it had taken another value by then.
+    """
+
+    tensor: Any
+    attributes: dict[str, Any]
+    taken: bool
+
+
 class Recorder:
     """Records the calls of a thread.
 
@@ -142,11 +170,18 @@ class Recorder:
         self.tensors: dict[int, Any] = {}  # weak references to those made since, by id
         self.owed: dict[int, str] = {}  # writes announced and not yet made, by the owner's id
         self.taken: dict[int, Taken] = {}  # tensors that took another value, by id
+        self.moved: dict[int, Moved] = {}  # tensors that were given other memory, by id
         self.written: dict[int, Any] = {}  # tensors whose memory was written
         self.undo: list[Callable[[], None]] = []
+        self.undo_abandoned: list[Callable[[], None]] = []  # not after a trial
+        # Dicts and lists, what was in them, and whether replays make the changes again, by id.
+        self.kept: dict[int, tuple[Any, Any, bool]] = {}
+        self.skips: list[Any] = []  # arrays: where one is not zero, no optimizer steps
+        self.skips_read = False
         self.fresh: weakref.WeakSet[Any] = weakref.WeakSet()  # leaves made since it began
         self.values: weakref.WeakSet[Any] = weakref.WeakSet()  # values known to be of this time
         self.draws: dict[int, tuple[Any, int, set[int]]] = {}  # generators: draws, those not used
+        self.bases: dict[int, tuple[int, int]] = {}  # see `Draw`
 
     # --- whose memory it is ----------------------------------------------------------------------
 
@@ -155,7 +190,12 @@ class Recorder:
         if self._on_gpu(array):
             return MADE if self.gpu.is_made(array) else EXTERNAL
         entry = self.owners.get(id(_owner(array)))
-        return None if entry is None else entry[1]
+        if entry is None:
+            if not (fixed and is_fixed(array)):
+                return None
+            self.adopt(array, EXTERNAL)  # another graph's, which a gradient saved of it may read
+            return EXTERNAL
+        return entry[1]
 
     def _on_gpu(self, array: Any) -> bool:
         """Whether an array's memory is the business of the GPU's own capture."""
@@ -236,6 +276,12 @@ class Recorder:
         self.see(leaf)
         own = tensor._expr.program, leaf.array, leaf.node, leaf.output
         self.taken[id(tensor)] = Taken(tensor, *own)
+
+    def before_moving(self, tensor: Any, names: Sequence[str]) -> None:
+        """A tensor is about to be given other memory: a capture that fails gives its own back."""
+        if not (self.outside or self.knows(tensor) or id(tensor) in self.moved):
+            attributes = {name: getattr(tensor, name) for name in names}
+            self.moved[id(tensor)] = Moved(tensor, attributes, id(tensor) in self.taken)
 
     def before_write(self, array: Any, name: str, tensor: Any) -> None:
         """A tensor's memory is about to be written: what was there before is to be put back."""
@@ -351,7 +397,7 @@ class Recorder:
         """Whether there are draws among arguments, which a replay then renews."""
         draws = [value for value in _flat(args) if type(value) is Draw]
         for draw in draws:
-            if draw.number is not None:
+            if draw.number is not None and draw.bases is self.bases:
                 self.draws[id(draw.generator)][2].discard(draw.number)
         return bool(draws)
 
@@ -387,7 +433,8 @@ class Recorder:
         _, count, unused = self.draws.setdefault(id(generator), (generator, 0, set()))
         unused.add(count)
         self.draws[id(generator)] = generator, count + 1, unused
-        return Draw.of(seed, generator, None), Draw.of(offset, generator, count)
+        bases = self.bases
+        return Draw.of(seed, generator, None, bases), Draw.of(offset, generator, count, bases)
 
     # --- refusals --------------------------------------------------------------------------------
 
@@ -397,6 +444,40 @@ class Recorder:
             f"{what} cannot be captured in a graph, at {self.user_line()}: {why}. Do it before the "
             "capture or after the replay."
         )
+
+    # --- what Python changes --------------------------------------------------------------------
+
+    def keep(self, container: Any, repeated: bool = False) -> None:
+        """Remember what dicts and lists hold, and those in them: `give_back` puts it back."""
+        if isinstance(container, (dict, list)) and id(container) not in self.kept:
+            self.kept[id(container)] = container, container.copy(), repeated
+            for part in container.values() if isinstance(container, dict) else container:
+                self.keep(part, repeated)
+
+    def give_back(self, whole: bool = False) -> None:
+        """Put back what Python has changed; of a ``whole`` graph what its replays change again."""
+        for container, before, repeated in self.kept.values():
+            if repeated or not whole:
+                container.clear()
+                if isinstance(container, dict):
+                    container.update(before)
+                else:
+                    container.extend(before)
+        self.kept.clear()
+
+    @contextmanager
+    def skipping(self, flags: Sequence[Any], name: str) -> Iterator[None]:
+        """Of optimizers that step in here, replays leave out steps where a flag is not zero."""
+        self.skips, self.skips_read = list(flags), False
+        try:
+            yield
+            if not self.skips_read:
+                self.refuse(
+                    f"GradScaler.step() of {name}",
+                    "its own step() cannot be left out where a gradient is infinite",
+                )
+        finally:
+            self.skips = []
 
     # --- replay ----------------------------------------------------------------------------------
 
@@ -411,11 +492,13 @@ class Recorder:
         """Let go of what `restore` would put back: the graph is whole."""
         self.saved.clear()
         self.undo.clear()
+        self.undo_abandoned.clear()
+        self.moved.clear()
 
     def advance(self) -> None:
         """Take the draws of one replay from the generators."""
         for generator, count, _ in self.draws.values():
-            generator.begin_replay(count)
+            self.bases[id(generator)] = generator.begin_replay(count)
 
     def try_out(self) -> None:
         """Make all calls on the values they were recorded with; they must find the same bits."""
@@ -549,7 +632,7 @@ def _arrays(value: Any) -> Iterator[Any]:
 def _drawn(value: Any) -> Any:
     """Arguments with this replay's draws."""
     if type(value) is Draw:
-        return value.generator.replayed(value.number)
+        return value.now()
     if type(value) in (list, tuple):
         return type(value)([_drawn(part) for part in value])
     return value
@@ -609,6 +692,59 @@ def on_gpu() -> Any:
     return None if current is None or current.gpu is None or current.outside else current.gpu
 
 
+def keep(owner: Any, repeated: bool = False) -> None:
+    """An object is about to change: a capture that fails takes that back.
+
+    So does any, where ``repeated`` says that replays make the change (see `repeat`).
+    """
+    current = capturing()
+    if current is not None:
+        current.keep(owner.__dict__, repeated)
+
+
+def if_abandoned(undo: Callable[[], None]) -> None:
+    """Have a capture that fails undo something; those that were asked last come first."""
+    current = capturing()
+    if current is not None:
+        current.undo_abandoned.append(undo)
+
+
+def repeat(name: str, change: Callable[..., Any], *args: Any) -> None:
+    """Change what Python holds, now and in each replay."""
+    change(*args)
+    current = recording()
+    if current is not None:
+        current.steps.append(Step(name, partial(change, *args), ()))
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """What is made once and kept, as a table, is no part of a graph: it is computed at once."""
+    current = recording()
+    if current is None:
+        yield
+        return
+    current.pause()
+    try:
+        yield
+    finally:
+        current.go_on()
+
+
+@contextmanager
+def constants() -> Iterator[None]:
+    """Numbers are constants of the graph in the op that the user called, as they are outside."""
+    current = recording()
+    if current is None or len(current.frames) > 1:  # an op that another one calls: of its values
+        yield
+        return
+    frames, current.frames = current.frames, []
+    try:
+        yield
+    finally:
+        current.frames = frames
+
+
 def waits(leaf: Any) -> bool:
     """Whether a leaf is the result of a reduction that is computed later, with others.
 
@@ -655,6 +791,18 @@ def is_fixed(array: Any) -> bool:
         return False
     own = _address(array)
     return any(own in memory for memory in list(fixed.values()))
+
+
+def stays(leaf: Any) -> bool:
+    """Whether a tensor that takes another value is to write its memory: a graph reads it there.
+
+    In a recorded call all that was there before is so, for the replays make the call again.
+    """
+    current = capturing()
+    if current is not None and current.off and not current.outside:
+        there = leaf not in current.fresh or current.whose(leaf.array) is not None
+        return there or (bool(fixed) and is_fixed(leaf.array))
+    return bool(fixed) and is_fixed(leaf.array)
 
 
 def hold(captured: Recorder) -> None:

@@ -13,7 +13,7 @@ from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, lapack
 from lucid_gpu.devices.blas import on_few_threads
 
-Diagnosis = Callable[[Any], int]
+Diagnosis = Callable[[Any], tuple[int, Any]]
 
 SMALL = 48  # rows of a triangle that is worked on whole
 LAUNCHED = 1024  # and on a GPU, where a product costs less than the launches of many
@@ -52,8 +52,8 @@ def each(
     Returns
     -------
     (array, numbers)
-        The numbers, one a matrix of the batch, are 0 or what ``diagnose`` says of the matrix, whose
-        results are NaN. None where all went well.
+        The numbers, one a matrix of the batch, are 0 or what ``diagnose`` says of the matrix, and
+        with it its result. None where all went well.
     """
     try:
         return call(name, where, *arrays), None
@@ -67,8 +67,8 @@ def each(
             result[i] = getattr(np.linalg, name)(*matrices)
             numbers.append(0)
         except np.linalg.LinAlgError:
-            result[i] = np.nan
-            numbers.append(diagnose(matrices[0]))
+            number, result[i] = diagnose(matrices[0])
+            numbers.append(number)
     return backend(where).from_numpy(result.reshape(host[-1].shape), where), numbers
 
 
@@ -188,27 +188,35 @@ def lower_inverse(where: device, array: Any) -> Any:
     return inverse
 
 
-def zero_pivot(matrix: Any) -> int:
-    """The first pivot, from 1, that is zero in an elimination with pivoting."""
+def zero_pivot(matrix: Any) -> tuple[int, float]:
+    """The first pivot, from 1, that is zero in an elimination with pivoting; NaN as the result."""
     rest = np.array(matrix)
     count = len(rest)
     for i in range(count):
         best = i + int(np.argmax(np.abs(rest[i:, i])))
         if rest[best, i] == 0:
-            return i + 1
+            return i + 1, np.nan
         rest[[i, best]] = rest[[best, i]]
         rest[i + 1 :, i:] -= np.outer(rest[i + 1 :, i] / rest[i, i], rest[i, i:])
-    return count
+    return count, np.nan
 
 
-def failing_minor(matrix: Any) -> int:
-    """The order of the first leading minor that is not positive-definite."""
-    for order in range(1, len(matrix)):
-        try:
-            np.linalg.cholesky(matrix[:order, :order])
-        except np.linalg.LinAlgError:
-            return order
-    return len(matrix)
+def unfinished_factor(matrix: Any) -> tuple[int, Any]:
+    """The order of the first leading minor that is not positive-definite, and what LAPACK leaves.
+
+    The columns before it are those of a factor; on the diagonal stands the number whose root was
+    not taken, and the rest is the matrix's own.
+    """
+    left = np.tril(matrix)
+    for i, column in enumerate(left.T):
+        pivot = left[i, i].real - np.vdot(left[i, :i], left[i, :i]).real
+        if not pivot > 0:
+            left[i, i] = pivot
+            return i + 1, left
+        left[i, i] = np.sqrt(pivot)
+        column[i + 1 :] -= left[i + 1 :, :i] @ left[i, :i].conj()
+        column[i + 1 :] /= left[i, i]
+    return len(left), left
 
 
 def eliminated(where: device, array: Any) -> tuple[Any, Any]:

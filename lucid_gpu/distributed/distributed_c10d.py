@@ -20,6 +20,11 @@ def _get_default_group() -> groups.ProcessGroup:
     return pg
 
 
+def _get_global_rank(group: Any, rank: int) -> int:
+    """`get_global_rank` under its first name."""
+    return groups.get_global_rank(group, rank)
+
+
 def _rank_not_in_group(group: Any) -> bool:
     """Whether this process is no member of a group."""
     return group is not None and group == groups.GroupMember.NON_GROUP_MEMBER

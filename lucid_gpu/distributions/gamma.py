@@ -242,8 +242,8 @@ class FisherSnedecor(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        m, n = self.df1.masked_fill(self.df1 <= 2, math.nan), self.df2
-        return (m - 2) / m * n / (n + 2)
+        m, n = self.df1, self.df2
+        return ((m - 2) / m * n / (n + 2)).masked_fill(m <= 2, math.nan)
 
     @property
     def variance(self) -> Tensor:

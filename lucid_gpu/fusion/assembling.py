@@ -157,6 +157,21 @@ def _as_stored(assembly: Assembly, index: int) -> int:
     return assembly.append(Instruction("cast", (index,), have.dtype, have.shape, have.needs_grad))
 
 
+SUMS = ("add", "sub")
+
+
+def sum_as_stored(assembly: Assembly, index: int) -> int:
+    """A 16-bit sum as it would be stored, where it is an operand of another one.
+
+    What a sum lost by rounding is the difference between it and its operands (W. Kahan, "Further
+    remarks on reducing truncation errors", 1965).
+    """
+    source = assembly.instructions[index]
+    while source.op in ("identity", "neg"):
+        source = assembly.instructions[source.args[0]]
+    return _as_stored(assembly, index) if source.op in SUMS else index
+
+
 def _is_cut(instruction: Instruction) -> bool:
     """Whether this is a number that its 16-bit type may not hold."""
     d = instruction.dtype

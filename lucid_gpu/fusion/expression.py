@@ -15,7 +15,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, int64, scalar_type
 from lucid_gpu.fusion import scheduler
-from lucid_gpu.fusion.assembling import Number, Slot, emit, fits
+from lucid_gpu.fusion.assembling import SUMS, Number, Slot, emit, fits, sum_as_stored
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     FORBIDDEN,
@@ -110,6 +110,8 @@ class Cell:
     stale: Write | Replaced | None = None
     same: list[Any] | None = None
     sharers: list[Any] | None = None
+    home: Any = None  # of a view's: a weak reference to the storage, which knows its twins too
+    outlives = False  # such a twin: only read, and stale when the view's leaf says so
     apart: Any = None  # a weak reference to the twin without a node that gradients read
     detached = False  # of a tensor that shares the memory of the one that `same` is about
 
@@ -132,6 +134,8 @@ class Cell:
         if capturing.recorder is not None:
             _seen(self)
         other = Cell(self.array, node, output)
+        if self.home is not None:
+            _outlive(other, self.home)
         sharers = self.sharers
         if sharers is None:  # nearly always; else as `_shares_with` does
             self.sharers = other.sharers = [weakref.ref(self), weakref.ref(other)]
@@ -156,7 +160,10 @@ class Cell:
         """A leaf that takes this one's place, which others may go on reading."""
         if capturing.recorder is not None:
             _seen(self)
-        return Cell(self.array, self.node, self.output)
+        other = Cell(self.array, self.node, self.output)
+        if self.home is not None:
+            other.home = self.home
+        return other
 
     def moved(self, array: Any) -> Cell:
         """A leaf that takes this one's place, on another array of the same values.
@@ -195,6 +202,14 @@ class Cell:
             return [self]
         others = [c for r in self.sharers if (c := r()) is not None and c is not self]
         return [self, *[c for c in others if c.array is self.array]]
+
+
+def _outlive(twin: Cell, home: Any) -> None:
+    """A view's leaf may be gone before its twins, and who writes the memory asks the storage."""
+    storage = home()
+    if storage is not None:
+        twin.home, twin.outlives = home, True
+        storage.add_cell(twin)
 
 
 def _seen(leaf: Cell) -> None:
@@ -595,6 +610,8 @@ def _derive(
             part, pattern = mark
             operands.append(assembly.include(part, expand_pattern(pattern, part.leaves)))
     recorded = False if grad is modes.INFERENCE else grad
+    if op.name in SUMS:
+        operands = [sum_as_stored(assembly, o) if type(o) is int else o for o in operands]
     root = emit(assembly, op, operands, recorded, to, shape)
     if assembly.instructions[root].op in ("load", "boundary"):
         # ``x * 1`` is a tensor of its own: x may be written, and has a gradient of its own.

@@ -111,7 +111,8 @@ _WIDE: dict[str, Cast] = {"cuda": "float32"}  # rows of PyTorch's list for GPUs
 _WIDEST: dict[str, Cast] = {"cuda": "promote"}
 GELU_TANH = math.sqrt(8 / math.pi), 0.044715 * math.sqrt(8 / math.pi)  # see `_gelu_tanh_bend`
 HIDDEN = (
-    *("bent", "capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "hardswish", "i0e", "i1", "i1e"),
+    *("bent", "capped", "entr", "erfcx", "gelu_tanh", "gelu_tanh_slope", "hardswish"),
+    *("i0e", "i1", "i1e"),
     *(
         "ndtri",
         "operand",
@@ -160,8 +161,15 @@ def _hardswish(g: Any, y: Any, x: Any) -> Any:
     return none.pass_on(0.0, g * none.pick(0.0, (x >= 3).pick(1.0, x / 3 + 0.5)))
 
 
+def _i1(g: Any, y: Any, x: Any) -> Any:
+    """Near 0 the limit: ``y / x`` of numbers without all their digits is not 1/2."""
+    near = x.abs() < 1e-15
+    return g * near.pick(0.5, x.i0() - y / near.pick(1.0, x))
+
+
 def _i1e(g: Any, y: Any, x: Any) -> Any:
-    return g * (x == 0).pick(0.5, x.apply("i0e", x) - y * (x.sign() + 1 / _without(0, x)))
+    near = x.abs() < 1e-15
+    return g * near.pick(0.5, x.apply("i0e", x) - y * x.sign() - y / near.pick(1.0, x))
 
 
 def _sgn(g: Any, y: Any, x: Any) -> Any:
@@ -260,6 +268,9 @@ _row("erfc", "float", "special.erfc({0}, {out})", "erfc({0})",
      (lambda g, y, x: (-(x * x)).exp() * -_TWO_OVER_SQRT_PI * g,), reads_late=True)
 _row("erfcx", "float", "special.erfcx({0}, {out})", "lucid_erfcx({0})",
      (lambda g, y, x: g * (x * y * 2 - _TWO_OVER_SQRT_PI),), reads_late=True, header="special.cuh")
+_row("entr", "float", "special.entr({0}, {out})", "lucid_entr({0})",
+     (lambda g, y, x: g * (-1 - x.log()),), reads_late=True, domain="positive",
+     header="special.cuh")
 _row("erfinv", "float", "special.erfinv({0}, {out})", "lucid_erfinv({0})",
      (lambda g, y, x: (y * y).exp() / _TWO_OVER_SQRT_PI * g,), reads_late=True, domain="unit",
      header="special.cuh", autocast=_WIDE)
@@ -285,8 +296,7 @@ _row("i0e", "float", "special.i0e({0}, {out})", "lucid_i0e({0})",
      (lambda g, y, x: g * (x.apply("i1e", x) - x.sign() * y),), reads_late=True,
      header="special.cuh")
 _row("i1", "float", "special.i1({0}, {out})", "lucid_i1({0})",
-     (lambda g, y, x: g * (x == 0).pick(0.5, x.i0() - y / _without(0, x)),), reads_late=True,
-     header="special.cuh")
+     (_i1,), reads_late=True, header="special.cuh")
 _row("i1e", "float", "special.i1e({0}, {out})", "lucid_i1e({0})",
      (_i1e,), reads_late=True, header="special.cuh")
 _row("floor", "same", "np.floor({0}, {out})", "lucid_floor({0})", (ZERO,))

@@ -231,6 +231,12 @@ def i1e(x: Any, out: Any) -> None:
     _store(np.copysign(_scaled_bessel(np.abs(x), 1), x), out)
 
 
+def entr(x: Any, out: Any) -> None:
+    """``-x * log(x)``: 0 at 0, minus infinity below."""
+    value = np.where(x < 0, -np.inf, x)  # 0 and NaN stay
+    np.copyto(out, np.where(x > 0, -x * np.log(x), value), casting="same_kind")
+
+
 def xlogy(x: Any, y: Any, out: Any) -> None:
     """``x * log(y)``, and 0 where x is."""
     value = np.where((x == 0) & ~np.isnan(y), 0, x * np.log(y))

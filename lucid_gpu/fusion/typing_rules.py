@@ -117,6 +117,7 @@ _NO_COMPLEX = frozenset(
         "erf",
         "erfc",
         "sign",
+        "entr",
         "erfcx",
         "erfinv",
         "gelu_tanh",

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.devices import capturing
+
 __all__ = ["Axis", "Band", "band", "resampled"]
 
 
@@ -110,10 +112,11 @@ class Band:
         key = xp, gpu, kind
         if key not in self._there:
             ones = (self.weights == 1).all(1)
-            self._there[key] = [
-                (xp.asarray(p), None if one else xp.asarray(w.astype(kind)))
-                for p, w, one in zip(self.places, self.weights, ones, strict=True)
-            ]
+            with capturing.outside():  # they are kept, whatever becomes of a graph
+                self._there[key] = [
+                    (xp.asarray(p), None if one else xp.asarray(w.astype(kind)))
+                    for p, w, one in zip(self.places, self.weights, ones, strict=True)
+                ]
         return self._there[key]
 
 

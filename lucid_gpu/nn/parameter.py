@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tape.door import require_kind, type_name
-from lucid_gpu.tape.overrides import disabled, fields, overrides
+from lucid_gpu.tape.overrides import disabled, fields, overrides, without_handlers
 from lucid_gpu.tensor import Tensor, as_kind
 
 __all__ = [
@@ -93,7 +93,7 @@ class Parameter(Tensor, metaclass=_Parameters):
         if isinstance(data, Tensor) and overrides(data):
             return _of_subclass(data, requires_grad)
         made = _made_from(cls, data)
-        return made._mark() if requires_grad else made  # type: ignore[return-value]
+        return without_handlers(type(made)._mark, made) if requires_grad else made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         """A copy that has learned nothing yet: without the gradient, as in PyTorch."""

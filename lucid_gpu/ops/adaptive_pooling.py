@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.kernels.resampling import area
 from lucid_gpu.ops.arguments import as_ints, require_tensor
@@ -129,7 +130,9 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
         if kernel is not None:
             return _max_pool(rank, input, (kernel, None, 0, 1), False, return_indices)
         order = None if rank == 3 else channels_order(input)
-        flat, places = led_in(input, order).flatten(-rank), _positions(input, size)
+        flat = led_in(input, order).flatten(-rank)
+        with capturing.constants():
+            places = _positions(input, size)
         with no_grad():
             best = flat[..., places].argmax(-1, keepdim=True)
             spread = places.expand(*best.shape[:-1], places.shape[-1])

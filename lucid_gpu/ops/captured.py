@@ -13,8 +13,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import capturing
+from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.fusion.pending_reductions import flush
+from lucid_gpu.kernels.resampling import Band
 from lucid_gpu.ops.record import OpNode, _zeros
 from lucid_gpu.tape.door import CAPTURE, Watch
 from lucid_gpu.tape.modes import no_grad
@@ -27,7 +29,7 @@ DEPENDENT = frozenset(  # ops whose results' shapes depend on values
     ["argwhere", "bincount", "masked_select", "nonzero", "unique", "unique_consecutive"]
 )
 _OWN = ("also", "function", "metas", "needs_input_grad", "saved")  # of `OpNode`
-_SETTINGS = (type(None), bool, int, float, complex, str, slice, type)
+_SETTINGS = (type(None), bool, int, float, complex, str, slice, type, type(...), Band, DeviceError)
 
 
 def watching() -> Watch:
@@ -45,6 +47,8 @@ def _see(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Any) -> 
         capture.refuse(f"{name}()", "the shape of its result depends on values")
     if name == "picked" and any(t.dtype is bool_type and t.ndim for t in _tensors(args[2:])):
         capture.refuse("an index that is a mask", "the shape of its result depends on values")
+    if name == "picked" and not capture.frames and any(map(capturing.is_array, _parts(args[2]))):
+        capture.refuse("an index by NumPy's array", "make it a tensor, lucid_gpu.tensor(array)")
     keep_outside(*_tensors((args, kwargs)))
     held = _held(node)
     before = {id(t): (t, t._expr) for t in _tensors((args, kwargs, held))}
@@ -63,6 +67,10 @@ def _see(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Any) -> 
         call = _Call(name, op, node, held, args, kwargs)
         _record_whole(capture, call, before, result)
     return result
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
 
 
 class _Call(NamedTuple):

@@ -755,8 +755,8 @@ def nan_to_num(
         return input.clone()
     if input.dtype.is_complex:
         whole: Tensor = input.clone()
-        for part in (whole.real, whole.imag):
-            part.copy_(nan_to_num(part, nan, posinf, neginf))
+        for part, own in ((whole.real, input.real), (whole.imag, input.imag)):
+            part.copy_(nan_to_num(own, nan, posinf, neginf))  # which saves what it reads
         return whole
     import ml_dtypes
 

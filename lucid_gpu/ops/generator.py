@@ -34,7 +34,6 @@ class Generator:
         self.device: device = resolve(device)
         self._seed = DEFAULT_SEED
         self._draws = 0
-        self._replayed = 0  # the first draw of the graph that is being replayed
         self._lock = threading.Lock()
 
     def manual_seed(self, seed: int) -> Generator:
@@ -110,15 +109,12 @@ class Generator:
         with self._lock:
             self._draws = draws
 
-    def begin_replay(self, draws: int) -> None:
-        """Take so many draws for a graph, which asks for them by `replayed`."""
+    def begin_replay(self, draws: int) -> tuple[int, int]:
+        """Take so many draws for a graph; gives the seed, and the offset of the first."""
         with self._lock:
-            self._replayed = self._draws
-            self._draws = (self._draws + draws) & ((1 << 64) - 1)
-
-    def replayed(self, number: int | None) -> int:
-        """A draw of those that `begin_replay` took; without a number, the seed."""
-        return self._seed if number is None else (self._replayed + number) & ((1 << 64) - 1)
+            first = self._draws
+            self._draws = (first + draws) & ((1 << 64) - 1)
+            return self._seed, first
 
     def __getstate__(self) -> dict[str, Any]:
         return {"device": self.device, "seed": self._seed, "draws": self._draws}

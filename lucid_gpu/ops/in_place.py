@@ -96,7 +96,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     elif new is expr:  # `x.copy_(x)`: what was saved before is stale, not what comes
         new = expression.reread(expr)
     new = _marked_as(new, old)
-    stays = bool(capturing.fixed) and old.is_load and capturing.is_fixed(expr.leaves[0].array)
+    stays = old.is_load and capturing.stays(expr.leaves[0])
     if old.is_load and old.root.value[1] and not old.free and old.order is None:
         stays = True  # what lies with gaps goes on lying so
     if stays or storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
@@ -322,7 +322,7 @@ def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
 def _read_by_dead(cell: Cell, name: str, storage: Storage) -> None:
     """A leaf of this memory whose tensor, a view, may be gone: what was saved of it is stale."""
     counts = type(storage) is Storage and bool(name)
-    if counts and cell.stale is None and not cell.uncounted:
+    if counts and cell.stale is None and not (cell.uncounted or cell.outlives):
         cell.stale = Write(name, storage.version, storage)
 
 
@@ -604,7 +604,7 @@ def _renew_leaves(tensor: Tensor, mark: Write) -> None:
     alone = type(storage) is SameMemory  # it counts its own writes only
     leaves = tensor._load().leaves if alone else [r() for r in storage.cells]
     for cell in leaves:
-        for leaf in [] if cell is None else cell.readers():
+        for leaf in [] if cell is None or cell.outlives else cell.readers():
             if leaf is not cell:  # through which the memory knows of it, until now
                 storage.add_cell(leaf)
             if leaf is cell if alone else not leaf.uncounted:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import capturing
 from lucid_gpu.kernels import bounds
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.user_warnings import warn_user
@@ -169,11 +170,11 @@ def _part(input: Tensor, part: Any) -> Any:
             )
             return array.astype(bool)
         return array
-    if isinstance(part, (list, tuple, range)):
-        made = tensor(list(part), device=input.device)
-        return _part(input, made.to(dt.int64) if made.numel() == 0 else made)
-    if isinstance(part, np.ndarray):
-        return _part(input, tensor(part, device=input.device))
+    if isinstance(part, (list, tuple, range, np.ndarray)):
+        listed = not isinstance(part, np.ndarray)
+        with capturing.constants():
+            made = tensor(list(part) if listed else part, device=input.device)
+            return _part(input, made.to(dt.int64) if listed and not made.numel() else made)
     if hasattr(part, "__index__"):
         return part.__index__()
     raise IndexError(

@@ -437,7 +437,7 @@ def multi_margin_loss(
     require_float("multi_margin_loss", input)
     column = target.reshape(-1, 1)
     _check_targets(column, 0, classes, "target out of range")
-    z = _positive(margin - x.gather(1, column) + x)
+    z = (margin - x.gather(1, column) + x).relu()  # at 0 these two have no slope
     z = z if p == 1 else z * z
     if weight is not None:
         z = z * weight[column]
@@ -503,7 +503,7 @@ def multilabel_margin_loss(
         ..., None
     ]
     times = named.sum(1)  # how often each class is a target
-    z = _positive(1 - x.unsqueeze(2) + x.unsqueeze(1))
+    z = (1 - x.unsqueeze(2) + x.unsqueeze(1)).relu()
     pairs = times.unsqueeze(2) * (times == 0).unsqueeze(1)
     loss = (z * pairs).sum((1, 2)) / classes
     return reduce_loss(loss if input.ndim == 2 else loss[0], reduction)

@@ -66,6 +66,8 @@ def scatter(
         scattered = scatter(input.reshape(1), dim, index.reshape(-1), src, reduce=reduce)
         return own(scattered.reshape(()))
     dim = normalize_dim(dim, input.ndim)
+    if not index.ndim and input.ndim == 1:  # a number counts as a vector of one
+        index = index.reshape(1)
     where = index.array
     _check_scattered(input, dim, index, src)
     if isinstance(src, Tensor):
@@ -109,7 +111,7 @@ def scatter_batched(
 ) -> Any:
     """The rule of ops that write or add ``src`` at positions along a dimension."""
     src = options.pop("value", None) if src is None else src
-    if not x.ndim or (isinstance(src, Tensor) and src.ndim != x.ndim):
+    if not x.ndim or any(t.ndim != x.ndim for t in (index, src) if isinstance(t, Tensor)):
         return NotImplemented
     source = level.full(src) if isinstance(src, Tensor) else src
     axis = normalize_dim(dim, x.ndim) + 1

@@ -69,8 +69,9 @@ def scatter_reduce(
         raise RuntimeError(
             f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
         )
-    if not input.ndim:
+    if input.ndim < 2:  # a number counts as a vector of one
         index, src = (t if t.ndim else t.reshape(1) for t in (index, src))
+    if not input.ndim:
         reduced = scatter_reduce(
             input.reshape(1), dim, index, src, reduce, include_self=include_self
         )

@@ -21,7 +21,7 @@ from lucid_gpu.tensor import Tensor, apply, from_array
 
 
 @op
-def polygamma(n: Any, input: Any = None) -> Tensor:
+def polygamma(n: Any, input: Any) -> Tensor:
     """The ``n``-th derivative of `digamma`: ``(-1)**(n + 1) n! zeta(n + 1, x)``.
 
     Parameters
@@ -31,16 +31,26 @@ def polygamma(n: Any, input: Any = None) -> Tensor:
 
     Raises
     ------
+    TypeError
+        For a tensor as ``n``.
     RuntimeError
         For a negative ``n``.
     """
-    if isinstance(n, Tensor):  # x.polygamma(n)
-        n, input = input, n
+    if isinstance(n, Tensor):
+        raise TypeError("polygamma(): argument 'n' (position 1) must be int, not Tensor")
     if n < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
     if n < 2:
         return apply(TABLE["trigamma" if n else "digamma"], input)
     return apply(TABLE["zeta"], float(n + 1), input) * float((-1) ** (n + 1) * math.factorial(n))
+
+
+def _polygamma(self: Tensor, n: Any) -> Tensor:
+    """The ``n``-th derivative of `digamma` at each element: see `lucid_gpu.polygamma`."""
+    return polygamma(n, self)
+
+
+_polygamma.__name__ = _polygamma.__qualname__ = "polygamma"
 
 
 @op
@@ -71,6 +81,8 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     if eps is not None:  # also where eps is above 1 - eps, or NaN
         high = where(input > 1 - eps, 1 - eps, input)
         input = where(input < eps, eps, high)
+    inside = (input >= 0).logical_and(input <= 1)
+    input = input + where(inside, -0.0, math.nan)  # or the derivative were that of other functions
     slopes = input.log() - (-input).log1p()  # infinite at 0 and 1, not NaN
     return composes(slopes, whole)
 
@@ -330,4 +342,6 @@ _OPS: tuple[Any, ...] = (
     signbit, isposinf, isneginf, isreal, ldexp, frexp, nextafter, gcd, lcm,
 )  # fmt: skip
 FUNCTIONS = tuple([public(op) for op in _OPS])
-METHODS = (*FUNCTIONS, written(logit), written(sinc), written(polygamma), float_power_)
+METHODS = (
+    *(_polygamma, *FUNCTIONS[1:], written(logit), written(sinc), written(_polygamma), float_power_),
+)

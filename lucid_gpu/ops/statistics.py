@@ -362,9 +362,9 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         )
     dim = normalize_dim(dim, input.ndim)
     others = tuple(d for d in range(input.ndim) if d != dim)
-    length = reductions.norm(input, p, others, True)
-    factor = where(length > maxnorm, maxnorm / (length + 1e-7), 1.0)
-    return input * factor
+    long = reductions.norm(input.detach(), p, others, True) > maxnorm
+    length = reductions.norm(where(long, input, 1.0), p, others, True)  # 0 times NaN is NaN
+    return input * where(long, maxnorm / (length + 1e-7), 1.0)
 
 
 # --- counts ---------------------------------------------------------------------------------------

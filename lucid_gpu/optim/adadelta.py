@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from lucid_gpu.optim.functional_steps import step_of_lists
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["Adadelta"]
+__all__ = ["Adadelta", "adadelta"]
 
 
 class Adadelta(Optimizer):
@@ -68,3 +69,11 @@ def _adadelta(
     v = v * rho + g * g * new
     change = (u + eps).sqrt() / (v + eps).sqrt() * g
     return p - change * lr, v, u * rho + change * change * new
+
+
+adadelta = step_of_lists(
+    Adadelta,
+    {"square_avgs": "square_avg", "acc_deltas": "acc_delta"},
+    "capturable foreach differentiable has_complex",
+    "lr rho eps weight_decay maximize",
+)

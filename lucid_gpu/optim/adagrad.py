@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from lucid_gpu.optim.functional_steps import step_of_lists
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent, filled_as
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["Adagrad"]
+__all__ = ["Adagrad", "adagrad"]
 
 
 class Adagrad(Optimizer):
@@ -83,3 +84,11 @@ def _adagrad(
     g = descent(p, g, weight_decay, maximize)
     v = v + g * g
     return p - g / (v.sqrt() + eps) * lr, v
+
+
+adagrad = step_of_lists(
+    Adagrad,
+    {"state_sums": "sum"},
+    "fused grad_scale found_inf has_sparse_grad foreach differentiable has_complex",
+    "lr weight_decay lr_decay eps maximize",
+)

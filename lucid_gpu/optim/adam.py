@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
@@ -141,68 +141,16 @@ def _adam(
     return (p - m / scale * step_size, m, v, *top)
 
 
-def adam(
-    params: Sequence[Tensor],
-    grads: Sequence[Tensor],
-    exp_avgs: Sequence[Tensor],
-    exp_avg_sqs: Sequence[Tensor],
-    max_exp_avg_sqs: Sequence[Tensor],
-    state_steps: Sequence[Tensor],
-    foreach: bool | None = None,
-    capturable: bool = False,
-    differentiable: bool = False,
-    fused: bool | None = None,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-    has_complex: bool = False,
-    decoupled_weight_decay: bool = False,
-    *,
-    amsgrad: bool,
-    beta1: float | Tensor,
-    beta2: float | Tensor,
-    lr: float | Tensor,
-    weight_decay: float,
-    eps: float,
-    maximize: bool,
-) -> None:
-    """One step of `Adam` for lists of parameters, gradients and states, which are changed."""
-    states = {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs}
-    if amsgrad:
-        states["max_exp_avg_sq"] = max_exp_avg_sqs
-    step_of_lists(
-        Adam, params, grads, states, state_steps, differentiable=differentiable,
-        grad_scale=grad_scale, found_inf=found_inf, amsgrad=amsgrad, betas=(beta1, beta2), lr=lr,
-        weight_decay=weight_decay, eps=eps, maximize=maximize,
-        decoupled_weight_decay=decoupled_weight_decay,
-    )  # fmt: skip
-
-
-def adamw(
-    params: Sequence[Tensor],
-    grads: Sequence[Tensor],
-    exp_avgs: Sequence[Tensor],
-    exp_avg_sqs: Sequence[Tensor],
-    max_exp_avg_sqs: Sequence[Tensor],
-    state_steps: Sequence[Tensor],
-    foreach: bool | None = None,
-    capturable: bool = False,
-    differentiable: bool = False,
-    fused: bool | None = None,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-    has_complex: bool = False,
-    *,
-    amsgrad: bool,
-    beta1: float | Tensor,
-    beta2: float | Tensor,
-    lr: float | Tensor,
-    weight_decay: float,
-    eps: float,
-    maximize: bool,
-) -> None:
-    """One step of `AdamW` for lists of parameters, gradients and states, which are changed."""
-    adam(
-        params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach, capturable,
-        differentiable, fused, grad_scale, found_inf, has_complex, True, amsgrad=amsgrad,
-        beta1=beta1, beta2=beta2, lr=lr, weight_decay=weight_decay, eps=eps, maximize=maximize,
-    )  # fmt: skip
+adam = step_of_lists(
+    Adam,
+    {"exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq", "max_exp_avg_sqs": "max_exp_avg_sq"},
+    "foreach capturable differentiable fused grad_scale found_inf has_complex "
+    "decoupled_weight_decay",
+    "amsgrad beta1 beta2 lr weight_decay eps maximize",
+)
+adamw = step_of_lists(
+    AdamW,
+    {"exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq", "max_exp_avg_sqs": "max_exp_avg_sq"},
+    "foreach capturable differentiable fused grad_scale found_inf has_complex",
+    "amsgrad beta1 beta2 lr weight_decay eps maximize",
+)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from lucid_gpu.optim.functional_steps import step_of_lists
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["Adamax"]
+__all__ = ["Adamax", "adamax"]
 
 
 class Adamax(Optimizer):
@@ -72,3 +73,11 @@ def _adamax(
     m = m + (g - m) * new
     u = (u * b2).maximum(g.abs() + eps)
     return p - m / u * step_size, m, u
+
+
+adamax = step_of_lists(
+    Adamax,
+    {"exp_avgs": "exp_avg", "exp_infs": "exp_inf"},
+    "foreach maximize differentiable capturable has_complex",
+    "eps beta1 beta2 lr weight_decay",
+)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from lucid_gpu.optim.functional_steps import step_of_lists
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent, rounded
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["ASGD"]
+__all__ = ["ASGD", "asgd"]
 
 
 class ASGD(Optimizer):
@@ -69,3 +70,11 @@ def _asgd(
 ) -> tuple[Tensor, ...]:
     p = p * kept - descent(p, g, weight_decay, maximize) * eta
     return p, mean + (p - mean) * mu
+
+
+asgd = step_of_lists(
+    ASGD,
+    {"axs": "ax", "mus": "mu", "etas": "eta"},
+    "foreach maximize differentiable capturable has_complex",
+    "lambd lr t0 alpha weight_decay",
+)

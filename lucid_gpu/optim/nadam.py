@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
+from lucid_gpu.optim.functional_steps import step_of_lists
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments, rounded, shares
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["NAdam"]
+__all__ = ["NAdam", "nadam"]
 
 
 class NAdam(Optimizer):
@@ -87,3 +88,11 @@ def _nadam(
 ) -> tuple[Tensor, ...]:
     p, m, v, g = moments(p, m, v, g, **common)
     return p - (g * of_gradient + m * of_mean) / (v.sqrt() * root_correction + eps), m, v
+
+
+nadam = step_of_lists(
+    NAdam,
+    {"exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq", "mu_products": "mu_product"},
+    "decoupled_weight_decay foreach capturable differentiable has_complex maximize",
+    "beta1 beta2 lr weight_decay momentum_decay eps",
+)

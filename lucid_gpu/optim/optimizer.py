@@ -24,7 +24,7 @@ from lucid_gpu.optim.hooks import (
 )
 from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.modes import enable_grad, set_grad_enabled
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor, from_array, keep_outside, store_written
 
 __all__ = [
     "Optimizer",
@@ -242,6 +242,8 @@ class Optimizer(Hooked):
             )
         if self._listed or self.defaults.get("differentiable"):
             recording.refuse(f"{name}.step()", "its update is recorded, or its gradients list rows")
+        store_written()
+        keep_outside(*[value for _, _, state in members for value in state.values()])
         before = [(state, dict(state)) for _, _, state in members]
 
         def go_back() -> None:
@@ -253,8 +255,11 @@ class Optimizer(Hooked):
         # values that read a parameter take what it is now with them by recorded copies
         memory = [p._writable(f"{name}.step") for p, _, _ in members]
         gradients = [from_array(g.array, g.dtype, g.device) for _, g, _ in members]
+        skips, recording.skips_read = recording.skips, True
 
         def update(*arrays: Any) -> None:
+            if any(flag.item() for flag in skips):
+                return
             for (p, *_), array in zip(members, memory, strict=True):
                 if p.array is not array:
                     raise RuntimeError(
@@ -264,8 +269,10 @@ class Optimizer(Hooked):
             with set_grad_enabled(False):
                 again = zip(members, gradients, strict=True)
                 self._update_or_restore(group, [(m[0], gradient, m[2]) for m, gradient in again])
+            store_written()
 
-        capturing.call_again(f"{name}.step", update, *memory, *[g.array for g in gradients])
+        read = [*[g.array for g in gradients], *skips]
+        capturing.call_again(f"{name}.step", update, *memory, *read)
 
     def _refuse(self, members: list[Member]) -> None:
         """Raise for what no rule here is written for."""

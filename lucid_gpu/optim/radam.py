@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
+from lucid_gpu.optim.functional_steps import step_of_lists
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments, shares
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["RAdam"]
+__all__ = ["RAdam", "radam"]
 
 
 class RAdam(Optimizer):
@@ -92,3 +93,11 @@ def _radam(
 ) -> tuple[Tensor, ...]:
     p, m, v, _ = moments(p, m, v, g, **common)
     return p - (m / (v.sqrt() + eps) if adaptive else m) * step_size, m, v
+
+
+radam = step_of_lists(
+    RAdam,
+    {"exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq"},
+    "decoupled_weight_decay foreach differentiable capturable has_complex maximize",
+    "beta1 beta2 lr weight_decay eps",
+)

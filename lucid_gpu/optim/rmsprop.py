@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from lucid_gpu.optim.functional_steps import step_of_lists
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["RMSprop"]
+__all__ = ["RMSprop", "rmsprop"]
 
 
 class RMSprop(Optimizer):
@@ -84,3 +85,15 @@ def _rmsprop(
         change = more[0] * momentum + change
         made.append(change)
     return (p - change * lr, *made)
+
+
+rmsprop = step_of_lists(
+    RMSprop,
+    {
+        "square_avgs": "square_avg",
+        "grad_avgs": "grad_avg",
+        "momentum_buffer_list": "momentum_buffer",
+    },
+    "foreach maximize differentiable capturable has_complex",
+    "lr alpha eps weight_decay momentum centered",
+)

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from lucid_gpu.ops.elementwise import where
+from lucid_gpu.optim.functional_steps import step_of_lists
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent, filled_as
 from lucid_gpu.optim.settings import settings
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["Rprop"]
+__all__ = ["Rprop", "rprop"]
 
 
 class Rprop(Optimizer):
@@ -78,3 +79,11 @@ def _rprop(
     size = (size * factor).clamp(min=least).clamp(max=most)
     g = g.masked_fill(turned, 0.0)
     return p - g.sign() * size, g, size
+
+
+rprop = step_of_lists(
+    Rprop,
+    {"prevs": "prev", "step_sizes": "step_size"},
+    "foreach capturable maximize differentiable has_complex",
+    "step_size_min step_size_max etaminus etaplus",
+)

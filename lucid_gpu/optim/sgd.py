@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from lucid_gpu.ops.creation import zeros_like
@@ -105,30 +105,11 @@ def _with_momentum(
     return p - ((g + b * momentum) if nesterov else b) * lr, b
 
 
-def sgd(
-    params: Sequence[Tensor],
-    d_p_list: Sequence[Tensor],
-    momentum_buffer_list: list[Tensor | None],
-    has_sparse_grad: bool = False,
-    foreach: bool | None = None,
-    fused: bool | None = None,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-    *,
-    weight_decay: float,
-    momentum: float,
-    lr: float | Tensor,
-    dampening: float,
-    nesterov: bool,
-    maximize: bool,
-) -> None:
-    """One step of `SGD` for lists of parameters and gradients; new buffers come into the list."""
-    states: dict[str, Sequence[Any]] = {"momentum_buffer": momentum_buffer_list} if momentum else {}
-    made = step_of_lists(
-        SGD, params, d_p_list, states, grad_scale=grad_scale, found_inf=found_inf, lr=lr,
-        momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
-        maximize=maximize,
-    )  # fmt: skip
-    for i, state in enumerate(made):
-        if momentum and "momentum_buffer" in state:
-            momentum_buffer_list[i] = state["momentum_buffer"]
+sgd = step_of_lists(
+    SGD,
+    {"momentum_buffer_list": "momentum_buffer"},
+    "has_sparse_grad foreach fused grad_scale found_inf",
+    "weight_decay momentum lr dampening nesterov maximize",
+    gradients="d_p_list",
+    steps=(),
+)

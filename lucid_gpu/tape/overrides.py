@@ -407,6 +407,9 @@ class Accessor:
         return f"<{self.__name__!r} of the attribute {self.attribute!r} of Tensor>"
 
 
+Accessor.__name__ = Accessor.__qualname__ = "method-wrapper"  # by this, packages know attributes
+
+
 class Attribute:
     """An attribute of Tensor that asks; on the class it is the property itself."""
 

@@ -43,6 +43,28 @@ def _column(name: str, operand: Any, tensors: Tensors) -> list[Any]:
     return column
 
 
+def _operands(
+    name: str, given: Sequence[Any], named: dict[str, Any], words: Sequence[str]
+) -> list[Any]:
+    """What stands after the list of tensors, by place or by one of the words for it.
+
+    Of a word with a default, `value=1`, that is taken where nothing is given.
+    """
+    operands = [*given]
+    for choices in words[len(given) :]:
+        names, _, default = choices.partition("=")
+        found = [word for word in names.split() if word in named]
+        if not found and not default:
+            raise TypeError(f"_foreach_{name}() missing an argument: {' or '.join(names.split())}")
+        operands.append(named.pop(found[0]) if found else int(default))
+    if named or len(operands) > len(words):
+        raise TypeError(
+            f"_foreach_{name}() takes {', '.join(words)}; got {len(given)} by place"
+            + "".join([f" and {word}=" for word in named])
+        )
+    return operands
+
+
 def _checked(name: str, tensors: Any) -> list[Tensor]:
     listed = list(tensors)
     if not listed:
@@ -139,16 +161,22 @@ def _unary(name: str) -> None:
 
 
 def _binary(name: str) -> None:
-    has_alpha = name in ("add", "sub")
+    words = ("exponent",) if name == "pow" else ("other scalar scalars",)
 
-    def call(self: Any, other: Any, **alpha: Any) -> tuple[Tensor, ...]:
+    def split(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        alpha = {"alpha": named.pop("alpha")} if name in ("add", "sub") and "alpha" in named else {}
+        return _operands(name, given, named, words)[0], alpha
+
+    def call(self: Any, *given: Any, **named: Any) -> tuple[Tensor, ...]:
+        other, alpha = split(given, named)
         if name == "pow" and isinstance(self, Number):
             return tuple([lucid_gpu.pow(self, e) for e in _checked(name, other)])
         tensors = _checked(name, self)
         column = _column(name, other, tensors)
         return tuple([_op(name, o)(t, o, **alpha) for t, o in zip(tensors, column)])
 
-    def write(self: Any, other: Any, **alpha: Any) -> None:
+    def write(self: Any, *given: Any, **named: Any) -> None:
+        other, alpha = split(given, named)
         tensors = _checked(name, self)
         column = _column(name, other, tensors)
         if isinstance(other, (int, float)) and _together(tensors):
@@ -156,8 +184,7 @@ def _binary(name: str) -> None:
             update_in_place(_rule_of(name), [(t,) for t in tensors], 1, {"number": number})
             return
         if _together(tensors, column):
-            numbers = {"alpha": alpha["alpha"]} if has_alpha and alpha else None
-            update_in_place(_rule_of(name), list(zip(tensors, column)), 1, numbers)
+            update_in_place(_rule_of(name), list(zip(tensors, column)), 1, alpha or None)
             return
         for t, o in zip(tensors, column):
             t.copy_(_op(name, o)(t, o, **alpha))
@@ -166,15 +193,17 @@ def _binary(name: str) -> None:
 
 
 def _ternary(name: str) -> None:
-    word = "weight" if name == "lerp" else "value"
+    words = (
+        ("tensors1", "weight weights")
+        if name == "lerp"
+        else ("tensor1", "tensor2", "value scalars=1")
+    )
 
-    def split(tensors: Tensors, rest: Any, named: Any) -> tuple[list[list[Any]], list[Any]]:
-        count = 1 if name == "lerp" else 2
-        lists = [_column(name, one, tensors) for one in rest[:count]]
-        numbers = rest[count] if len(rest) > count else named.get(word, named.get("scalars", 1))
+    def split(tensors: Tensors, given: Any, named: Any) -> tuple[list[list[Any]], list[Any]]:
+        *lists, numbers = _operands(name, given, named, words)
         if isinstance(numbers, Tensor) and name != "lerp":
             numbers = numbers.tolist()
-        return lists, _column(name, numbers, tensors)
+        return [_column(name, one, tensors) for one in lists], _column(name, numbers, tensors)
 
     def one(t: Tensor, operands: Sequence[Any], number: Any) -> Tensor:
         if name == "lerp":
@@ -182,14 +211,14 @@ def _ternary(name: str) -> None:
         result: Tensor = getattr(lucid_gpu, name)(t, *operands, value=number)
         return result
 
-    def call(self: Any, *rest: Any, **named: Any) -> tuple[Tensor, ...]:
+    def call(self: Any, *given: Any, **named: Any) -> tuple[Tensor, ...]:
         tensors = _checked(name, self)
-        lists, numbers = split(tensors, rest, named)
+        lists, numbers = split(tensors, given, named)
         return tuple([one(t, o, n) for t, o, n in zip(tensors, zip(*lists), numbers)])
 
-    def write(self: Any, *rest: Any, **named: Any) -> None:
+    def write(self: Any, *given: Any, **named: Any) -> None:
         tensors = _checked(name, self)
-        lists, numbers = split(tensors, rest, named)
+        lists, numbers = split(tensors, given, named)
         same = isinstance(numbers[0], (int, float)) and all(n == numbers[0] for n in numbers)
         if same and _together(tensors, *lists):
             number = {"number": numbers[0]}

@@ -29,60 +29,23 @@ from typing import Any
 
 import lucid_gpu
 from lucid_gpu.dtypes import print_as
-from lucid_gpu.version import __version__ as _OURS
 
-__all__ = ["STANDS_FOR", "install_as_torch", "main"]
+from .torch_version import __version__
 
-STANDS_FOR = "2.13.0"  # the PyTorch whose names and behavior this package has
-
-
-class TorchVersion(str):
-    """A version that compares with others by numbers, as PyTorch's does."""
-
-    __slots__ = ()
-
-    def _numbers(self) -> tuple[int, ...]:
-        return _numbers(self)
-
-    def __lt__(self, other: Any) -> bool:
-        return self._numbers() < _numbers(other)
-
-    def __le__(self, other: Any) -> bool:
-        return self._numbers() <= _numbers(other)
-
-    def __gt__(self, other: Any) -> bool:
-        return self._numbers() > _numbers(other)
-
-    def __ge__(self, other: Any) -> bool:
-        return self._numbers() >= _numbers(other)
-
-    __eq__ = str.__eq__
-    __hash__ = str.__hash__
-
-
-def _numbers(version: Any) -> tuple[int, ...]:
-    """The release of a version: (2, 13, 0) of "2.13.0+cpu"."""
-    parts = version if isinstance(version, tuple) else str(version).partition("+")[0].split(".")
-    numbers = []
-    for part in parts:
-        digits = "".join(c for c in str(part) if c.isdigit())
-        if not digits:
-            break
-        numbers.append(int(digits))
-    while numbers and numbers[-1] == 0:  # 2.0 is 2.0.0
-        numbers.pop()
-    return tuple(numbers)
+__all__ = ["install_as_torch", "main"]
 
 
 class _Torch(ModuleType):
     """The module ``torch``: lucid_gpu under another name and version."""
 
-    __version__ = TorchVersion(f"{STANDS_FOR}+lucid{_OURS}")
+    __version__ = __version__
     __path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name == "ops":  # `lucid_gpu.ops` is a package, whose modules are no namespaces
             return importlib.import_module("lucid_gpu._ops").ops
+        if name == "version":
+            return importlib.import_module("lucid_gpu.torch_version")
         return getattr(lucid_gpu, name)
 
     def __dir__(self) -> list[str]:
@@ -91,6 +54,8 @@ class _Torch(ModuleType):
 
 def _ours(fullname: str) -> str | None:
     """The module of this package that stands for one of PyTorch's."""
+    if fullname == "torch.version":  # `lucid_gpu.version` is ours
+        return "lucid_gpu.torch_version"
     if fullname.startswith("torch."):
         return f"lucid_gpu{fullname[5:]}"
     if fullname.partition(".")[0] == "functorch":  # PyTorch installs it beside `torch`

@@ -525,3 +525,33 @@ def test_many_recorded_writes_do_not_make_the_next_one_slower(device: str) -> No
         y += y * 0.001
     assert len(y._memory().cells) < 20  # each write asks all of them
     y.backward()
+
+
+NORMS: dict[str, Any] = {
+    "group_norm": lambda x, w, b: lucid_gpu.nn.functional.group_norm(x, 2, w, b),
+    "batch_norm": lambda x, w, b: lucid_gpu.nn.functional.batch_norm(
+        x, None, None, w, b, training=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_pending_gradient_that_read_a_view_keeps_what_it_read(name: str, device: str) -> None:
+    """The weight is read as a row, by a view whose leaf is gone once the values are stored."""
+    found = []
+    for early in (True, False):
+        lucid_gpu.manual_seed(1)
+        w = lucid_gpu.ones(6, device=device, requires_grad=True)
+        b = lucid_gpu.zeros(6, device=device, requires_grad=True)
+        x = lucid_gpu.randn(4, 6, device=device, requires_grad=True)
+        y = x.relu() * 0.5
+        z = NORMS[name](y, w, b)
+        rows = (y * z).sum(1)
+        z.argmax(1)
+        ((z * z * z).sum() + rows.square().sum()).backward()
+        if early:
+            x.grad.tolist()
+        lucid_gpu.optim.SGD([w, b], lr=0.05).step()
+        found.append(x.grad.tolist())
+    for one, other in zip(*found, strict=True):
+        assert one == pytest.approx(other, 1e-4, 1e-5)

@@ -859,6 +859,152 @@ REPLACED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def scaled_step(scaler: Any, optimizer: Any, w: Any, x: Any) -> None:
+    optimizer.zero_grad()
+    scaler.scale((w * x).sum()).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_([w], 0.5)
+    scaler.step(optimizer)
+    scaler.update()
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_scaled_step_is_replayed_and_a_refused_one_leaves_nothing(before: int) -> None:
+    """The scaler's notes come back; replays skip steps where a gradient overflows, as steps do."""
+    runs = []
+    for _ in range(2):
+        w, x = torch.ones(3, requires_grad=True), torch.tensor([1.0, 2.0, 3.0])
+        scaler = torch.amp.GradScaler(x.device.type, init_scale=4.0, growth_interval=2)
+        rule = torch.optim.Adam([{"params": [w]}], lr=0.1, capturable=True)
+        runs.append(partial(scaled_step, scaler, rule, w, x))
+        for _ in range(before):
+            runs[-1]()
+    (plain, (_, _, v, y)), (_, (scaler, rule, w, x)) = [(run, run.args) for run in runs]
+    for stop in (scaler.unscale_, scaler.step):
+        with pytest.raises(RuntimeError, match="item"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            scaler.scale((w * x).sum()).backward()
+            stop(rule)
+            w.sum().item()
+    graph, _ = captured(runs[1])
+    for turn in range(5):
+        for values in (x, y):
+            values.copy_(torch.tensor([1.0, 2.0, float("inf") if turn in (1, 2) else 3.0]))
+        plain()
+        graph.replay()
+        assert bits(v) == bits(w)
+        assert scaler.state_dict() == plain.args[0].state_dict()
+        assert (
+            rule.state_dict()["state"][0]["step"] == plain.args[1].state_dict()["state"][0]["step"]
+        )
+    runs[1]()  # a plain step goes on from there
+    plain()
+    assert bits(v) == bits(w)
+
+
+def test_a_refused_capture_gives_memory_and_retained_gradients_back() -> None:
+    w = torch.ones(3, requires_grad=True)
+    y = w * 2
+    y.retain_grad()
+    with pytest.raises(RuntimeError, match="item"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        y.sum().backward()
+        w.data = w.data * 5
+        w.detach().add_(1)
+        w.sum().item()
+    assert (w.tolist(), w.grad, y.grad) == ([1.0] * 3, None, None)
+    view = w.detach()
+    with torch.no_grad():
+        w.add_(1)
+    assert view.tolist() == [2.0] * 3
+
+
+def test_schedules_are_refused_before_they_change_anything() -> None:
+    rule = torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.1)
+    schedules = torch.optim.lr_scheduler
+    for schedule in (
+        schedules.StepLR(rule, 1),
+        schedules.CosineAnnealingWarmRestarts(rule, 2),
+        schedules.ReduceLROnPlateau(rule, patience=0),
+        schedules.ChainedScheduler([schedules.StepLR(rule, 1)]),
+    ):
+        before = schedule.state_dict() if hasattr(schedule, "state_dict") else None
+        arguments = [1.0] if isinstance(schedule, schedules.ReduceLROnPlateau) else []
+        name = type(schedule).__name__
+        with (
+            pytest.raises(RuntimeError, match=rf"{name}.step\(\) cannot be captured"),
+            torch.cuda.graph(torch.cuda.CUDAGraph()),
+        ):
+            schedule.step(*arguments)
+        assert schedule.state_dict() == before
+
+
+def test_casts_of_a_graph_are_its_own() -> None:
+    w, x = torch.ones(3, 3, requires_grad=True), torch.ones(3, 3)
+    with torch.autocast(x.device.type, dtype=torch.bfloat16):
+        (x @ w).sum().tolist()
+        graph, y = captured(lambda: x @ w)
+        after = x @ w
+    with torch.no_grad():
+        w.mul_(2)
+    graph.replay()
+    assert (y[0, 0].item(), after[0, 0].item()) == (6.0, 3.0)
+
+
+def test_lazy_modules_are_made_beside_the_graph() -> None:
+    layer, x = nn.LazyLinear(2), torch.ones(4, 3)
+    graph, y = captured(lambda: layer(x))
+    made = layer.weight.tolist()
+    graph.replay()
+    assert layer.weight.tolist() == made and bits(y) == bits(layer(x))
+
+
+@pytest.mark.parametrize("name", ["Adafactor", "Muon"])
+def test_optimizers_of_whole_matrices_are_replayed(name: str) -> None:
+    found = []
+    for graphed in (False, True):
+        torch.manual_seed(0)
+        x = torch.ones(4, 3)
+        w = torch.randn(3, 5).requires_grad_()
+        rule = getattr(torch.optim, name)([w], lr=0.1)
+
+        def step(w: Any = w, rule: Any = rule, x: Any = x) -> None:
+            rule.zero_grad()
+            (x @ w).square().mean().backward()
+            rule.step()
+
+        step()
+        run = captured(step)[0].replay if graphed else step
+        for k in range(3):
+            x.fill_(k + 1.0)
+            rule.param_groups[0]["lr"] = 0.1 / (k + 1)
+            run()
+        found.append(bits(w))
+    assert found[0] == found[1]
+
+
+GATHERS: dict[str, Callable[[Any], Any]] = {
+    "list": lambda t: t[[0, 2]],
+    "lists": lambda t: t[[0, 2], [1, 1]],
+    "list and more": lambda t: t[[2, 0], :, None],
+    "average": lambda t: F.adaptive_avg_pool2d(t[None], (2, 3)),
+    "largest": lambda t: F.adaptive_max_pool2d(t[None], (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", GATHERS)
+def test_gradients_of_constant_positions_are_replayed(name: str) -> None:
+    x = torch.ones(4, 4, requires_grad=True)
+
+    def step() -> Any:
+        return torch.autograd.grad(GATHERS[name](x).square().sum(), x)[0]
+
+    graph, made = captured(step)
+    for _ in range(2):
+        with torch.no_grad():
+            x.copy_(torch.randn(4, 4))
+        graph.replay()
+        assert bits(made) == bits(step())
+
+
 @pytest.mark.filterwarnings("ignore:Using backward")
 @pytest.mark.parametrize("name", REPLACED)
 def test_a_refused_capture_gives_gradients_back(name: str) -> None:
@@ -968,6 +1114,31 @@ def test_graphed_functions_give_what_they_give() -> None:
             lambda x, y: x * 2,
             (torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)),
         )
+
+
+def test_graphed_callables_take_trees_and_refuse_what_would_be_wrong() -> None:
+    def function(pair: Any, z: Any) -> Any:
+        return {"sum": pair[0] + z, "others": [pair[1] * z, z.detach()]}
+
+    x = [torch.ones(3, requires_grad=True) for _ in range(3)]
+    f = torch.cuda.make_graphed_callables(function, ((x[0], x[1]), x[2]))
+    made = f((x[0], x[1]), x[2])
+    assert [made["sum"].requires_grad, made["others"][1].requires_grad] == [True, False]
+    again = f((x[0] * 2, x[1]), x[2])
+    with pytest.raises(RuntimeError, match="called again since"):
+        made["sum"].sum().backward()
+    again["sum"].sum().backward()
+    assert x[0].grad.tolist() == [2.0] * 3
+    with pytest.raises(TypeError, match="as its sample_args were"):
+        f(x[0], x[1], x[2])
+    with pytest.raises(RuntimeError, match=r"has the shape \[3\]"):
+        f((x[0][:1], x[1]), x[2])
+    layer = nn.Linear(3, 3)
+    with torch.autocast(x[0].device.type), pytest.raises(RuntimeError, match="autocast caching"):
+        torch.cuda.make_graphed_callables(layer, (x[0][None],))
+    layer.register_forward_hook(lambda *_: None)
+    with pytest.raises(AssertionError, match="must not have hooks"):
+        torch.cuda.make_graphed_callables(layer, (x[0][None],))
 
 
 # --- several graphs -------------------------------------------------------------------------------

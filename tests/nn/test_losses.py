@@ -124,6 +124,15 @@ def test_weights(device):
     agree(run, *inputs, device=device, order=1)
 
 
+def test_margins_that_are_met_exactly(device):
+    def run(m, x, classes, listed):
+        F = m.nn.functional
+        return F.multi_margin_loss(x, classes), F.multilabel_margin_loss(x, listed)
+
+    x, listed = np.array([[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]]), np.array([[1, -1, 0], [1, 2, -1]])
+    agree(run, x, np.array([1, 1]), listed, device=device, order=1)
+
+
 def test_saturated_probabilities(device):
     x, t = np.array([0.0, 1.0, 0.0, 1.0, 1e-14]), np.array([0.0, 1.0, 1.0, 0.0, 1.0])
     agree(lambda m, x, t: m.nn.BCELoss()(x, t.detach()), x, t, device=device, order=1)

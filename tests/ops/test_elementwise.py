@@ -36,6 +36,7 @@ COMPOSITIONS: dict[str, Any] = {
     "where": lambda m, x, y, z: m.where(x > z, x * y, z),
     "where method": lambda m, x, y, z: x.where(x > 0, y),
     "nan_to_num": lambda m, x, y, z: (x / (x > 0)).nan_to_num(1, 2, 3),
+    "nan_to_num_ of complex": lambda m, x, y, z: m.view_as_real((x * (2 + 1j)).nan_to_num_()),
     "frac": lambda m, x, y, z: x.frac(),
     "rad2deg": lambda m, x, y, z: m.rad2deg(x),
     "deg2rad": lambda m, x, y, z: m.deg2rad(x),

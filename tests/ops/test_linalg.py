@@ -22,6 +22,7 @@ def some(*shape: int, dtype: Any = np.float64) -> Any:
 SQUARE, BATCH, WIDE, TALL = some(3, 3), some(2, 1, 3, 3), some(2, 3), some(2, 4, 3)
 TURNED = np.swapaxes(some(2, 3, 3), -1, -2)
 COMPLEX = some(2, 3, 3) + 1j * some(2, 3, 3)
+INDEFINITE = some(3, 5, 4) @ np.swapaxes(some(3, 5, 4), -1, -2) + np.diag([1.0, 1, 1, -9, 1])
 SINGULAR = np.array([[[1.0, 2], [2, 4]], [[1, 2], [3, 4]]])
 EMPTY, NOTHING = np.zeros((0, 3, 3)), np.zeros((2, 0, 0))
 
@@ -264,7 +265,8 @@ VALUES: list[tuple[str, Any, tuple[Any, ...]]] = [
     ),
     ("pinv atol", lambda m, x: m.linalg.pinv(x, atol=0.1), (SINGULAR,)),
     ("inv_ex of singular", lambda m, x: m.linalg.inv_ex(x).info, (SINGULAR,)),
-    ("cholesky_ex", lambda m, x: m.linalg.cholesky_ex(x).info, (np.diag([1.0, -1, 2]),)),
+    ("cholesky_ex unfinished", lambda m, x: m.linalg.cholesky_ex(x), (INDEFINITE,)),
+    ("cholesky_ex U", lambda m, x: m.linalg.cholesky_ex(x, upper=True), (INDEFINITE,)),
     ("lu_factor_ex", lambda m, x: m.linalg.lu_factor_ex(x).info, (SINGULAR,)),
     ("lu, old", lambda m, x: x.lu(), (SQUARE,)),
     ("lu with infos", lambda m, x: m.lu(x, get_infos=True), (SINGULAR,)),

@@ -105,6 +105,7 @@ STATISTICS: dict[str, tuple[Any, ...]] = {
     ),
     "cov of integers": (lambda m, t: t.cov(), WHOLE),
     "corrcoef": (lambda m, t: (t.corrcoef(), m.corrcoef(t[0])), MATRIX),
+    "renorm of NaN": (lambda m, t: t.renorm(2, 0, 1.5), np.array([[1.0, np.nan], [3.0, 4.0]])),
     "renorm": (lambda m, t: (t.renorm(2, 0, 1.5), m.renorm(t, 1, 1, 2.0)), MATRIX),
     "bincount": (lambda m, t: (t.bincount(), m.bincount(t, minlength=7)), RUNS),
     "bincount, weighted": (

@@ -27,6 +27,11 @@ CASES: dict[str, Any] = {
     "scatter into a number": lambda m, t: t[0, 0, 0].scatter(
         0, long(m, 0).to(t.device), t[0, 0, 1]
     ),
+    "scatter at one position": lambda m, t: (
+        t[0, 0].scatter(0, m.tensor(1).to(t.device), 7.0),
+        t[0, 0].scatter(0, m.tensor(2).to(t.device), t[0, 0, 1]),
+        t[0, 0].detach().scatter(-1, m.tensor(0).to(t.device), 3.0, reduce="multiply"),
+    ),
 }
 
 

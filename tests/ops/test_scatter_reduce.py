@@ -53,6 +53,9 @@ CASES: dict[str, Any] = {
     "a number": lambda m, x, s: x[0, 0].scatter_reduce(
         0, m.tensor(0).to(x.device), s[0, 0], "amax"
     ),
+    "at one position": lambda m, x, s: tuple(
+        x[0].scatter_reduce(0, m.tensor(2).to(x.device), s[0, 0], reduce) for reduce in REDUCTIONS
+    ),
     "nothing": lambda m, x, s: x.detach().scatter_reduce(
         0, m.tensor(INDEX[:0]).to(x.device), s.detach(), "prod"
     ),

@@ -20,6 +20,7 @@ SHARE = np.array([1e-12, 0.2, 0.5, 0.7, 0.999])
 FAR = np.array([-300.0, -30.0, -5.0, -1.0, -0.5, 0.0, 2.0, 9.0])
 WHOLE = RNG.integers(-9, 9, (3, 4))
 SPECIAL = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan])
+ENDS = np.array([0.0, -0.0, -1.0, np.inf, np.nan, -np.inf, 1.0, 0.5])
 OTHER = np.array([1.0, np.nan, -1.0, 3.0, np.inf, 0.0, 2.0])
 
 CASES: dict[str, tuple[Any, ...]] = {
@@ -41,6 +42,12 @@ CASES: dict[str, tuple[Any, ...]] = {
     "xlogy": (lambda m, t, u: (m.xlogy(t, u), m.special.xlog1py(t, u)), REAL, POSITIVE),
     "xlogy of numbers": (lambda m, t: (m.xlogy(t, 2.0), m.special.xlogy(0.5, t)), POSITIVE),
     "entr": (lambda m, t: m.special.entr(t.abs() + 0.1), REAL),
+    "entr at its ends": (lambda m, t: m.special.entr(t), ENDS),
+    "logit of no share": (lambda m, t: m.logit(t) * 1, ENDS[2:6]),
+    "polygamma by name": (lambda m, t: (t.polygamma(n=2), (t * 1).polygamma_(n=2)), POSITIVE),
+    "xlog1py of infinity": (
+        lambda m, t, u: m.special.xlog1py(t, u), np.zeros(2), np.array([np.inf, 0.5])
+    ),
     "sinc": (lambda m, t: t.sinc(), FAR[FAR != 0]),
     "logaddexp2": (lambda m, t, u: m.logaddexp2(t, u), REAL, POSITIVE),
     "logaddexp": (lambda m, t, u: m.logaddexp(t, u), REAL, POSITIVE),
@@ -90,10 +97,24 @@ def test_as_in_torch(name: str, device: str) -> None:
             "in place",
             "nextafter's gradient",
             "logit at its ends",
+            "logit of no share",
         )
         else 2
     )
     agree(function, *arrays, device=device, order=order, rtol=1e-6, atol=1e-9)
+
+
+def test_second_derivatives_near_zero(device: str) -> None:
+    """Of numbers that have no inverse, or not all their digits."""
+    for name in ("i1", "i1e"):
+        x = lucid_gpu.tensor([1e-320, -1e-300, 1e-30], dtype=lucid_gpu.float64, device=device)
+        x.requires_grad_()
+        (first,) = lucid_gpu.autograd.grad(
+            getattr(lucid_gpu.special, name)(x).sum(), x, create_graph=True
+        )
+        (second,) = lucid_gpu.autograd.grad(first.sum(), x)
+        assert first.tolist() == [0.5] * 3
+        assert second.tolist() == [0.0] * 3
 
 
 def test_derivatives_that_torch_has_not(device: str) -> None:

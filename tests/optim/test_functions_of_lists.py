@@ -1,4 +1,4 @@
-"""`adam.adam`, `adamw.adamw` and `sgd.sgd`: steps of lists, beside PyTorch's."""
+"""`adam.adam`, `sgd.sgd` and the like: steps of lists, beside PyTorch's."""
 
 import importlib
 
@@ -60,3 +60,60 @@ def test_steps_of_sgd_are_torchs(momentum, nesterov):
     import lucid_gpu
 
     _same(*[_sgd(m, momentum, nesterov) for m in (lucid_gpu, torch_module())])
+
+
+def _other(m, name, states, maximize, settings):
+    rng = np.random.default_rng(2)
+    params = _tensors(m, rng)
+    lists = [[m.full_like(p, fill) for p in params] for fill in states]
+    steps = [m.tensor(0.0) for _ in params]
+    if name in ("nadam", "asgd"):  # the last lists are numbers
+        for column, fill in list(zip(lists, states, strict=True))[{"nadam": 2, "asgd": 1}[name] :]:
+            column[:] = [m.tensor(fill) for _ in params]
+    for _ in range(7):
+        given = {"maximize": maximize, **settings}
+        _function(m, name)(params, _tensors(m, rng), *lists, steps, **given)
+    return [*params, *[x for column in lists for x in column], *steps]
+
+
+BETAS = {"beta1": 0.8, "beta2": 0.9, "lr": 0.1, "weight_decay": 0.01}
+RMSPROP = {"lr": 0.1, "alpha": 0.9, "eps": 1e-8, "weight_decay": 0.01, "centered": True}
+OTHERS = {
+    "rmsprop": ((0.0, 0.0, 0.0), {**RMSPROP, "momentum": 0.5}),
+    "adagrad": ((0.3,), {"lr": 0.1, "weight_decay": 0.1, "lr_decay": 0.2, "eps": 1e-9}),
+    "adadelta": ((0.0, 0.0), {"lr": 0.5, "rho": 0.8, "eps": 1e-6, "weight_decay": 0.1}),
+    "adamax": ((0.0, 0.0), {**BETAS, "eps": 1e-8}),
+    "nadam": ((0.0, 0.0, 1.0), {**BETAS, "eps": 1e-8, "momentum_decay": 4e-3}),
+    "radam": ((0.0, 0.0), {**BETAS, "eps": 1e-8, "decoupled_weight_decay": True}),
+    "rprop": (
+        (0.0, 0.1),
+        {"step_size_min": 1e-3, "step_size_max": 0.3, "etaminus": 0.4, "etaplus": 1.3},
+    ),
+    "asgd": (
+        (0.0, 1.0, 0.1),
+        {"lambd": 0.01, "lr": 0.1, "t0": 3.0, "alpha": 0.7, "weight_decay": 0.1},
+    ),
+}
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("name", OTHERS)
+def test_steps_of_others_are_torchs(name, maximize):
+    import lucid_gpu
+
+    of_both = [
+        _other(m, name, OTHERS[name][0], maximize, OTHERS[name][1])
+        for m in (lucid_gpu, torch_module())
+    ]
+    if name in ("nadam", "asgd"):  # numbers of float32
+        for a, b in zip(*of_both, strict=True):
+            np.testing.assert_allclose(array_of(a), array_of(b), rtol=1e-6, atol=1e-7)
+    else:
+        _same(*of_both)
+
+
+def test_settings_without_a_default_must_be_given():
+    from lucid_gpu.optim.rmsprop import rmsprop
+
+    with pytest.raises(TypeError, match="missing a required.* 'centered'"):
+        rmsprop([], [], [], [], [], [], lr=0.1, alpha=0.9, eps=1e-8, weight_decay=0, momentum=0)

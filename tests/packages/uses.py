@@ -3630,7 +3630,7 @@ def _xitorch(on: Any) -> None:
 
 @package("pytorch_minimize")
 def _pytorch_minimize(on: Any) -> None:
-    """BFGS, L-BFGS, CG, Newton's, trust-ncg (not trust-exact), least squares"""
+    """BFGS, L-BFGS, CG, Newton's, trust-ncg, trust-exact, least squares"""
     import torch
     from torchmin import Minimizer, least_squares, minimize, minimize_constr
 
@@ -3640,7 +3640,7 @@ def _pytorch_minimize(on: Any) -> None:
     x0 = torch.tensor([1.3, 0.7, 0.8, 1.9], dtype=torch.float64)
     for method in (
         *("bfgs", "l-bfgs", "cg", "newton-cg", "newton-exact"),
-        "trust-ncg",  # trust-exact reads unfinished factors
+        *("trust-ncg", "trust-exact"),  # the last reads unfinished factors
     ):
         found = minimize(rosen, x0, method=method, max_iter=12)
         on.keep(found.x, found.fun, found.nit * torch.ones(()))
@@ -4163,3 +4163,811 @@ def _trl(on: Any) -> None:
     holes = torch.where(mask == 0, torch.nan, x[..., 0])
     on.keep(utils.nanmin(holes), utils.nanmax(holes), utils.nanstd(holes))
     on.keep(utils.pad([tokens[0, :3], tokens[1]], -1, "left", 4))
+
+
+@package("fair-esm")
+def _esm(on: Any) -> None:
+    """a small ESM-2 protein language model: masked tokens, representations and contacts"""
+    import torch
+    from esm import ESM2
+    from torch.nn import functional
+
+    net = on.weights(ESM2(num_layers=2, embed_dim=16, attention_heads=4), 0.2)
+    tokens = torch.tensor([[0, 5, 7, 32, 9, 4, 12, 2], [0, 11, 6, 5, 32, 2, 1, 1]])
+
+    def loss() -> Any:
+        made = net(tokens, repr_layers=[1, 2])
+        by_token = functional.cross_entropy(made["logits"].flatten(0, 1), tokens.flatten())
+        return by_token + made["representations"][1].pow(2).mean()
+
+    on.train(net, loss)
+    with torch.no_grad():
+        on.keep(net(tokens[:1], return_contacts=True)["contacts"])
+
+
+@package("torchcam")
+def _torchcam(on: Any) -> None:
+    """class activation maps: GradCAM, its relatives, ScoreCAM and ISCAM"""
+    from torch import nn
+    from torchcam import methods
+
+    net = nn.Sequential(
+        nn.Conv2d(3, 6, 3),
+        nn.ReLU(),
+        nn.Conv2d(6, 8, 3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+    )
+    on.weights(net, 0.5).eval()
+    x = on.randn(2, 3, 10, 10)
+    for name in ("CAM", "GradCAM", "GradCAMpp", "LayerCAM", "XGradCAM", "ScoreCAM", "ISCAM"):
+        more = {"fc_layer": "6"} if name == "CAM" else {}
+        with getattr(methods, name)(net, target_layer="3", input_shape=(3, 10, 10), **more) as cam:
+            on.keep(*cam([1, 2], net(x.clone().requires_grad_())))
+
+
+@package("hypll")
+def _hypll(on: Any) -> None:
+    """layers on the Poincare ball: convolution, pooling, linear; Riemannian Adam"""
+    from hypll.manifolds.poincare_ball import Curvature, PoincareBall
+    from hypll.nn import HConvolution2d, HLinear, HMaxPool2d, HReLU
+    from hypll.optim import RiemannianAdam
+    from hypll.tensors import TangentTensor
+    from torch import nn
+
+    ball = PoincareBall(c=Curvature(requires_grad=True))
+    parts = nn.ModuleList(
+        [
+            HConvolution2d(2, 3, 3, manifold=ball),
+            HReLU(manifold=ball),
+            HMaxPool2d(2, manifold=ball),
+            HLinear(12, 4, manifold=ball),
+        ]
+    )
+    for p in parts.parameters():
+        values = getattr(p, "tensor", p)  # points on the ball are no tensors
+        values.data.copy_(0.1 * on.randn(*values.shape))
+    x = on.randn(2, 2, 6, 6) * 0.2
+
+    def loss() -> Any:
+        h = ball.expmap(TangentTensor(data=x, man_dim=1, manifold=ball))
+        for part in parts[:3]:
+            h = part(h)
+        return parts[3](h.flatten(start_dim=1)).tensor.pow(2).sum()
+
+    optimizer = RiemannianAdam(parts.parameters(), lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        on.keep(value, *[getattr(p, "tensor", p).grad for p in parts.parameters()])
+        optimizer.step()
+    on.keep(*[getattr(p, "tensor", p) for p in parts.parameters()])
+
+
+@package("segment-anything")
+def _segment_anything(on: Any) -> None:
+    """a small SAM: image encoder with windows, prompts by points, boxes and masks, mask decoder"""
+    import torch
+    from segment_anything.modeling import (
+        ImageEncoderViT,
+        MaskDecoder,
+        PromptEncoder,
+        TwoWayTransformer,
+    )
+
+    encoder = ImageEncoderViT(
+        img_size=32,
+        patch_size=8,
+        embed_dim=16,
+        depth=2,
+        num_heads=2,
+        out_chans=8,
+        use_rel_pos=True,
+        window_size=3,
+        global_attn_indexes=(1,),
+    )
+    prompts = PromptEncoder(8, (4, 4), (32, 32), 4)
+    decoder = MaskDecoder(
+        transformer_dim=8,
+        transformer=TwoWayTransformer(depth=2, embedding_dim=8, mlp_dim=16, num_heads=2),
+        iou_head_hidden_dim=8,
+    )
+    net = on.weights(torch.nn.ModuleList([encoder, prompts, decoder]), 0.2)
+    on.same_buffers(net)
+    x = on.randn(1, 3, 32, 32)
+    points = torch.tensor([[[3.0, 4.0], [20.0, 9.0]]]), torch.tensor([[1, 0]])
+    boxes, masks = torch.tensor([[[2.0, 3.0, 20.0, 21.0]]]), on.randn(1, 1, 16, 16)
+
+    def loss() -> Any:
+        sparse, dense = prompts(points=points, boxes=boxes, masks=masks)
+        made, quality = decoder(encoder(x), prompts.get_dense_pe(), sparse, dense, True)
+        return made.pow(2).mean() + quality.pow(2).mean()
+
+    on.train(net, loss)
+
+
+@package("pytorchcv")
+def _pytorchcv(on: Any) -> None:
+    """five networks for small images: ResNet, SE, PreResNet, DIA, NIN"""
+    import torch
+    from pytorchcv.model_provider import get_model
+
+    x = on.randn(2, 3, 32, 32).double()
+    for name in ("resnet20", "seresnet20", "preresnet20", "diaresnet20", "nin"):
+        net = on.weights(get_model(f"{name}_cifar10"), 0.1).double()
+        for part in net.modules():
+            if isinstance(part, torch.nn.Dropout):
+                part.p = 0.0
+        loss = net(x).pow(2).mean()
+        loss.backward()
+        gradients = [p.grad.pow(2).sum() for p in net.parameters()]
+        on.keep(loss, torch.stack(gradients), *[b for b in net.buffers() if b.is_floating_point()])
+
+
+@package("smplx")
+def _smplx(on: Any) -> None:
+    """linear blend skinning of a made-up body: shapes, poses, joints, with gradients"""
+    import torch
+    from smplx import lbs
+
+    joints, points = 4, 12
+    template, shapes = on.randn(points, 3), on.randn(points, 3, 5)
+    poses, regressor = on.randn(9 * (joints - 1), points * 3) * 0.1, on.randn(joints, points)
+    weights = on.randn(points, joints).softmax(-1)
+    parents = torch.tensor([-1, 0, 1, 1])
+    betas = torch.nn.Parameter(on.randn(2, 5))
+    pose = torch.nn.Parameter(on.randn(2, 3 * joints))
+
+    def loss() -> Any:
+        found, where = lbs.lbs(
+            betas, pose, template, shapes, poses, regressor.softmax(-1), parents, weights
+        )
+        return found.pow(2).mean() + where.sin().sum()
+
+    on.train([betas, pose], loss)
+    on.keep(lbs.batch_rodrigues(on.randn(5, 3)))
+
+
+@package("kmeans_pytorch")
+def _kmeans_pytorch(on: Any) -> None:
+    """clusters and centers by Euclidean and cosine distances, and the nearest of new points"""
+    import torch
+    from kmeans_pytorch import kmeans, kmeans_predict
+
+    x, new = on.randn(60, 3), on.randn(7, 3)
+    for distance in ("euclidean", "cosine"):
+        np.random.seed(0)
+        chosen, centers = kmeans(x, 4, distance=distance, device=torch.device("cpu"))
+        on.keep(chosen, centers)
+        on.keep(kmeans_predict(new, centers, distance, torch.device("cpu")))
+
+
+@package("dynamic_network_architectures")
+def _dynamic_network_architectures(on: Any) -> None:
+    """nnU-Net's networks: a plain U-Net in 2 dimensions, a residual one in 3, deep supervision"""
+    from dynamic_network_architectures.architectures.unet import PlainConvUNet, ResidualEncoderUNet
+    from torch import nn
+
+    settings: Any = {"conv_bias": True, "nonlin": nn.LeakyReLU, "deep_supervision": True}
+    flat = PlainConvUNet(
+        1, 3, (4, 6, 8), nn.Conv2d, 3, (1, 2, 2), 1, 2, 1, norm_op=nn.InstanceNorm2d,
+        norm_op_kwargs={"affine": True}, **settings,
+    )  # fmt: skip
+    deep = ResidualEncoderUNet(
+        1, 3, (4, 6, 8), nn.Conv3d, 3, (1, 2, 2), (1, 2, 1), 2, 1, norm_op=nn.InstanceNorm3d,
+        norm_op_kwargs={"affine": True}, **settings,
+    )  # fmt: skip
+    for net, x in ((flat, on.randn(2, 1, 16, 16)), (deep, on.randn(1, 1, 8, 8, 8))):
+        on.weights(net.double())
+        x = x.double()
+        on.train(net, lambda n=net, y=x: sum(part.pow(2).mean() for part in n(y)))
+
+
+@package("dasp-pytorch")
+def _dasp(on: Any) -> None:
+    """differentiable gain, distortion, parametric equalizer, compressor and stereo effects"""
+    import dasp_pytorch.functional as effects
+    import torch
+
+    x = on.randn(2, 1, 512) * 0.1
+    rate = 8000.0
+    p = torch.nn.Parameter(on.randn(2, 1) * 0.1)
+
+    def equalized() -> Any:
+        bands: Any = {}
+        for i, kind in enumerate(("low_shelf", "band0", "band1", "band2", "band3", "high_shelf")):
+            bands[f"{kind}_gain_db"] = 3 * p.flatten()
+            bands[f"{kind}_cutoff_freq"] = 200.0 * (i + 1) + 20 * p.flatten()
+            bands[f"{kind}_q_factor"] = 1 + 0.1 * p.flatten()
+        return effects.parametric_eq(x, rate, **bands).pow(2).sum()
+
+    def compressed() -> Any:
+        one = 1 + 0.1 * p.flatten()
+        return effects.compressor(
+            x, rate, -20 * one, 4 * one, 5 * one, 50 * one, 6 * one, 2 * one
+        ).pow(2).sum()  # fmt: skip
+
+    on.train([p], lambda: effects.gain(x, rate, p).pow(2).sum())
+    on.train([p], lambda: effects.distortion(x, rate, p).pow(2).sum())
+    on.train([p], equalized)
+    on.train([p], compressed)
+
+
+@package("pfrl", "gym")
+def _pfrl(on: Any) -> None:
+    """updates of DQN and double DQN from a batch; a Gaussian policy"""
+    import torch
+    from pfrl import nn as parts
+    from pfrl import policies, q_functions
+    from pfrl.agents import DQN, DoubleDQN
+    from pfrl.explorers import Greedy
+    from pfrl.replay_buffers import ReplayBuffer
+
+    rng = np.random.default_rng(0)
+    for kind in (DQN, DoubleDQN):
+        net = q_functions.FCStateQFunctionWithDiscreteAction(4, 3, 8, 1)
+        on.weights(net)
+        agent = kind(
+            net, torch.optim.Adam(net.parameters(), 1e-2), ReplayBuffer(10**6), 0.9, Greedy(),
+            replay_start_size=10**6, minibatch_size=8,
+        )  # fmt: skip
+        batch = [
+            [
+                {
+                    "state": rng.standard_normal(4).astype(np.float32),
+                    "action": int(rng.integers(3)),
+                    "reward": float(rng.standard_normal()),
+                    "next_state": rng.standard_normal(4).astype(np.float32),
+                    "next_action": None,
+                    "is_state_terminal": bool(i % 3 == 0),
+                }
+            ]
+            for i in range(8)
+        ]
+        for _ in range(3):
+            agent.update(batch)
+        on.keep(*net.parameters(), torch.tensor(float(agent.loss_record[-1])))
+    net = torch.nn.Sequential(
+        parts.MLP(4, 6, (8,)), policies.GaussianHeadWithStateIndependentCovariance(6)
+    )
+    on.weights(net)
+    x, acts = on.randn(5, 4), on.randn(5, 6)
+    on.train(net, lambda: -net(x).log_prob(acts).mean() - net(x).entropy().mean())
+
+
+@package("sb3_contrib", "stable_baselines3", "gymnasium", "cloudpickle", "Farama-Notifications")
+def _sb3_contrib(on: Any) -> None:
+    """policies of maskable and recurrent PPO and QR-DQN, with the quantile loss"""
+    import torch
+    from gymnasium import spaces
+    from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+    from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+    from sb3_contrib.common.recurrent.type_aliases import RNNStates
+    from sb3_contrib.common.utils import quantile_huber_loss
+    from sb3_contrib.qrdqn.policies import QRDQNPolicy
+
+    seen = spaces.Box(-1, 1, (4,), np.float32)
+    x, acts = on.randn(6, 4), torch.tensor([0, 1, 2, 1, 0, 2])
+    policy = on.weights(MaskableActorCriticPolicy(seen, spaces.Discrete(3), lambda _: 1e-2))
+    masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0], [1, 0, 0], [0, 1, 1]], bool)
+
+    def masked() -> Any:
+        value, logp, entropy = policy.evaluate_actions(x, acts, action_masks=masks)
+        return value.pow(2).mean() - logp.clamp(min=-10).mean() - 0.1 * entropy.mean()
+
+    on.train(policy, masked, optimizer=policy.optimizer)
+    policy = RecurrentActorCriticPolicy(
+        seen, spaces.Discrete(3), lambda _: 1e-2, lstm_hidden_size=5
+    )
+    on.weights(policy)
+    zeros = (torch.zeros(1, 2, 5), torch.zeros(1, 2, 5))
+
+    def recurrent() -> Any:
+        states = RNNStates(zeros, zeros)
+        starts = torch.tensor([1.0, 0, 0, 1, 0, 1])
+        value, logp, entropy = policy.evaluate_actions(x, acts, states, starts)
+        return value.pow(2).mean() - logp.mean() - 0.1 * entropy.mean()
+
+    on.train(policy, recurrent, optimizer=policy.optimizer)
+    q = on.weights(
+        QRDQNPolicy(seen, spaces.Discrete(3), lambda _: 1e-2, n_quantiles=7).quantile_net
+    )
+    on.train(q, lambda: quantile_huber_loss(q(x)[..., 0], q(x + 0.1).detach()[..., 1]))
+
+
+@package("adamp")
+def _adamp(on: Any) -> None:
+    """AdamP and SGDP, which project steps of scale-invariant weights"""
+    import torch
+    from adamp import SGDP, AdamP
+
+    for kind, more in ((AdamP, {"weight_decay": 0.1}), (SGDP, {"momentum": 0.9, "nesterov": True})):
+        net = torch.nn.Sequential(
+            torch.nn.Conv1d(2, 4, 3), torch.nn.BatchNorm1d(4), torch.nn.Conv1d(4, 2, 3)
+        )
+        on.weights(net.double())
+        x = on.randn(3, 2, 9).double()
+        on.train(net, lambda n=net, y=x: n(y).pow(2).mean(), 4, kind(net.parameters(), 0.1, **more))
+
+
+@package("torch-optimi")
+def _optimi(on: Any) -> None:
+    """eight optimizers by one tensor and by lists; not their 16-bit weights"""
+    import optimi
+    import torch
+
+    for kind in ("Adam", "AdamW", "Adan", "Lion", "RAdam", "Ranger", "SGD", "StableAdamW"):
+        for foreach in (False, True):
+            net = on.weights(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)))
+            x = on.randn(5, 3)
+            made = getattr(optimi, kind)(net.parameters(), lr=0.05, foreach=foreach)
+            on.train(net, lambda n=net, y=x: n(y).pow(2).mean(), 4, made)
+
+
+@package("ranger21")
+def _ranger21(on: Any) -> None:
+    """Ranger21: Adam with centralized gradients, positive-negative momentum, lookahead"""
+    import torch
+    from ranger21 import Ranger21
+
+    net = torch.nn.Sequential(torch.nn.Conv1d(2, 3, 3), torch.nn.Flatten(), torch.nn.Linear(21, 1))
+    on.weights(net)
+    x = on.randn(4, 2, 9)
+    made = Ranger21(net.parameters(), lr=1e-2, num_epochs=4, num_batches_per_epoch=3)
+    on.train(net, lambda: net(x).pow(2).mean(), 8, made)
+
+
+@package("kron_torch")
+def _kron(on: Any) -> None:
+    """PSGD's Kronecker-factored preconditioner, updated at every step by given noise"""
+    import torch
+    from kron_torch import Kron
+
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    on.weights(net)
+    x = on.randn(5, 3)
+    torch.randn_like = lambda t, **settings: on.randn(*t.shape)
+    made = Kron(net.parameters(), lr=1e-2, preconditioner_update_probability=1.0)
+    on.train(net, lambda: net(x).pow(2).mean(), 4, made)
+
+
+@package("unfoldNd")
+def _unfold_nd(on: Any) -> None:
+    """windows of 1, 2 and 3 dimensions, their sums back, and windows of transposed convolutions"""
+    import torch
+    import unfoldNd
+
+    for dims in (1, 2, 3):
+        x = torch.nn.Parameter(on.randn(2, 3, *(6,) * dims).double())
+        more: Any = {"dilation": 2, "padding": 1, "stride": 2}
+        cut = unfoldNd.UnfoldNd(2, **more)
+        back = unfoldNd.FoldNd((6,) * dims, 2, **more)
+        turned = unfoldNd.UnfoldTransposeNd(3, padding=1, stride=2)
+        on.train([x], lambda y=x, a=cut, b=back: (b(a(y)) * a(y).sum()).sin().mean())
+        on.train([x], lambda y=x, a=turned: a(y).sin().mean())
+
+
+@package("torchgan", "torchvision", "tensorboardX", "matplotlib")
+def _torchgan(on: Any) -> None:
+    """DCGAN, losses of GANs, minibatch discrimination, self-attention, spectral norm"""
+    import torch
+    from torchgan import layers, losses, models
+
+    made = on.weights(
+        models.DCGANGenerator(encoding_dims=6, out_size=16, out_channels=1, step_channels=4)
+    )
+    judge = on.weights(models.DCGANDiscriminator(in_size=16, in_channels=1, step_channels=4))
+    x, z = on.randn(3, 1, 16, 16), on.randn(3, 6)
+    both = torch.nn.ModuleList([made, judge]).double()
+    x, z = x.double(), z.double()
+    for of_made, of_judge in (
+        (losses.minimax_generator_loss, losses.minimax_discriminator_loss),
+        (losses.wasserstein_generator_loss, losses.wasserstein_discriminator_loss),
+        (losses.least_squares_generator_loss, losses.least_squares_discriminator_loss),
+    ):
+        on.train(both, lambda f=of_made: f(judge(made(z))), steps=2)
+        on.train(both, lambda f=of_judge: f(judge(x), judge(made(z).detach())), steps=2)
+    net = torch.nn.Sequential(
+        layers.SelfAttention2d(8),
+        layers.SpectralNorm2d(torch.nn.Conv2d(8, 2, 3)),
+        torch.nn.Flatten(),
+        layers.MinibatchDiscrimination1d(32, 3, 4),
+    )
+    on.weights(net.double())
+    y = on.randn(3, 8, 6, 6).double()
+    on.train(net, lambda: net(y).pow(2).mean())
+
+
+@package("torchscale", "fairscale", "timm", "einops")
+def _torchscale(on: Any) -> None:
+    """an encoder with subln and relative positions, a decoder, and RetNet in its three forms"""
+    import torch
+    from torchscale.architecture.config import DecoderConfig, EncoderConfig, RetNetConfig
+    from torchscale.architecture.decoder import Decoder
+    from torchscale.architecture.encoder import Encoder
+    from torchscale.architecture.retnet import RetNetDecoder
+
+    net = Encoder(
+        EncoderConfig(
+            encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24,
+            encoder_attention_heads=4, subln=True, rel_pos_buckets=8, max_rel_pos=16,
+            vocab_size=-1, no_output_layer=True, deepnorm=False,
+        )
+    )  # fmt: skip
+    on.weights(net)
+    x = on.randn(2, 7, 16)
+    mask = torch.zeros(2, 7, dtype=torch.bool)
+    mask[1, 5:] = True
+    on.train(
+        net,
+        lambda: (
+            net(None, token_embeddings=x, encoder_padding_mask=mask)["encoder_out"].pow(2).mean()
+        ),
+    )
+    tokens = torch.arange(14).reshape(2, 7) * 5 % 11
+    for kind, config in (
+        (
+            Decoder,
+            DecoderConfig(
+                decoder_layers=2,
+                decoder_embed_dim=16,
+                decoder_ffn_embed_dim=24,
+                decoder_attention_heads=4,
+                vocab_size=11,
+                xpos_rel_pos=True,
+            ),
+        ),
+        (
+            RetNetDecoder,
+            RetNetConfig(
+                decoder_layers=2,
+                decoder_embed_dim=16,
+                decoder_value_embed_dim=32,
+                decoder_ffn_embed_dim=24,
+                decoder_retention_heads=4,
+                vocab_size=11,
+            ),
+        ),
+        (
+            RetNetDecoder,
+            RetNetConfig(
+                decoder_layers=2,
+                decoder_embed_dim=16,
+                decoder_value_embed_dim=32,
+                decoder_ffn_embed_dim=24,
+                decoder_retention_heads=4,
+                vocab_size=11,
+                chunkwise_recurrent=True,
+                recurrent_chunk_size=4,
+            ),
+        ),
+    ):
+        table = torch.nn.Embedding(11, 16)
+        net = on.weights(kind(config, embed_tokens=table))
+        on.train(net, lambda n=net: n(tokens)[0].log_softmax(-1)[..., 3].mean(), steps=2)
+
+
+@package("dagma")
+def _dagma(on: Any) -> None:
+    """a causal graph from data: the log-determinant constraint and Adam's steps of networks"""
+    import torch
+    from dagma.nonlinear import DagmaMLP, DagmaNonlinear
+
+    x = on.randn(50, 4).double()
+    x[:, 1] += 2 * torch.sin(x[:, 0])
+    x[:, 3] += x[:, 1] * 1.5
+    try:
+        net = DagmaMLP([4, 5, 1], bias=True, dtype=torch.double)
+        on.weights(net, 0.1)
+        on.train(net, lambda: net(x).pow(2).mean() + 0.1 * net.h_func() + 0.01 * net.fc1_l1_reg())
+        model = DagmaNonlinear(net, dtype=torch.double)
+        found = model.fit(
+            x, T=2, warm_iter=30, max_iter=40, lr=0.01, w_threshold=0.0, checkpoint=10
+        )
+        on.keep(torch.from_numpy(found))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@package("openai-whisper", "tiktoken", "regex", "numba", "llvmlite", "more-itertools")
+def _whisper(on: Any) -> None:
+    """a small Whisper: audio encoder, text decoder with and without a cache, log-mel spectrogram"""
+    import torch
+    from torch.nn import functional
+    from whisper.audio import log_mel_spectrogram
+    from whisper.model import ModelDimensions, Whisper
+
+    net = Whisper(ModelDimensions(8, 6, 16, 2, 2, 30, 10, 16, 2, 2))
+    on.weights(net, 0.2)
+    mel = on.randn(2, 8, 12)
+    tokens = torch.arange(14).reshape(2, 7) * 11 % 30
+
+    def loss() -> Any:
+        logits = net(mel, tokens[:, :-1])
+        return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+    on.train(net, loss)
+    net.eval()
+    with torch.no_grad():
+        sound = net.embed_audio(mel)
+        cache, hooks = net.install_kv_cache_hooks()
+        first = net.decoder(tokens[:, :3], sound, kv_cache=cache)
+        second = net.decoder(tokens[:, 3:4], sound, kv_cache=cache)
+        for hook in hooks:
+            hook.remove()
+        on.keep(first, second, log_mel_spectrogram(on.randn(4000) * 0.1))
+
+
+@package("torchlibrosa", "librosa", "lazy_loader", "audioread", "soundfile", "pooch", "decorator")
+def _torchlibrosa(on: Any) -> None:
+    """STFT by convolutions and its inverse, spectrogram, log-mel filter bank"""
+    import torch
+    from torchlibrosa.stft import ISTFT, STFT, LogmelFilterBank, Spectrogram, magphase
+
+    x = torch.nn.Parameter(on.randn(2, 600))
+    settings: Any = {"n_fft": 64, "hop_length": 16, "win_length": 64}
+    to, back = STFT(**settings), ISTFT(**settings)
+    spectrum = Spectrogram(**settings)
+    bank = LogmelFilterBank(sr=8000, n_fft=64, n_mels=6, fmin=50, fmax=3000, top_db=None)
+
+    def loss() -> Any:
+        real, imag = to(x)
+        magnitude, cos, sin = magphase(real, imag)
+        again = back(magnitude * cos, magnitude * sin, 600)
+        return again.pow(2).mean() + 1e-3 * bank(spectrum(x)).mean() + magnitude.mean()
+
+    on.train([x], loss)
+    on.keep(*to(x), spectrum(x))
+
+
+@package("diffsptk", "torchaudio", "torchcomp", "soundfile", "librosa", "tqdm")
+def _diffsptk(on: Any) -> None:
+    """frames, windows, spectra, linear prediction, mel-cepstra and MFCC, with gradients"""
+    import diffsptk
+    import torch
+
+    x = torch.nn.Parameter(on.randn(2, 400).double())
+    torch.set_default_dtype(torch.float64)
+    try:
+        frame = diffsptk.Frame(64, 32)
+        window = diffsptk.Window(64)
+        spectrum = diffsptk.Spectrum(64, eps=1e-6)
+        lpc = diffsptk.LPC(64, 6, eps=1e-6)
+        cepstrum = diffsptk.MelCepstralAnalysis(fft_length=64, cep_order=8, alpha=0.3, n_iter=2)
+        mfcc = diffsptk.MFCC(fft_length=64, mfcc_order=5, n_channel=8, sample_rate=8000)
+
+        def loss() -> Any:
+            cut = window(frame(x))
+            power = spectrum(cut)
+            made = cepstrum(power).pow(2).mean() + lpc(cut).pow(2).mean()
+            return made + 1e-3 * mfcc(power).pow(2).mean()
+
+        on.train([x], loss)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@package("speechbrain", "hyperpyyaml", "ruamel.yaml", "torchaudio", "sentencepiece", "joblib")
+def _speechbrain(on: Any) -> None:
+    """ECAPA-TDNN, a CRDNN, a conformer, filter banks, CTC and angular losses, SI-SNR"""
+    import torch
+    from speechbrain.lobes.features import Fbank
+    from speechbrain.lobes.models.CRDNN import CRDNN
+    from speechbrain.lobes.models.ECAPA_TDNN import ECAPA_TDNN
+    from speechbrain.lobes.models.transformer.Conformer import ConformerEncoder
+    from speechbrain.nnet import losses
+    from speechbrain.nnet.attention import RelPosEncXL
+    from speechbrain.nnet.RNN import GRU
+
+    x, lengths = on.randn(2, 20, 8).double(), torch.tensor([1.0, 0.7])
+    net = ECAPA_TDNN(
+        8, channels=[8, 8, 8, 8, 24], kernel_sizes=[5, 3, 3, 3, 1], dilations=[1, 2, 3, 4, 1],
+        attention_channels=4, res2net_scale=4, se_channels=4, lin_neurons=5,
+    )  # fmt: skip
+    on.weights(net).double()
+    margin = losses.LogSoftmaxWrapper(losses.AdditiveAngularMargin(margin=0.2, scale=3))
+    labels = torch.tensor([[1], [3]])
+    on.train(net, lambda: margin(net(x, lengths), labels))
+    net = CRDNN(
+        input_size=8, cnn_blocks=1, cnn_channels=(4,), rnn_layers=1, rnn_neurons=5, dnn_blocks=1,
+        dnn_neurons=6, dropout=0.0, rnn_class=GRU,
+    )  # fmt: skip
+    on.weights(net).double()
+    tokens = torch.tensor([[1, 2, 3], [4, 5, 0]])
+
+    def ctc() -> Any:
+        logp = net(x).log_softmax(-1)
+        return losses.ctc_loss(logp, tokens, lengths, torch.tensor([1.0, 0.67]), blank_index=0)
+
+    on.train(net, ctc)
+    net = ConformerEncoder(1, 8, 12, 2, kernel_size=3, dropout=0.0)
+    on.weights(net)
+    y = x.float()
+    places = RelPosEncXL(8)
+    on.train(net, lambda: net(y, pos_embs=places(y))[0].sin().mean())
+    w = torch.nn.Parameter(on.randn(30, 2, 2))
+    source = on.randn(30, 2, 2)
+    on.train([w], lambda: losses.get_si_snr_with_pitwrapper(source, w).mean())
+    on.keep(Fbank(sample_rate=8000, n_mels=10, n_fft=256)(on.randn(2, 800)))
+
+
+@package("torchcfm", "POT", "torchdyn", "torchdiffeq", "torchsde")
+def _torchcfm(on: Any) -> None:
+    """four matchers of conditional flows, by given noise and times"""
+    import torch
+    import torchcfm.conditional_flow_matching as matching
+    from torchcfm.models import MLP
+
+    torch.randn_like = lambda t, **settings: on.randn(*t.shape)
+    for kind in (
+        *("ConditionalFlowMatcher", "TargetConditionalFlowMatcher"),
+        *("SchrodingerBridgeConditionalFlowMatcher", "VariancePreservingConditionalFlowMatcher"),
+    ):
+        np.random.seed(0)
+        matcher = getattr(matching, kind)(sigma=0.3)
+        net = on.weights(MLP(dim=2, w=8, time_varying=True))
+        x0, x1, t = on.randn(16, 2), on.randn(16, 2) + 2, torch.linspace(0.05, 0.95, 16)
+
+        def loss(m: Any = matcher, n: Any = net, a: Any = x0, b: Any = x1, t: Any = t) -> Any:
+            when, here, flow = m.sample_location_and_conditional_flow(a, b, t=t)[:3]
+            return (n(torch.cat([here, when[:, None]], 1)) - flow).pow(2).mean()
+
+        on.train(net, loss)
+
+
+@package("torch-uncertainty", "einops", "lightning", "torchmetrics", "rich", "scipy", "seaborn")
+def _torch_uncertainty(on: Any) -> None:
+    """packed and batch-ensemble layers, evidential and focal losses, calibration metrics"""
+    import torch
+    from torch_uncertainty import layers, losses, metrics
+
+    x, labels = on.randn(6, 8), torch.tensor([0, 1, 2, 0, 1, 2])
+    net = torch.nn.Sequential(
+        layers.PackedLinear(8, 12, alpha=2, num_estimators=2, first=True), torch.nn.ReLU(),
+        layers.PackedLinear(12, 3, alpha=2, num_estimators=2, last=True),
+    )  # fmt: skip
+    on.weights(net)
+    on.train(net, lambda: torch.nn.functional.cross_entropy(net(x), labels.repeat(2)))
+    net = on.weights(layers.BatchLinear(8, 3, num_estimators=2))
+    on.train(net, lambda: losses.DECLoss(reg_weight=0.1)(net(x), labels))
+    for loss in (losses.ConfidencePenaltyLoss(), losses.FocalLoss(2.0)):
+        w = torch.nn.Parameter(on.randn(6, 3))
+        on.train([w], lambda f=loss, v=w: f(v, labels))
+    p = on.randn(40, 3).softmax(-1)
+    target = torch.arange(40) * 7 % 3
+    for metric in (
+        metrics.BrierScore(num_classes=3),
+        metrics.CalibrationError(task="multiclass", num_classes=3),
+        metrics.AURC(), metrics.CategoricalNLL(),
+    ):  # fmt: skip
+        metric.update(p, target)
+        on.keep(metric.compute())
+
+
+@package(
+    "gluonts", "lightning", "pydantic", "toolz", "typing_extensions", "pandas", "pytorch-lightning"
+)
+def _gluonts(on: Any) -> None:
+    """DeepAR with negative binomials, and a simple feed-forward model of time series"""
+    import torch
+    from gluonts.torch.distributions import NegativeBinomialOutput
+    from gluonts.torch.model.deepar.module import DeepARModel
+    from gluonts.torch.model.simple_feedforward.module import SimpleFeedForwardModel
+
+    past, future = on.randn(3, 24).abs() + 1, on.randn(3, 4).abs() + 1
+    seen = torch.ones(3, 24)
+    net = SimpleFeedForwardModel(4, 24, hidden_dimensions=[8])
+    on.weights(net)
+
+    def likelihood(net: Any, args: Any) -> Any:
+        made, loc, scale = args
+        return -net.distr_output.distribution(made, loc=loc, scale=scale).log_prob(future).mean()
+
+    on.train(net, lambda: likelihood(net, net(past)))
+    net = DeepARModel(
+        "h", context_length=12, prediction_length=4, num_feat_dynamic_real=1,
+        num_feat_static_real=1, num_feat_static_cat=1, cardinality=[3], hidden_size=6,
+        dropout_rate=0.0, lags_seq=[1, 2, 12],
+        distr_output=NegativeBinomialOutput(),
+    )  # fmt: skip
+    on.weights(net)
+    every = (
+        torch.tensor([[0], [1], [2]]),
+        on.randn(3, 1),
+        on.randn(3, 24, 1),
+        past.round(),
+        seen,
+        on.randn(3, 4, 1),
+        future.round(),
+        torch.ones(3, 4),
+    )
+
+    def loss() -> Any:
+        cat, static, past_time, y, ok, time, target, observed = every
+        return net.loss(
+            feat_static_cat=cat,
+            feat_static_real=static,
+            past_time_feat=past_time,
+            past_target=y,
+            past_observed_values=ok,
+            future_time_feat=time,
+            future_target=target,
+            future_observed_values=observed,
+        ).mean()
+
+    on.train(net, loss)
+
+
+@package("facenet-pytorch", "requests")
+def _facenet(on: Any) -> None:
+    """an Inception-ResNet of faces, in float64; the three networks of MTCNN in training"""
+    import torch
+    from facenet_pytorch import InceptionResnetV1
+    from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
+
+    for kind, size in ((PNet, 24), (RNet, 24), (ONet, 48)):
+        net = on.weights(kind(pretrained=False), 0.05).double()
+        x = on.randn(2, 3, size, size).double()
+        on.train(net, lambda n=net, y=x: sum(part.pow(2).mean() for part in n(y)))
+    net = on.weights(InceptionResnetV1(dropout_prob=0.0), 0.05).double().eval()
+    x = on.randn(1, 3, 80, 80).double()
+    made = net(x)
+    made[0, :3].sum().backward()
+    on.keep(made, torch.stack([p.grad.norm() for p in net.parameters() if p.grad is not None]))
+
+
+@package("pythae", "pydantic", "pydantic_core", "cloudpickle", "imageio", "typing_extensions")
+def _pythae(on: Any) -> None:
+    """autoencoders with given noise: AE, VAE, beta-TC, IWAE, WAE, RHVAE, disentangled"""
+    import torch
+    from pythae import models
+    from pythae.data.datasets import DatasetOutput
+
+    x = DatasetOutput(data=on.randn(6, 1, 4, 4).sigmoid())
+    torch.randn_like = lambda t, **settings: on.randn(*t.shape)
+    for name in ("VAE", "BetaTCVAE", "IWAE", "DisentangledBetaVAE", "WAE_MMD", "AE", "RHVAE"):
+        config = getattr(models, f"{name}_Config" if "_" in name else f"{name}Config")(
+            input_dim=(1, 4, 4), latent_dim=2
+        )
+        net = on.weights(getattr(models, name)(config), 0.1)
+        on.train(net, lambda n=net: n(x, dataset_size=6).loss, steps=2)
+
+
+@package("pytorch-pfn-extras", "onnx")
+def _pytorch_pfn_extras(on: Any) -> None:
+    """a Trainer over epochs with an extension, and a lazy layer"""
+    import pytorch_pfn_extras as ppe
+    import torch
+    from torch import nn
+
+    net = nn.Sequential(ppe.nn.LazyLinear(None, 5), nn.Tanh(), nn.Linear(5, 1))
+    x = on.randn(8, 3)
+    net(x)
+    on.weights(net)
+    y = on.randn(8, 1)
+
+    class WithLoss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Any, y: Any) -> Any:
+            loss = (self.net(x) - y).pow(2).mean()
+            return {"loss": loss}
+
+    model = WithLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    seen: list[Any] = []
+    ppe.to(model, "cpu")
+    trainer = ppe.engine.create_trainer(
+        model, optimizer, 3, device="cpu", extensions=[]
+    )  # fmt: skip
+    trainer.extend(
+        lambda manager: seen.append(manager.iteration), trigger=(1, "epoch"), name="seen"
+    )
+    loader = torch.utils.data.DataLoader([{"x": a, "y": b} for a, b in zip(x, y)], batch_size=4)
+    trainer.run(loader)
+    on.keep(*net.parameters(), torch.tensor(seen))

@@ -98,3 +98,41 @@ def test_lists_whose_memory_overlaps_are_written_one_after_the_other() -> None:
     x = lucid_gpu.arange(6.0)
     lucid_gpu._foreach_add_([x[:4], x[2:]], [x[1:5], x[:4]])
     assert x.tolist() == [1.0, 3.0, 6.0, 10.0, 9.0, 12.0]
+
+
+BY_NAME: list[tuple[str, Any]] = [
+    ("mul", lambda a, b: {"scalar": 0.5}),
+    ("mul", lambda a, b: {"scalars": [0.5 + i for i in range(len(a))]}),
+    ("add", lambda a, b: {"other": a, "alpha": 3}),
+    ("clamp_min", lambda a, b: {"scalar": 0.7}),
+    ("pow", lambda a, b: {"exponent": 2.0}),
+    ("addcmul", lambda a, b: {"tensor1": a, "tensor2": b}),
+    (
+        "addcdiv",
+        lambda a, b: {"tensor1": a, "tensor2": b, "scalars": [0.5 * i for i, _ in enumerate(a)]},
+    ),
+    ("lerp", lambda a, b: {"tensors1": a, "weight": 0.3}),
+    ("lerp", lambda a, b: {"tensors1": a, "weights": b}),
+]
+
+
+@pytest.mark.parametrize(("name", "named"), BY_NAME)
+def test_operands_by_keyword(name: str, named: Any) -> None:
+    ours, theirs = lists(lucid_gpu, "float64", 2), lists(torch, "float64", 2)
+    mine = getattr(lucid_gpu, f"_foreach_{name}")(ours[0], **named(*ours[1:]))
+    compare(mine, getattr(torch, f"_foreach_{name}")(theirs[0], **named(*theirs[1:])))
+    getattr(lucid_gpu, f"_foreach_{name}_")(ours[0], **named(*ours[1:]))
+    getattr(torch, f"_foreach_{name}_")(theirs[0], **named(*theirs[1:]))
+    compare(ours[0], theirs[0])
+
+
+def test_operands_that_are_missing_or_unknown_are_refused() -> None:
+    a, b, _ = lists(lucid_gpu, "float32", 3)
+    for wrong in (
+        lambda: lucid_gpu._foreach_mul_(a),
+        lambda: lucid_gpu._foreach_addcmul_(a, b),
+        lambda: lucid_gpu._foreach_lerp(a, b, value=0.5),
+        lambda: lucid_gpu._foreach_mul(a, b, alpha=2),
+    ):
+        with pytest.raises(TypeError, match="_foreach_.*(missing|takes)"):
+            wrong()

@@ -38,6 +38,19 @@ def test_decorators_give_back_what_they_got(decorate: Callable[..., Any]) -> Non
     assert decorate(add_one) is add_one
 
 
+def test_settings_of_a_compiler_are_kept() -> None:
+    from lucid_gpu._dynamo import config
+    from lucid_gpu._inductor import config as inductor
+
+    for module in (config, inductor):
+        assert importlib.import_module(module.__name__) is module
+    before = config.cache_size_limit
+    config.cache_size_limit = 64
+    assert lucid_gpu._dynamo.config.cache_size_limit == 64
+    config.cache_size_limit = before
+    assert inductor.triton.unique_kernel_names and not inductor.coordinate_descent_tuning
+
+
 def test_what_a_compiler_would_be_asked() -> None:
     compiler = lucid_gpu.compiler
     assert not compiler.is_exporting() and not compiler.is_dynamo_compiling()
@@ -966,3 +979,37 @@ def test_pools_that_always_say_where_the_largest_are(positional: bool) -> None:
         return [(values.tolist(), places.tolist()) for values, places in found]
 
     assert run(lucid_gpu) == run(torch_module())
+
+
+def test_what_is_cut_for_devices_and_joined() -> None:
+    from lucid_gpu.cuda import comm
+
+    x = lucid_gpu.arange(12.0).reshape(6, 2)
+    parts = comm.scatter(x, [-1, -1], chunk_sizes=[2, 4])
+    assert [tuple(p.shape) for p in parts] == [(2, 2), (4, 2)]
+    assert comm.gather(parts, destination=-1).tolist() == x.tolist()
+    assert comm.reduce_add([x, x], -1).tolist() == (2 * x).tolist()
+    assert [len(row) for row in comm.broadcast_coalesced([x, x], [-1])] == [2]
+
+
+def test_a_parameter_that_refuses_ops_can_be_made() -> None:
+    class Point(nn.Parameter):
+        def __new__(cls, value: Any) -> Any:
+            return super().__new__(cls)
+
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func.__class__.__name__ == "method-wrapper":  # attributes, as in PyTorch
+                return "an attribute"
+            raise TypeError("an op")
+
+    point: Any = Point(3)
+    assert isinstance(point, nn.Parameter) and point.value == 3
+    assert point.shape == "an attribute"
+    with pytest.raises(TypeError, match="an op"):
+        lucid_gpu.exp(point)

@@ -54,6 +54,10 @@ assert lucid_gpu.nn.__spec__.name == lucid_gpu.nn.__name__ == "lucid_gpu.nn"
 assert torch.__version__.startswith("2.13.0+lucid") and lucid_gpu.__version__ != torch.__version__
 assert torch.__version__ >= "2.1" and not torch.__version__ < "2.9" and torch.__version__ < "2.20"
 assert tuple(int(v) for v in torch.__version__.split(".")[:2]) == (2, 13)
+import torch.version
+assert torch.version.__version__ == torch.__version__ and torch.version.hip is None
+assert isinstance(torch.__version__, torch.torch_version.TorchVersion)
+assert lucid_gpu.version.__version__ == lucid_gpu.__version__
 from torch.autograd.gradcheck import GradcheckError
 import torch.autograd.gradcheck
 assert torch.autograd.gradcheck(torch.sin, torch.ones(2, dtype=torch.double, requires_grad=True))

@@ -334,6 +334,10 @@ class _ConvTransposeNd(_ConvNd):
         return [n - low for n, low in zip(size, least, strict=True)]
 
 
+class _ConvTransposeMixin(_ConvTransposeNd):
+    """PyTorch's first name for the base, which packages import; no layer is of it."""
+
+
 class ConvTranspose1d(_ConvTransposeNd):
     """Transposed convolution of signals, the adjoint of `Conv1d`."""
 

@@ -10,7 +10,7 @@ from lucid_gpu.nn.modules import batchnorm, conv, instancenorm, linear
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import UninitializedBuffer, UninitializedParameter
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, outside_graphs
 
 _UNINITIALIZED = (UninitializedParameter, UninitializedBuffer)
 
@@ -101,7 +101,8 @@ class _OfInput(LazyModuleMixin):
 
 def _see(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Before the first call: the module becomes an ordinary one."""
-    module.initialize_parameters(*args, **kwargs)
+    with outside_graphs():
+        module.initialize_parameters(*args, **kwargs)
     if module.has_uninitialized_params():
         raise RuntimeError(f"module {type(module).__name__} has not been fully initialized")
     module._hook.remove()

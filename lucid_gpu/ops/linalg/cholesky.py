@@ -52,7 +52,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     Parameters
     ----------
     input : Tensor, shape (..., n, n)
-        Hermitian and positive-definite; only the lower triangle is read.
+        Hermitian and positive-definite; only the triangle that the factor fills is read.
 
     Raises
     ------
@@ -69,7 +69,8 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Factor:
     """As `cholesky`, but ``info`` is the order of the minor that is not positive-definite.
 
-    The factor of such a matrix is NaN.
+    The factor of such a matrix is unfinished: the columns before that order are a factor's, the
+    number on the diagonal there is the one whose root was not taken, the rest the matrix's own.
 
     RuntimeError for anything but square matrices of floating point numbers.
     """
@@ -79,14 +80,16 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
 @op
 def _factor(A: Tensor, upper: bool, name: str, check: bool) -> Factor:
     require_square(name, A)
-    L, numbers = _lower_factor(A)
+    L, numbers = _lower_factor(A, upper)
     if check:
         complain(name, numbers, A.shape[:-2], NOT_POSITIVE)
     return Factor(adjoint(L) if upper else L, info_of(numbers, A))
 
 
-def _lower_factor(A: Tensor) -> tuple[Tensor, list[int] | None]:
-    array, numbers = linalg.each("cholesky", A.device, linalg.failing_minor, A.array)
+def _lower_factor(A: Tensor, by_upper: bool) -> tuple[Tensor, list[int] | None]:
+    """The factor by one of the triangles of ``A``; its gradient is Hermitian by either."""
+    matrices = linalg.adjoint(A.array) if by_upper else A.array
+    array, numbers = linalg.each("cholesky", A.device, linalg.unfinished_factor, matrices)
     result = record(
         "LinalgCholeskyExBackward0", array, (A,), _cholesky_vjp, dtype=A.dtype, keeps_output=True
     )

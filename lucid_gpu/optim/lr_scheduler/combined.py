@@ -10,6 +10,7 @@ from lucid_gpu.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from lucid_gpu.optim.lr_scheduler.scheduler import (
     LRScheduler,
     rates_of,
+    refuse_capture,
     restores_on_error,
     set_rate,
 )
@@ -99,6 +100,7 @@ class SequentialLR(_Combined):
 
     def step(self) -> None:  # type: ignore[override]
         """Set the next rates, by the schedule whose turn it is."""
+        refuse_capture(self)
         self.last_epoch += 1
         i = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[i]
@@ -140,6 +142,7 @@ class ChainedScheduler(_Combined):
 
     def step(self) -> None:  # type: ignore[override]
         """Let each schedule set its next rates."""
+        refuse_capture(self)
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = rates_of(self.optimizer)

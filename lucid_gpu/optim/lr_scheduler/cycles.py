@@ -12,6 +12,7 @@ from lucid_gpu.optim.lr_scheduler.scheduler import (
     Rate,
     by_group,
     checked_optimizer,
+    refuse_capture,
     restores_on_error,
     set_rate,
 )
@@ -332,6 +333,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
         ValueError for a negative one.
         """
+        refuse_capture(self)
         if epoch is None and self.last_epoch < 0:
             epoch = 0
         if epoch is None:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
+from lucid_gpu.devices import capturing
 from lucid_gpu.optim.optimizer import Group, Optimizer
 from lucid_gpu.tensor import Tensor
 
@@ -131,6 +132,7 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Set the next rates; called after ``optimizer.step()``."""
+        refuse_capture(self)
         if self._step_count == 1:
             self._warn_of_order()
         self._step_count += 1
@@ -192,6 +194,16 @@ def checked_optimizer(optimizer: Any) -> Optimizer:
 def rates_of(optimizer: Optimizer, key: str = "lr") -> list[Rate]:
     """The groups' rates; tensors are copied."""
     return [_copied(group[key]) for group in optimizer.param_groups]
+
+
+def refuse_capture(scheduler: Any) -> None:
+    """Refuse a schedule's step in a graph, where it would be made once."""
+    capture = capturing.capturing()
+    if capture is not None:
+        capture.refuse(
+            f"{type(scheduler).__name__}.step()",
+            "replays read the rates of the optimizer's groups, which it sets from Python",
+        )
 
 
 def set_rate(group: Group, lr: Rate) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from lucid_gpu.compiler import (
@@ -14,7 +13,7 @@ from lucid_gpu.compiler import (
     reset,
 )
 
-from . import exc, utils
+from . import config, exc, utils
 from .eval_frame import OptimizedModule
 
 __all__ = [
@@ -38,12 +37,6 @@ __all__ = [
     "run",
     "utils",
 ]
-
-config = SimpleNamespace(
-    suppress_errors=False, cache_size_limit=8, recompile_limit=8, verbose=False, disable=True,
-    capture_scalar_outputs=False, optimize_ddp=True, automatic_dynamic_shapes=True,
-    accumulated_cache_size_limit=256, inline_inbuilt_nn_modules=True,
-)  # fmt: skip
 
 
 def optimize(*args: Any, **settings: Any) -> Any:

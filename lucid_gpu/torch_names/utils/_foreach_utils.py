@@ -13,6 +13,7 @@ __all__ = [
 ]
 
 _Lists = list[list[Tensor | None]]
+_foreach_supported_types = [Tensor]
 
 
 def _group_tensors_by_device_and_dtype(
@@ -39,3 +40,14 @@ def _get_foreach_kernels_supported_devices() -> list[str]:
 
 def _get_fused_kernels_supported_devices() -> list[str]:
     return ["cpu", "cuda"]
+
+
+def _device_has_foreach_support(device: device) -> bool:
+    return device.type in ("cuda", "cpu")
+
+
+def _has_foreach_support(tensors: Sequence[Tensor | None], device: device) -> bool:
+    """Whether functions of lists take these tensors as they are: no subclasses."""
+    return _device_has_foreach_support(device) and all(
+        t is None or type(t) in _foreach_supported_types for t in tensors
+    )

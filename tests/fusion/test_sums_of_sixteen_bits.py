@@ -1,0 +1,68 @@
+"""Sums of 16-bit floats are rounded before they are added or subtracted: compensated sums work."""
+
+import numpy as np
+import pytest
+
+from tests.oracle import modules
+
+KINDS = ["bfloat16", "float16"]
+
+
+def _kahan(m, s, u):
+    lost = m.zeros_like(s)
+    for _ in range(30):
+        y = u - lost
+        t = s + y
+        lost = (t - s) - y
+        s = t
+    return s, lost
+
+
+def _in_place(m, s, u):
+    s, left = s.clone(), m.zeros_like(s)
+    for _ in range(30):
+        left.add_(u)
+        before = s.clone()
+        s.add_(left)
+        left.add_(before.sub_(s))
+    return s, left
+
+
+def _two_sum(m, a, b):
+    t = a + b
+    part = t.sub(a)
+    return t, (a - (t - part)).add(b - part)
+
+
+def _negated(m, a, b):
+    t = -(a + b)
+    return t, b + (a + t), m.sub(b, -t), (a[:1] + b[:1]) + a
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("program", [_kahan, _in_place, _two_sum, _negated])
+def test_what_a_sum_lost_is_found(program, kind, device):
+    rng = np.random.default_rng(0)
+    a, b = 10 * rng.standard_normal(40), 1e-2 * rng.standard_normal(40)
+    results = [
+        program(m, *(m.tensor(x, dtype=getattr(m, kind), device=where) for x in (a, b)))
+        for m, where in modules(device)
+    ]
+    ours, theirs = [[x.float().cpu().numpy() for x in parts] for parts in results]
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_pass_what_is_rounded(kind, device):
+    grads = []
+    for m, where in modules(device):
+        x, y = (
+            m.tensor([v, 2.0], dtype=getattr(m, kind), device=where, requires_grad=True)
+            for v in (3.0, -5.0)
+        )
+        z = (x + y) - x * 2 + (x - y)
+        (gx,) = m.autograd.grad((z * z).sum(), x, create_graph=True)
+        (gx * gx).sum().backward()
+        grads.append([t.grad.float().tolist() for t in (x, y)])
+    assert all(g == grads[0] for g in grads)
