@@ -33,6 +33,7 @@ from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Cell, Expr, apart, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
+    FORBIDDEN,
     INFERENCE,
     NAN,
     SHARED,
@@ -1604,6 +1605,8 @@ def apply(
             if o._expr.program.marks & SPARSE:
                 computed: Tensor = o._elementwise(op, operands)
                 return computed
+            if o._expr.program.marks & FORBIDDEN and state.grad and op.differentiable:
+                o._edge()  # refuses, at the user's line
             if not _unmark_shared(o):
                 shared = True
     if state.grad is WATCHED:

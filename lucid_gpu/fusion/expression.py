@@ -18,6 +18,7 @@ from lucid_gpu.fusion import scheduler
 from lucid_gpu.fusion.assembling import SUMS, Number, Slot, emit, fits, sum_as_stored
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
+    FORBIDDEN,
     INFERENCE,
     SHARED,
     Assembly,
@@ -744,7 +745,7 @@ def without_grad(value: Expr) -> Expr:
             root.value[1],
             False,
             program.device,
-            program.marks,
+            program.marks & ~FORBIDDEN,
             program.free,
         )
         return Expr(loads, (detached(value.leaves[0]),), None)

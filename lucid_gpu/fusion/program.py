@@ -38,7 +38,7 @@ def _bytes() -> int:
 BYTES = _bytes()  # that tables of programs and plans take before they start anew; as counted here:
 OF_PROGRAM, OF_PLACE, OF_INSTRUCTION = 600, 8, 350
 
-SHARED, WRAPPED, SPARSE, INFERENCE = 1, 2, 4, 8  # marks of a program
+SHARED, WRAPPED, SPARSE, INFERENCE, FORBIDDEN = 1, 2, 4, 8, 16  # marks of a program
 
 
 class Instruction(NamedTuple):
@@ -74,8 +74,8 @@ class Program:
     marks : int
         What bars the straight path to ops on this program; equal programs of different marks are
         different objects. The bits are ``shared``, ``wrapped`` and, for a
-        leaf that holds coordinates and values instead of an array, sparse; and ``inference``, which
-        bars nothing.
+        leaf that holds coordinates and values instead of an array, sparse; ``inference``, which
+        bars nothing; and forbidden, for a view whose history was lost (`ops.views.ViewCell`).
     barred : int
         The marks that bar the straight path.
     backward : bool

@@ -481,6 +481,9 @@ __getattr__ = _beside(
     globals(),
     {
         "lucid_gpu._nn_functional": "_canonical_mask _get_softmax_dim _in_projection "
-        "_in_projection_packed _none_or_dtype _verify_batch_size"
+        "_in_projection_packed _none_or_dtype _verify_batch_size max_pool1d_with_indices "
+        "max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d_with_indices "
+        "adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices "
+        "fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices"
     },
 )

@@ -18,7 +18,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.kernels.batch_norm import statistics
 from lucid_gpu.ops.arguments import require_one_device, require_parameter_types, require_tensor
-from lucid_gpu.ops.memory_formats import channels_order, lying
+from lucid_gpu.ops.memory_formats import dense_channels_order, lying
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import keeps, record
 from lucid_gpu.tape.door import op
@@ -38,7 +38,7 @@ def require_channels(channels: int, **tensors: Tensor | None) -> None:
 
 
 @op
-@lying("input", rule=channels_order, back=True)
+@lying("input", rule=dense_channels_order, back=True)
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,

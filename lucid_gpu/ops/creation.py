@@ -135,6 +135,30 @@ def _refuse_overflow(numbers: Any, d: dtype) -> None:
             number_in(extreme.item(), d)
 
 
+def _lengths(data: Any) -> list[int]:
+    """The shape that the first elements of nested sequences have."""
+    lengths = []
+    while isinstance(data, (list, tuple)):
+        lengths.append(len(data))
+        data = data[0] if data else None
+    return lengths
+
+
+def _misfit(data: Any, lengths: Sequence[int], dim: int = 0) -> Exception | None:
+    """What is wrong with the first part of nested sequences that is no part of that shape."""
+    nested = isinstance(data, (list, tuple))
+    if dim == len(lengths):
+        kind = type(data).__name__
+        return TypeError(f"expected a number at dim {dim}, got a {kind}") if nested else None
+    if not nested:
+        return TypeError(f"not a sequence: expected {lengths[dim]} elements at dim {dim}")
+    if len(data) != lengths[dim]:
+        return ValueError(
+            f"expected sequence of length {lengths[dim]} at dim {dim} (got {len(data)})"
+        )
+    return next(filter(None, (_misfit(part, lengths, dim + 1) for part in data)), None)
+
+
 def _to_array(data: Any) -> Any:
     if backend_of_array(data) is not None:
         return data
@@ -142,7 +166,7 @@ def _to_array(data: Any) -> Any:
     try:
         array = np.array(data)
     except ValueError as error:
-        raise ValueError(
+        raise _misfit(data, _lengths(data)) or ValueError(
             f"expected sequences of equal length at each depth to make a tensor: {error}"
         ) from None
     if array.dtype.kind in "OSUVT" and array.dtype.name != "bfloat16":
@@ -411,7 +435,8 @@ def _like(
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
     wanted = options.pop("memory_format", None)
-    made = like(full(tuple(input.shape), value, dtype=d, device=where, **options), input, wanted)
+    shape = input._expr.program.shape
+    made = like(full(shape, value, dtype=d, device=where, **options), input, wanted)
     return made._mark() if requires_grad else made
 
 
@@ -480,7 +505,8 @@ def empty_like(
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
     wanted = options.pop("memory_format", None)
-    made = like(empty(tuple(input.shape), dtype=d, device=where, **options), input, wanted)
+    shape = input._expr.program.shape
+    made = like(empty(shape, dtype=d, device=where, **options), input, wanted)
     return made._mark() if requires_grad else made
 
 

@@ -94,8 +94,9 @@ def embedding_bag(
         raise RuntimeError("include_last_offset: number of offset should be at least 1")
     lengths = (max_norm, norm_type)
     rows = embedding(numbers, weight, padding_idx, *lengths, scale_grad_by_freq, sparse)
-    ends = offsets[1:] if include_last_offset else offsets
-    bags = len(ends)
+    bags = len(offsets) - include_last_offset
+    if bags:
+        offsets = offsets[:bags]  # the last bag has what is left, wherever it is said to end
     bag = _bag_of(numbers, offsets)
     counted = None if padding_idx is None else numbers != padding_idx % weight.shape[0]
     if mode == "max":

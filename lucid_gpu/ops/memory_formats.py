@@ -106,6 +106,20 @@ def channels_order(*inputs: Tensor) -> tuple[int, ...] | None:
     return None
 
 
+def dense_channels_order(input: Tensor) -> tuple[int, ...] | None:
+    """As `channels_order`, but where extents of 1 leave it open, channels lie last unless the
+    elements are in row-major order too.
+    """
+    order = _CHANNELS_LAST.get(input.ndim) if 1 in input.shape else None
+    if order is None:
+        return channels_order(input)
+    program = in_memory(input)._expr.program
+    if not program.is_load or program.free or program.root.value[1] is None:
+        return channels_order(input)
+    strides, item = program.root.value[1], program.dtype.itemsize
+    return order if layout.lies_in(program.shape, strides, order, item) else channels_order(input)
+
+
 _CHANNELS_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 
 

@@ -16,7 +16,14 @@ from lucid_gpu.kernels.windows import Frame
 from lucid_gpu.ops.arguments import as_ints, require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.laying import is_plain, lay
-from lucid_gpu.ops.memory_formats import channels_order, led_in, lying, signals_order
+from lucid_gpu.ops.memory_formats import (
+    channels_lie_last,
+    channels_order,
+    led_in,
+    lying,
+    signals_order,
+    strides_of,
+)
 from lucid_gpu.ops.record import TIED, Ties, keeping, leads_back, record, watch
 from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Sizes, Slide
@@ -82,10 +89,27 @@ def _signals_with_gradient(input: Tensor) -> tuple[int, ...] | None:
     return signals_order(input) if recorded else None
 
 
+def _volumes_order(input: Tensor) -> tuple[int, ...] | None:
+    """`channels_order` of volumes; one without a batch dimension is a batch of one."""
+    if input.ndim != 4:
+        return channels_order(input)
+    strides = strides_of(input)
+    batch = (max(strides) * max(input.shape), *strides)
+    lies = channels_lie_last((1, *input.shape), batch, (0, 2, 3, 4, 1))
+    return (1, 2, 3, 0) if lies else None
+
+
+_ORDERS_OF_MAXIMA: dict[int, Callable[..., Any]] = {
+    1: _signals_with_gradient,
+    2: channels_order,
+    3: _volumes_order,
+}
+
+
 def _max_of_rank(rank: int) -> Callable[..., Any]:
     @op
     @keeping("input")
-    @lying("input", rule=_signals_with_gradient if rank == 1 else channels_order)
+    @lying("input", rule=_ORDERS_OF_MAXIMA[rank])
     def max_pool(
         input: Tensor,
         kernel_size: Any,

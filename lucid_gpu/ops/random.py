@@ -233,7 +233,7 @@ def rand_like(
     generator: Generator | None = None,
 ) -> Tensor:
     """`rand` in another tensor's shape, type and device."""
-    result = _uniform(input.shape, *_options_like(input, dtype, device), generator)
+    result = _uniform(input._expr.program.shape, *_options_like(input, dtype, device), generator)
     return _finish(like(result, input, memory_format), requires_grad, None, "rand_like")
 
 
@@ -249,7 +249,7 @@ def randn_like(
     generator: Generator | None = None,
 ) -> Tensor:
     """`randn` in another tensor's shape, type and device."""
-    result = _normal(input.shape, *_options_like(input, dtype, device), generator)
+    result = _normal(input._expr.program.shape, *_options_like(input, dtype, device), generator)
     return _finish(like(result, input, memory_format), requires_grad, None, "randn_like")
 
 
@@ -270,7 +270,7 @@ def randint_like(
     if high is None:
         low, high = 0, low
     d, where = _options_like(input, dtype, device)
-    result = _integers(int(low), int(high), input.shape, d, where, generator)
+    result = _integers(int(low), int(high), input._expr.program.shape, d, where, generator)
     return _finish(like(result, input, memory_format), requires_grad, None, "randint_like")
 
 

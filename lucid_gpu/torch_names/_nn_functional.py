@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu import Tensor, dtype, zeros_like
+from lucid_gpu.nn import functional
 from lucid_gpu.nn.functional import linear
 
 __all__: list[str] = []
+
+
+def _with_indices(pool: Callable[..., Any]) -> Callable[..., Any]:
+    """A pool of largest elements that says where they are, whatever ``return_indices`` is."""
+    signature = inspect.signature(pool)
+
+    @functools.wraps(pool)
+    def pooled(*args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(*args, **kwargs)
+        call.arguments["return_indices"] = True
+        return pool(*call.args, **call.kwargs)
+
+    pooled.__name__ = pooled.__qualname__ = f"{pool.__name__}_with_indices"
+    return pooled
+
+
+for _pool in (
+    *(functional.max_pool1d, functional.max_pool2d, functional.max_pool3d),
+    *(functional.adaptive_max_pool1d, functional.adaptive_max_pool2d),
+    *(functional.adaptive_max_pool3d, functional.fractional_max_pool2d),
+    functional.fractional_max_pool3d,
+):
+    globals()[f"{_pool.__name__}_with_indices"] = _with_indices(_pool)
 
 
 def _in_projection_packed(

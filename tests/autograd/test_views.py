@@ -110,7 +110,7 @@ def use_of_a_part_whose_base_was_written(m: Any) -> Any:
     b = base(m)
     part = b.unbind(0)[0]
     b.mul_(2)
-    (part * leaf(m)).sum().backward()
+    return part * leaf(m)  # refused at this line
 
 
 def write_of_a_leaf(m: Any) -> Any:
@@ -219,6 +219,23 @@ REFUSED: dict[Callable[[Any], Any], str] = {
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.__name__)
 def test_refused_with_torchs_sentence(case: Callable[[Any], Any]) -> None:
     same_error(case, REFUSED[case])
+
+
+@pytest.mark.parametrize("use", ["gt", "isnan", "detach", "no_grad"])
+def test_a_view_without_history_is_read_where_no_gradient_is_taken(use: str) -> None:
+    def scenario(m: Any) -> Any:
+        b = base(m)
+        part = b.unbind(0)[1]
+        b.mul_(2)
+        if use == "no_grad":
+            return under(use, m, lambda: part * 3).tolist()
+        return {
+            "gt": lambda: part > 3,
+            "isnan": lambda: part.isnan(),
+            "detach": lambda: part.detach() * 2,
+        }[use]().tolist()
+
+    assert scenario(lucid_gpu) == scenario(torch_module())
 
 
 def test_a_refused_write_changes_nothing(device: str) -> None:

@@ -22,6 +22,13 @@ LAYERS = {  # how it is made, what it is called with
         lambda m: m.nn.EmbeddingBag(5, 3, mode="sum", include_last_offset=True),
         (NUMBERS, np.array([0, 2, 2, 6])),
     ),
+    **{
+        f"{mode}, last offset before the end": (
+            lambda m, mode=mode: m.nn.EmbeddingBag(5, 3, mode=mode, include_last_offset=True),
+            (NUMBERS, np.array([0, 2, 2, 3])),
+        )
+        for mode in ("sum", "mean", "max")
+    },
     "sum of rows, last offset": (
         lambda m: m.nn.EmbeddingBag(5, 3, mode="sum", include_last_offset=True),
         (BAGS,),

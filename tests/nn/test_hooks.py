@@ -434,7 +434,7 @@ def test_what_hooks_watch_is_not_written_in_place(case):
         if case == "output":
             result *= 2
         y[0] *= 7
-        return (module.input + 2).tolist()
+        return module.input + 2  # refused here, and not only where the value is read
 
     same_error(run, "BackwardHookFunction", "is a view and", "modified inplace")
 

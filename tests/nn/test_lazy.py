@@ -171,6 +171,10 @@ def test_a_lazy_layer_is_pickled():
 USES = {
     "add": lambda m, p: p + 1,
     "reversed": lambda m, p: 2 * p,
+    "empty_like": lambda m, p: m.empty_like(p),
+    "full_like": lambda m, p: m.full_like(p, 2.0),
+    "rand_like": lambda m, p: m.rand_like(p),
+    "ones_like": lambda m, p: m.ones_like(p),
     "matmul": lambda m, p: m.ones(2, 2) @ p,
     "linear": lambda m, p: m.nn.functional.linear(m.ones(2, 2), p),
     "equal": lambda m, p: p == 1,

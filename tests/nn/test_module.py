@@ -535,3 +535,25 @@ def test_assigning_over_a_name_of_the_class(make):
         except KeyError as error:
             said.append(str(error))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("convert", ["double", "half", "to_meta"])
+def test_a_conversion_keeps_the_gradients_object(convert):
+    def run(m, where):
+        net = m.nn.Linear(2, 1).to(where)
+        net.weight.grad = gradient = m.ones(1, 2).to(where).requires_grad_()
+        net.to("meta") if convert == "to_meta" else getattr(net, convert)()
+        kept = net.weight.grad is gradient or convert == "to_meta"
+        return kept, str(gradient.dtype)[-2:], str(net.weight.grad.device), gradient.requires_grad
+
+    assert run(lucid_gpu, "cpu")[0]
+    if convert != "to_meta":
+        assert run(lucid_gpu, "cpu") == run(torch_module(), "cpu")
+
+
+def test_a_conversion_takes_sparse_gradients_along():
+    table = lucid_gpu.nn.Embedding(4, 2, sparse=True)
+    table(lucid_gpu.tensor([1, 1])).sum().backward()
+    table.double()
+    assert table.weight.grad.is_sparse
+    assert table.weight.grad.dtype is lucid_gpu.float64

@@ -160,7 +160,16 @@ def test_as_tensor_copies_only_where_it_must() -> None:
 
 
 MISUSE: dict[str, tuple[Any, str]] = {
-    "ragged rows": (lambda m: m.tensor([[1, 2], [3]]), "expected sequence"),
+    "ragged rows": (
+        lambda m: m.tensor([[1, 2], [3]]),
+        "expected sequence of length 2 at dim 1 (got 1)",
+    ),
+    "ragged planes": (
+        lambda m: m.tensor([[[1], [2]], [[1], [2, 3]]]),
+        "expected sequence of length 1 at dim 2 (got 2)",
+    ),
+    "a number among rows": (lambda m: m.tensor([[1], 2]), "not a sequence"),
+    "a row among numbers": (lambda m: m.tensor([1, [2]]), "expected a number at dim 1"),
     "a string": (lambda m: m.tensor("abc"), ""),
     "negative extent": (lambda m: m.zeros(2, -1), "negative dimension -1: [2, -1]"),
     "negative extent of full": (lambda m: m.full((-2,), 1.0), "negative dimension -2"),

@@ -301,7 +301,26 @@ RESULTS: dict[str, Any] = {
     "conv_transpose3d of one": lambda m: m.nn.functional.conv_transpose3d(
         volume(m, 1), m.ones(4, 4, 3, 3, 3), stride=2, output_padding=1
     ),
+    "max_pool3d without a batch": lambda m: m.nn.functional.max_pool3d(
+        volume(m, 1)[0].clone(), 2, return_indices=True
+    ),
+    **{
+        f"batch_norm of {shape} as {order}": lambda m, shape=shape, order=order: normalized(
+            m, m.arange(24.0).reshape(shape).permute(order)
+        )
+        for shape, order in (
+            ((1, 12, 2, 1), (0, 2, 1, 3)),
+            ((1, 12, 2, 1), (0, 2, 3, 1)),
+            ((12, 2, 1, 1), (2, 1, 3, 0)),
+            ((1, 6, 2, 1, 2), (0, 4, 1, 3, 2)),
+            ((2, 1, 12, 1), (0, 2, 1, 3)),
+        )
+    },
 }
+
+
+def normalized(m: Any, x: Any) -> Any:
+    return m.nn.functional.batch_norm(x, None, None, training=True)
 
 
 def volume(m: Any, n: int) -> Any:

@@ -325,6 +325,9 @@ def test_what_packages_ask_of_other_modules():
     with unset_fake_temporarily(), lucid_gpu.backends.mkldnn.flags(enabled=False):
         assert not isinstance(lucid_gpu.ones(1), _subclasses.FakeTensor)
     assert not lucid_gpu.backends.mkldnn.is_available() and lucid_gpu.backends.cuda.is_built()
+    with lucid_gpu.backends.mkl.verbose(lucid_gpu.backends.mkl.VERBOSE_ON):
+        assert not lucid_gpu.backends.mkl.is_available()
+    assert lucid_gpu.backends.quantized.engine in lucid_gpu.backends.quantized.supported_engines
     with pytest.raises(RuntimeError, match="there are no fake tensors"):
         _subclasses.FakeTensorMode()
     assert _tensor_str._tensor_str(lucid_gpu.eye(2), 1) == "[[1., 0.],\n  [0., 1.]]"
@@ -940,6 +943,42 @@ def test_names_that_heavyball_speechbrain_and_hypll_import() -> None:
         kinds = (x.double(), m.nn.Parameter(x), x.to_sparse(), x.to("meta"))
         same = [m._has_compatible_shallow_copy_type(x, kind) for kind in kinds]
         assert same == [True, True, False, False]
+
+
+def test_the_older_names_of_mixed_precision_on_the_host() -> None:
+    amp = importlib.import_module("lucid_gpu.cpu.amp")
+    with pytest.warns(
+        FutureWarning, match=r"`lucid_gpu.cpu.amp.autocast\(args...\)` is deprecated"
+    ):
+        region = amp.autocast()
+    with region:
+        assert (lucid_gpu.ones(2, 2) @ lucid_gpu.ones(2, 2)).dtype is lucid_gpu.bfloat16
+    with pytest.warns(FutureWarning, match="GradScaler"):
+        scaler = amp.GradScaler(init_scale=2.0)
+    assert scaler.scale(lucid_gpu.ones(1)).item() == 2
+
+
+def test_distributions_list_pytorch_s_names() -> None:
+    assert set(lucid_gpu.distributions.__all__) == set(torch_module().distributions.__all__)
+
+
+@pytest.mark.parametrize("positional", [False, True])
+def test_pools_that_always_say_where_the_largest_are(positional: bool) -> None:
+    def run(m: Any) -> Any:
+        f, x = m.nn.functional, m.arange(24.0).reshape(1, 2, 3, 4)
+        settings = (2, None, 0, 1, False, False) if positional else (2,)
+        found = [f.max_pool2d_with_indices(x, *settings), f.max_pool1d_with_indices(x[0], 2)]
+        found += [f.max_pool3d_with_indices(x[None], (1, 2, 2))]
+        found += [f.adaptive_max_pool2d_with_indices(x, 2)]
+        found += [f.adaptive_max_pool1d_with_indices(x[0], 2, return_indices=False)]
+        found += [f.adaptive_max_pool3d_with_indices(x[None], (1, 2, 2))]
+        for n, images in ((2, x), (3, m.arange(27.0).reshape(1, 1, 3, 3, 3))):
+            share = m.full((1, images.shape[1], n), 0.5)
+            pool = getattr(f, f"fractional_max_pool{n}d_with_indices")
+            found.append(pool(images, 1, 2, _random_samples=share))
+        return [(values.tolist(), places.tolist()) for values, places in found]
+
+    assert run(lucid_gpu) == run(torch_module())
 
 
 def test_what_is_cut_for_devices_and_joined() -> None:

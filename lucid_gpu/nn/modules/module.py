@@ -589,9 +589,7 @@ class Module:
             for name, parameter in self._parameters.items():
                 if parameter is None:
                     continue
-                if not (Conversion.swap or Conversion.overwrite):
-                    _convert(parameter, fn)
-                elif Conversion.swap:
+                if Conversion.swap:
                     _swap(parameter, fn, f"{type(self).__name__}.{name}")
                 else:
                     self._parameters[name] = _converted(parameter, fn)
@@ -892,11 +890,27 @@ def _refuse_what_is_no_tensor(error: AttributeError, module: Module, args: tuple
 
 
 def _converted(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
-    """A new parameter, with a converted gradient."""
-    made = Parameter(fn(parameter), parameter.requires_grad)
-    if parameter.grad is not None:
-        made.grad = fn(parameter.grad).requires_grad_(parameter.grad.requires_grad)
-    return made
+    """A parameter and its gradient after a conversion: the same objects, where they can be."""
+    grad, value = parameter.grad, fn(parameter)
+    if value is not parameter:
+        if _takes(parameter, value):
+            parameter.grad = None  # of the old type; it is given back below
+            parameter.data = value
+        else:
+            parameter = Parameter(value, parameter.requires_grad)
+    if grad is not None:
+        converted = fn(grad)
+        if converted is not grad and _takes(grad, converted):
+            grad.data = converted
+        elif converted is not grad:
+            grad = converted.requires_grad_(grad.requires_grad)
+        parameter.grad = grad
+    return parameter
+
+
+def _takes(tensor: Tensor, value: Tensor) -> bool:
+    """Whether a conversion changes a tensor, and does not put another in its place."""
+    return not (Conversion.overwrite or tensor.is_sparse or value.is_sparse)
 
 
 def _swap(parameter: Parameter, fn: Callable[[Tensor], Tensor], name: str) -> None:
@@ -913,14 +927,3 @@ def _swap(parameter: Parameter, fn: Callable[[Tensor], Tensor], name: str) -> No
         except Exception as error:
             raise RuntimeError(f"_apply(): Couldn't swap {name}.grad") from error
         parameter.grad = grad
-
-
-def _convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:
-    """Change a parameter's storage while it stays the object that optimizers hold."""
-    grad = parameter.grad
-    converted = fn(parameter)
-    if converted is not parameter:
-        parameter.grad = None
-        parameter.data = converted
-    if grad is not None:
-        parameter.grad = fn(grad).requires_grad_(grad.requires_grad)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+from . import amp as amp
+
 __all__ = [
     "Event",
     "Stream",
