@@ -477,13 +477,16 @@ for _loss, _documented in ((nll_loss, ops.nll_loss), (cross_entropy, ops.cross_e
 findable(dict(globals()), __name__)
 
 # What PyTorch's own functions are made of
-__getattr__ = _beside(
-    globals(),
-    {
-        "lucid_gpu._nn_functional": "_canonical_mask _get_softmax_dim _in_projection "
-        "_in_projection_packed _none_or_dtype _verify_batch_size max_pool1d_with_indices "
-        "max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d_with_indices "
-        "adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices "
-        "fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices"
-    },
-)
+_LATE = {
+    "lucid_gpu._nn_functional": "_canonical_mask _get_softmax_dim _in_projection "
+    "_in_projection_packed _none_or_dtype _verify_batch_size max_pool1d_with_indices "
+    "max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d_with_indices "
+    "adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices "
+    "fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices"
+}
+__getattr__ = _beside(globals(), _LATE)
+
+
+def __dir__() -> list[str]:
+    """Also what is imported when it is first asked for."""
+    return sorted({*globals(), *" ".join(_LATE.values()).split()})

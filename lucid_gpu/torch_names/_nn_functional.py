@@ -27,6 +27,7 @@ def _with_indices(pool: Callable[..., Any]) -> Callable[..., Any]:
         return pool(*call.args, **call.kwargs)
 
     pooled.__name__ = pooled.__qualname__ = f"{pool.__name__}_with_indices"
+    pooled.__module__ = __name__
     return pooled
 
 
