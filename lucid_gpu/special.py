@@ -113,7 +113,8 @@ def xlog1py(input: Any, other: Any) -> Tensor:
     # Where there is no logarithm, nothing of it may reach the product or the gradient of a 0.
     none = (x == 0).logical_and(y <= -1)
     far = y == math.inf  # where 0 times the logarithm is 0, whose derivative is the logarithm
-    return where(far, x.xlogy(y), x * where(none.logical_or(far), 0.0, y).log1p())
+    beyond = x.xlogy(where(far, y, 1.0))  # read elsewhere, x / y at 0 would be no gradient
+    return where(far, beyond, x * where(none.logical_or(far), 0.0, y).log1p())
 
 
 round = _of_row("round", "round")

@@ -201,7 +201,8 @@ def guarded(function: Op, method: bool = False, out: bool = False) -> Op:
             if (answer := handled_after(_shown(op), args, kwargs)) is not UNHANDLED:
                 return answer
             if "unexpected keyword" in str(error) and not numpys_names.keys().isdisjoint(kwargs):
-                return op(*args, **{numpys_names.get(k, k): v for k, v in kwargs.items()})
+                renamed = _by_our_names(function.__name__, numpys_names, kwargs)
+                return op(*args, **renamed)
             refusal = refusal_of(function, error, args, kwargs, method)
             if refusal is error:
                 raise
@@ -269,6 +270,20 @@ def _numpys_names(function: Callable[..., Any]) -> dict[str, str]:
     """Those of NumPy's names that a function has by other names."""
     names = unwrap(function).__annotations__
     return {k: v for k, v in _NUMPYS_NAMES.items() if v in names and k not in names}
+
+
+def _by_our_names(
+    function: str, names: Mapping[str, str], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Keyword arguments by our names; TypeError for one that is given by NumPy's name too."""
+    renamed: dict[str, Any] = {}
+    for name, value in given.items():
+        own = names.get(name, name)
+        if own in renamed:
+            numpys = next(k for k, v in names.items() if v == own and k in given)
+            raise TypeError(f"{function}() got both {own}= and {numpys}=; write one of them")
+        renamed[own] = value
+    return renamed
 
 
 def signature_of(*names: str, **options: Any) -> Signature:

@@ -832,16 +832,14 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
 
 
 @op(autocast="promote")
-def cat(
-    tensors: Sequence[Tensor], dim: Any = 0, *, axis: int | None = None, out: Any = None
-) -> Tensor:
+def cat(tensors: Sequence[Tensor], dim: Any = 0, *, out: Any = None) -> Tensor:
     """Tensors joined along a dimension they may differ in.
 
     RuntimeError for 0-d tensors, and shapes that differ elsewhere; TypeError for non-tensors;
     ValueError without tensors; IndexError for a ``dim`` that there is not.
     """
-    if axis is not None or out is not None:
-        return put_into(cat(tensors, dim if axis is None else axis), out, "cat")
+    if out is not None:
+        return put_into(cat(tensors, dim), out, "cat")
     tensors = several("cat", tensors)
     if not tensors:
         raise ValueError("cat(): expected a non-empty list of Tensors")

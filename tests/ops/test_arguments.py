@@ -80,6 +80,21 @@ def test_dimensions_have_numpys_name_too(name: str) -> None:
     assert all(f == found[0] for f in found)
 
 
+TWICE = {
+    "sum": lambda m, x: x.sum(axis=0, dim=1),
+    "amax": lambda m, x: m.amax(x, dim=1, axis=0),
+    "mean": lambda m, x: m.mean(x, 0, keepdim=True, keepdims=False),
+    "cat": lambda m, x: m.cat([x, x], axis=1, dim=0),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_one_argument_under_two_names_is_refused(name: str) -> None:
+    for m, _ in modules("cpu"):
+        with pytest.raises(TypeError):
+            TWICE[name](m, m.arange(6.0).reshape(2, 3))
+
+
 NO_TENSOR: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sum": (
         lambda m: m.sum([1, 2]),

@@ -48,6 +48,9 @@ CASES: dict[str, tuple[Any, ...]] = {
     "xlog1py of infinity": (
         lambda m, t, u: m.special.xlog1py(t, u), np.zeros(2), np.array([np.inf, 0.5])
     ),
+    "xlog1py near 0": (
+        lambda m, t, u: m.special.xlog1py(t, u), np.array([0.0, 0.5, -2]), np.array([0.0, 0.0, -0.0])
+    ),
     "sinc": (lambda m, t: t.sinc(), FAR[FAR != 0]),
     "logaddexp2": (lambda m, t, u: m.logaddexp2(t, u), REAL, POSITIVE),
     "logaddexp": (lambda m, t, u: m.logaddexp(t, u), REAL, POSITIVE),
