@@ -73,14 +73,14 @@ def emit(
         raise RuntimeError(f"a tensor of shape {own} does not broadcast to {list(shape)}")
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
     if op.rule in ("compare", "test"):
-        args = tuple([_as_stored(assembly, a) for a in args])
+        args = tuple([as_stored(assembly, a) for a in args])
     elif op.name in ("clamp_min", "clamp_max"):
         numbers = [known[a].op in ("constant", "scalar") for a in args]
-        args = tuple([_as_stored(assembly, a) if n else a for a, n in zip(args, numbers)])
+        args = tuple([as_stored(assembly, a) if n else a for a, n in zip(args, numbers)])
     elif op.name in ("fmod", "remainder", "pow"):
-        args = tuple([_as_stored(assembly, a) if _is_cut(known[a]) else a for a in args])
+        args = tuple([as_stored(assembly, a) if _is_cut(known[a]) else a for a in args])
     elif op.name == "cast" and known[args[0]].dtype is not result:
-        args = (_as_stored(assembly, args[0]),)
+        args = (as_stored(assembly, args[0]),)
     needs = _needs_grad(grad, op.differentiable, result, [known[a].needs_grad for a in args])
     same = None if plainly else _simpler(assembly, op, args, result, shape, needs)
     if same is not None:
@@ -125,7 +125,7 @@ def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
         if have.dtype is wanted:
             return operand
         needs = _needs_grad(grad, True, wanted, [have.needs_grad])
-        kept = _as_stored(assembly, operand)
+        kept = as_stored(assembly, operand)
         return assembly.append(Instruction("cast", (kept,), wanted, have.shape, needs))
     if type(operand) is Slot:
         return assembly.append(Instruction("scalar", (), wanted, (), False, int(operand)))
@@ -140,11 +140,11 @@ _STORED = ("load", "cast")  # what has the values that its type can hold
 _EXACT = ("identity", "boundary", "operand", "piecewise", "tied", "retied", "neg", "abs", "relu")
 
 
-def _as_stored(assembly: Assembly, index: int) -> int:
+def as_stored(assembly: Assembly, index: int) -> int:
     """A 16-bit value as it would be stored, not as it is computed.
 
-    So are values that become another type, are compared or tested, and numbers as bounds, moduli
-    and exponents.
+    So are values that become another type, are compared or tested, or were written in
+    place, and numbers as bounds, moduli and exponents.
     """
     have = assembly.instructions[index]
     if have.dtype not in (float16, bfloat16):
@@ -164,12 +164,13 @@ def sum_as_stored(assembly: Assembly, index: int) -> int:
     """A 16-bit sum as it would be stored, where it is an operand of another one.
 
     What a sum lost by rounding is the difference between it and its operands (W. Kahan, "Further
-    remarks on reducing truncation errors", 1965).
+    remarks on reducing truncation errors", 1965). Products are not rounded: those of `lerp`,
+    `addcmul` and ``alpha=`` are not, in PyTorch.
     """
     source = assembly.instructions[index]
     while source.op in ("identity", "neg"):
         source = assembly.instructions[source.args[0]]
-    return _as_stored(assembly, index) if source.op in SUMS else index
+    return as_stored(assembly, index) if source.op in SUMS else index
 
 
 def _is_cut(instruction: Instruction) -> bool:

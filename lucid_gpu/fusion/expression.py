@@ -15,12 +15,13 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, int64, scalar_type
 from lucid_gpu.fusion import scheduler
-from lucid_gpu.fusion.assembling import SUMS, Number, Slot, emit, fits, sum_as_stored
+from lucid_gpu.fusion.assembling import SUMS, Number, Slot, as_stored, emit, fits, sum_as_stored
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     FORBIDDEN,
     INFERENCE,
     SHARED,
+    WRITTEN,
     Assembly,
     Instruction,
     Program,
@@ -608,7 +609,8 @@ def _derive(
             operands.append(Slot(mark[1], mark[3]))
         else:
             part, pattern = mark
-            operands.append(assembly.include(part, expand_pattern(pattern, part.leaves)))
+            index = assembly.include(part, expand_pattern(pattern, part.leaves))
+            operands.append(as_stored(assembly, index) if part.marks & WRITTEN else index)
     recorded = False if grad is modes.INFERENCE else grad
     if op.name in SUMS:
         operands = [sum_as_stored(assembly, o) if type(o) is int else o for o in operands]

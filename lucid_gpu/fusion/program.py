@@ -38,7 +38,7 @@ def _bytes() -> int:
 BYTES = _bytes()  # that tables of programs and plans take before they start anew; as counted here:
 OF_PROGRAM, OF_PLACE, OF_INSTRUCTION = 600, 8, 350
 
-SHARED, WRAPPED, SPARSE, INFERENCE, FORBIDDEN = 1, 2, 4, 8, 16  # marks of a program
+SHARED, WRAPPED, SPARSE, INFERENCE, FORBIDDEN, WRITTEN = 1, 2, 4, 8, 16, 32  # marks of a program
 
 
 class Instruction(NamedTuple):
@@ -75,7 +75,8 @@ class Program:
         What bars the straight path to ops on this program; equal programs of different marks are
         different objects. The bits are ``shared``, ``wrapped`` and, for a
         leaf that holds coordinates and values instead of an array, sparse; ``inference``, which
-        bars nothing; and forbidden, for a view whose history was lost (`ops.views.ViewCell`).
+        bars nothing; forbidden, for a view whose history was lost (`ops.views.ViewCell`); and
+        written, for a 16-bit value that was written in place: ops read it as it will be stored.
     barred : int
         The marks that bar the straight path.
     backward : bool
@@ -145,7 +146,7 @@ class Program:
         self.leaves = leaves
         self.device = where
         self.marks = marks
-        self.barred = marks & ~INFERENCE
+        self.barred = marks & ~(INFERENCE | WRITTEN)
         self.inference = bool(marks & INFERENCE)
         self.shared = bool(marks & SHARED)
         self.wrapped = bool(marks & WRAPPED)

@@ -18,7 +18,7 @@ from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.inside import OF_A_NAME
 from lucid_gpu.fusion.layout import may_overlap
-from lucid_gpu.fusion.program import INFERENCE, Program, load_program, marked
+from lucid_gpu.fusion.program import INFERENCE, WRITTEN, Program, load_program, marked
 from lucid_gpu.fusion.saving import saves_result
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.registry import attach
@@ -96,6 +96,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     elif new is expr:  # `x.copy_(x)`: what was saved before is stale, not what comes
         new = expression.reread(expr)
     new = _marked_as(new, old)
+    if old.dtype.compute is not old.dtype and not new.program.is_load:
+        new = Expr(marked(new.program, new.program.marks | WRITTEN), new.leaves, new.made_by)
     stays = old.is_load and capturing.stays(expr.leaves[0])
     if old.is_load and old.root.value[1] and not old.free and old.order is None:
         stays = True  # what lies with gaps goes on lying so
