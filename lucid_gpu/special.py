@@ -110,11 +110,10 @@ def xlog1py(input: Any, other: Any) -> Tensor:
         like = input if isinstance(input, Tensor) else other
         like = like.to(_float_type("xlog1py", _common_type(input, other)))
         x, y = [like if isinstance(t, Tensor) else like.new_full((), t) for t in (input, other)]
-    # Where there is no logarithm, nothing of it may reach the product or the gradient of a 0.
-    none = (x == 0).logical_and(y <= -1)
-    far = y == math.inf  # where 0 times the logarithm is 0, whose derivative is the logarithm
-    beyond = x.xlogy(where(far, y, 1.0))  # read elsewhere, x / y at 0 would be no gradient
-    return where(far, beyond, x * where(none.logical_or(far), 0.0, y).log1p())
+    # What has no logarithm at these ends, or an infinite one, must not reach gradients of zeros.
+    end = (y <= -1).logical_or(y == math.inf)
+    at_end = x.xlogy(where(end, y + 1, 1.0))
+    return where(end, at_end, x * where(end, 0.0, y).log1p())
 
 
 round = _of_row("round", "round")

@@ -943,7 +943,7 @@ class Tensor(overrides.Fields):
             return iter(self.unbind(0))
         # a few rows at a time: a million that live at once take four times as long
         starts = range(0, count, _ROWS)
-        whole = self.narrow(0, 0, count)  # for other memory, or another shape, meanwhile
+        whole = self.narrow(0, 0, count)  # it may get other memory, or another shape, meanwhile
         parts = (whole.narrow(0, start, min(_ROWS, count - start)).unbind(0) for start in starts)
         return itertools.chain.from_iterable(parts)
 

@@ -45,7 +45,13 @@ from lucid_gpu.tape.node import Edge, Node, watching
 Wrap = Callable[[Expr], Any]  # makes a tensor
 _COMMUTES = ("add", "mul")
 _COUNTS_NUMBERS = (*_COMMUTES, "sub", "div")  # PyTorch makes a tensor of a number there
-_NAMES = {"cast": "ToCopy", "gelu_tanh": "Gelu", "log1p": "Log1P", "square": "Pow"}
+_NAMES = {
+    "capped": "Hardtanh",
+    "cast": "ToCopy",
+    "gelu_tanh": "Gelu",
+    "log1p": "Log1P",
+    "square": "Pow",
+}
 
 
 class Facts:
