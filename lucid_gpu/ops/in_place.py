@@ -97,7 +97,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         new = expression.reread(expr)
     new = _marked_as(new, old)
     if old.dtype.compute is not old.dtype and not new.program.is_load:
-        new = Expr(marked(new.program, new.program.marks | WRITTEN), new.leaves, new.made_by)
+        new.program = marked(new.program, new.program.marks | WRITTEN)
     stays = old.is_load and capturing.stays(expr.leaves[0])
     if old.is_load and old.root.value[1] and not old.free and old.order is None:
         stays = True  # what lies with gaps goes on lying so
