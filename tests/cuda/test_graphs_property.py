@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu as torch
@@ -44,6 +45,18 @@ def flat(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return [part for each in value for part in flat(each)]
     return [value]
+
+
+def same(one: list[Any], other: list[Any], exact: bool) -> bool:
+    """Whether two lists of `flat` are equal: to the last bit, or but for roundings of float32."""
+    if exact or one == other:
+        return one == other
+    return len(one) == len(other) and all(
+        np.allclose(np.frombuffer(a, "f4"), np.frombuffer(b, "f4"), 1e-5, 1e-6, equal_nan=True)
+        if isinstance(a, bytes) and len(a) % 4 == 0
+        else a == b
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 # --- training steps -------------------------------------------------------------------------------
@@ -217,7 +230,7 @@ class Step:
         if choose.random() < 0.4:
             self.ema = [p.detach().clone() for p in parameters]
         self.frozen = choose.random() < 0.2
-        if self.frozen:
+        if self.frozen and len(parameters) > 1:  # an optimizer wants a gradient
             parameters[0].requires_grad_(False)
         self.x = [torch.randn(4, 6) for _ in range(self.count)]
         self.y, self.k = torch.randn(4, 6), torch.randint(0, 6, (4,))
@@ -321,8 +334,9 @@ def replayed(seed: int) -> None:
                 results = made
             kept = flat(results)
             one.after()
-            found.append([kept, one.state()])
-        assert found[0] == found[1], (turn, seed)
+            found.append([*kept, *one.state()])
+        exact = plain.name != "Adafactor" or plain.device == "cpu"  # docs/graphs.md
+        assert same(found[0], found[1], exact), (turn, seed)
 
 
 def refused(seed: int) -> None:
