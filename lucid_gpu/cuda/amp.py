@@ -12,9 +12,10 @@ from lucid_gpu.dtypes import dtype, float16
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 
 
-def _deprecated(name: str, instead: str) -> None:
+def deprecated(name: str, instead: str) -> None:
+    """Warn the user, who called our caller, of an older name."""
     warnings.warn(
-        f"`lucid_gpu.cuda.amp.{name}` is deprecated. Please use `lucid_gpu.amp.{instead}` instead.",
+        f"`lucid_gpu.{name}` is deprecated. Please use `lucid_gpu.amp.{instead}` instead.",
         FutureWarning,
         stacklevel=3,
     )
@@ -26,12 +27,14 @@ class autocast(amp.autocast):
     def __init__(
         self, enabled: bool = True, dtype: dtype = float16, cache_enabled: bool = True
     ) -> None:
-        _deprecated("autocast(args...)", "autocast('cuda', args...)")
+        deprecated("cuda.amp.autocast(args...)", "autocast('cuda', args...)")
         super().__init__("cuda", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
 
 
-class GradScaler(amp.GradScaler):
-    """``amp.GradScaler("cuda", ...)``."""
+class OlderGradScaler(amp.GradScaler):
+    """``amp.GradScaler`` of a device that the name says already."""
+
+    _device_type: str
 
     def __init__(
         self,
@@ -41,19 +44,24 @@ class GradScaler(amp.GradScaler):
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        _deprecated("GradScaler(args...)", "GradScaler('cuda', args...)")
-        super().__init__(
-            "cuda", init_scale, growth_factor, backoff_factor, growth_interval, enabled
-        )
+        kind = self._device_type
+        deprecated(f"{kind}.amp.GradScaler(args...)", f"GradScaler('{kind}', args...)")
+        super().__init__(kind, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+
+
+class GradScaler(OlderGradScaler):
+    """``amp.GradScaler("cuda", ...)``."""
+
+    _device_type = "cuda"
 
 
 def custom_fwd(fwd: Any = None, *, cast_inputs: dtype | None = None) -> Any:
     """``amp.custom_fwd(..., device_type="cuda")``."""
-    _deprecated("custom_fwd(args...)", "custom_fwd(args..., device_type='cuda')")
+    deprecated("cuda.amp.custom_fwd(args...)", "custom_fwd(args..., device_type='cuda')")
     return functools.partial(amp.custom_fwd, device_type="cuda")(fwd, cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Any = None) -> Any:
     """``amp.custom_bwd(..., device_type="cuda")``."""
-    _deprecated("custom_bwd(args...)", "custom_bwd(args..., device_type='cuda')")
+    deprecated("cuda.amp.custom_bwd(args...)", "custom_bwd(args..., device_type='cuda')")
     return amp.custom_bwd(bwd, device_type="cuda")

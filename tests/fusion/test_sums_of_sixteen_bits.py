@@ -94,12 +94,10 @@ def test_what_is_written_does_not_depend_on_when_it_is_read(kind, device):
     weights = []
     for read in (True, False):
         rng = np.random.default_rng(1)
-        make = (lambda r: lambda: lucid_gpu.tensor(
-            r.standard_normal(30), dtype=getattr(lucid_gpu, kind), device=device
-        ))(rng)  # fmt: skip
-        w, mean, square = make(), make() * 0, make() * 0
-        for _ in range(6):
-            g = make()
+        kept = {"dtype": getattr(lucid_gpu, kind), "device": device}
+        w, *gradients = lucid_gpu.tensor(rng.standard_normal((7, 30)), **kept).unbind(0)
+        w, mean, square = w.clone(), lucid_gpu.zeros(30, **kept), lucid_gpu.zeros(30, **kept)
+        for g in gradients:
             mean.mul_(0.9).add_(g, alpha=0.1)
             square.mul_(0.99).addcmul_(g, g, value=0.01)
             w.mul_(0.99).addcdiv_(mean, square.sqrt().add_(1e-3), value=-0.1)
