@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import modules
+from tests.oracle import modules, torch_module
 
 KINDS = ["bfloat16", "float16"]
 
@@ -63,6 +63,7 @@ def _negated(m, a, b):
     "program", [_kahan, _in_place, _two_sum, _unchanged, _error_feedback, _negated]
 )
 def test_what_a_sum_lost_is_found(program, kind, device):
+    torch_module()  # skips without it
     rng = np.random.default_rng(0)
     a, b = 10 * rng.standard_normal(40), 1e-2 * rng.standard_normal(40)
     results = [
