@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from lucid_gpu.launch import host
 from lucid_gpu.launch.source import is_cooperative
 
 _programs: dict[int, list[str]] = {}  # name, source and log
+_handles = itertools.count(1)  # threads compile side by side
 
 
 class NVRTCError(RuntimeError):
@@ -25,7 +27,7 @@ def getSupportedArchs() -> list[int]:
 
 
 def createProgram(src: str, name: str, headers: Sequence[str], include_names: Sequence[str]) -> int:
-    handle = max(_programs, default=0) + 1
+    handle = next(_handles)
     _programs[handle] = [name.removesuffix(".cu"), src, ""]
     return handle
 
