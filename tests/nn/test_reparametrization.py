@@ -128,7 +128,8 @@ def test_spectral_norm_takes_state_dicts_of_old():
             other.load_state_dict(state)
         again = utils.spectral_norm(utils.remove_spectral_norm(net))
         assert again.state_dict()._metadata == versions
-    np.testing.assert_allclose(*[r.pop() for r in results], rtol=1e-7)
+    outputs = [r.pop() for r in results]
+    np.testing.assert_allclose(outputs[0], outputs[-1], rtol=1e-7)
     assert results[0] == results[-1]
 
 

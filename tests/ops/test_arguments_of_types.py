@@ -112,9 +112,11 @@ WRAPPING = {
 def test_small_integers_do_not_wrap(name, kind):
     results = []
     for m, _ in modules():
-        made = WRAPPING[name](m, m.tensor if kind == "a tensor" else kind)
-        results.append([part.tolist() for part in (made if isinstance(made, tuple) else (made,))])
-    assert results[0] == results[1]
+        for number in (int, m.tensor if kind == "a tensor" else kind):
+            made = WRAPPING[name](m, number)
+            parts = made if isinstance(made, tuple) else (made,)
+            results.append([part.tolist() for part in parts])
+    assert all(result == results[0] for result in results)
 
 
 BY_TRUTH = {  # where PyTorch's Python code asks the truth alone
