@@ -13,6 +13,7 @@ import math
 import sys
 import warnings
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pickle import PickleBuffer
@@ -40,7 +41,7 @@ from lucid_gpu.fusion.program import (
     SPARSE,
     WRAPPED,
     Program,
-    chosen,
+    changed_load,
     load_program,
     marked,
 )
@@ -242,7 +243,7 @@ class Tensor(overrides.Fields):
             self._realize()
             expr = self._expr
         if capturing.recorder is not None:
-            see(expr.leaves[0], self)
+            note_read(expr.leaves[0], self)
         return expr.leaves[0].array
 
     def _cell(self) -> Cell:
@@ -251,7 +252,7 @@ class Tensor(overrides.Fields):
             self._realize()
             expr = self._expr
         if capturing.recorder is not None:
-            see(expr.leaves[0], self)
+            note_read(expr.leaves[0], self)
         return expr.leaves[0]
 
     def _on(self, expr: Expr) -> Tensor:
@@ -529,8 +530,6 @@ class Tensor(overrides.Fields):
             return gradient
         kept: Tensor | None = fields(self).get("_kept_grad")
         if kept is None and node is not None and "_retains_grad" not in fields(self):
-            import warnings
-
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
                 ".grad attribute won't be populated during autograd.backward(). If you indeed want "
@@ -564,7 +563,7 @@ class Tensor(overrides.Fields):
 
     @property
     def _grad(self) -> Tensor | None:
-        """`grad` under PyTorch's private name, which gives no warning."""
+        """`grad` without its warning, under PyTorch's private name."""
         node = self._edge()[0]
         if type(node) is AccumulateGrad:
             return node.grad
@@ -750,18 +749,10 @@ class Tensor(overrides.Fields):
         if not program.shared:
             fresh = cell.twin(cell.node, cell.output)
         else:
-            root, storage = program.root, self._storage
-            program = load_program(
-                root.dtype,
-                root.shape,
-                root.value[1],
-                root.needs_grad,
-                program.device,
-                free=program.free,
-            )
+            program, storage = changed_load(program, marks=0), self._storage
             if storage is None or storage.is_lent():  # others write it without telling us
                 if capturing.recorder is not None:
-                    see(cell, self)
+                    note_read(cell, self)
                 return Expr(program, (Cell(duplicate(cell.array), cell.node, cell.output),), None)
             fresh = cell.twin(cell.node, cell.output)
         fresh.borrowed = True
@@ -774,14 +765,18 @@ class Tensor(overrides.Fields):
         other._siblings = None
         other._storage = SameMemory(self._memory())
         expr = other._expr
-        if expr.program.is_load:  # a leaf of its own, which the tensor's writes leave good
-            cell = expr.leaves[0].twin()
-            cell.uncounted = True
-            other._expr = Expr(expr.program, (cell,), None)
-            other._storage.add_cell(cell)
+        if expr.program.is_load:
+            other._take_uncounted_leaf()
         else:
             del expr.noted
         return other
+
+    def _take_uncounted_leaf(self) -> None:
+        """Read the memory through a leaf of its own, which writes of other tensors leave good."""
+        cell = self._expr.leaves[0].twin()
+        cell.uncounted = True
+        self._expr = Expr(self._expr.program, (cell,), None)
+        self._memory().add_cell(cell)
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -808,11 +803,8 @@ class Tensor(overrides.Fields):
             self._storage.forget(self)
         self._siblings = other._siblings
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
-        if self._expr.program.is_load:  # a leaf of its own, as `.data` has
-            cell = self._expr.leaves[0].twin()
-            cell.uncounted = True
-            self._expr = Expr(self._expr.program, (cell,), None)
-            self._storage.add_cell(cell)
+        if self._expr.program.is_load:
+            self._take_uncounted_leaf()
         self._base, self._steps, self._creation = None, (), None
         if _streams is not None:
             _streams.add(self)
@@ -849,7 +841,7 @@ class Tensor(overrides.Fields):
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         node, output = self._edge()
         region.observe(node)
-        hooks = node.all_hooks().tensor.setdefault(output, _ordered())
+        hooks = node.all_hooks().tensor.setdefault(output, OrderedDict())
         return add_hook(hooks, hook)
 
     @property
@@ -865,7 +857,7 @@ class Tensor(overrides.Fields):
         if self.requires_grad:
             node, output = self._edge()
             region.observe(node)
-            node.all_hooks().tensor[output] = _ordered() if hooks is None else hooks
+            node.all_hooks().tensor[output] = OrderedDict() if hooks is None else hooks
         elif hooks:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         else:
@@ -888,7 +880,7 @@ class Tensor(overrides.Fields):
                 "post accumulate grad hooks cannot be registered on non-leaf tensors"
             )
         if node.post_accumulate is None:
-            node.post_accumulate = _ordered()
+            node.post_accumulate = OrderedDict()
             node.held = self  # hooks get it, also if nothing else holds it
         return add_hook(node.post_accumulate, hook)
 
@@ -1135,18 +1127,13 @@ class Tensor(overrides.Fields):
             self.stride()
             expr = self._expr
         if expr.program.free:
-            self._expr = Expr(chosen(expr.program), expr.leaves, None)
+            self._expr = Expr(changed_load(expr.program, free=False), expr.leaves, None)
         return self
 
     def _in_free_order(self) -> Tensor:
         """The same value, of which results do not take the order in memory."""
         expr = self._load()
-        program, root = expr.program, expr.program.root
-        free = load_program(
-            *(root.dtype, root.shape, root.value[1], root.needs_grad),
-            *(program.device, program.marks, True),
-        )
-        return _tensor(Expr(free, expr.leaves, None))
+        return _tensor(Expr(changed_load(expr.program, free=True), expr.leaves, None))
 
     def _own_memory(self) -> None:
         """Before a view of the buffer is given away: nobody else's value may lie in it."""
@@ -1297,12 +1284,6 @@ def _rebuild(
     return as_kind(kind, tensor)._mark(requires_grad)
 
 
-def _ordered() -> Any:
-    from collections import OrderedDict
-
-    return OrderedDict()
-
-
 def _check_grad(tensor: Tensor, value: Any) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(
@@ -1419,13 +1400,13 @@ def move_back(tensor: Tensor, attributes: dict[str, Any]) -> None:
         node.order, node.shape = dense_order(program), tuple(program.shape)
 
 
-def see(leaf: Cell, tensor: Tensor) -> None:
+def note_read(leaf: Cell, tensor: Tensor) -> None:
     """Tell who captures that a tensor's leaf is read."""
     recorder = capturing.recording()
     if recorder is not None:
         if tensor._expr.program.shared:  # what captures holds the memory, as a borrower would
             _unmark_shared(tensor)
-        recorder.see(leaf)
+        recorder.note_read(leaf)
 
 
 def keep_outside(*values: Any) -> bool:
