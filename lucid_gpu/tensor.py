@@ -6,17 +6,14 @@ writes, and autograd's marks. Ops by family live in `lucid_gpu.ops`, which attac
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
 import math
 import sys
 import warnings
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -24,8 +21,8 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, capturing, on_gpu_of
-from lucid_gpu.devices.copies import as_laid, duplicate, laid_in, row_major, write
-from lucid_gpu.dtypes import dtype, printed
+from lucid_gpu.devices.copies import duplicate, laid_in, row_major, write
+from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion import layout as memory_layout
@@ -48,14 +45,14 @@ from lucid_gpu.fusion.program import (
 from lucid_gpu.fusion.realize import outside, realize
 from lucid_gpu.fusion.saving import noted
 from lucid_gpu.launch.planning import steps
-from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, owner_of, strided
+from lucid_gpu.storage import CONJUGATED, SameMemory, Size, Storage, owner_of, strided
 from lucid_gpu.storage import layout as Layout
 from lucid_gpu.tape import door, modes, overrides
 from lucid_gpu.tape.door import require_kind, type_name
 from lucid_gpu.tape.levels import MARKED_INSIDE, innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
-from lucid_gpu.tape.node import FOLLOWS, UNMARKED, AccumulateGrad, Node, RemovableHandle, add_hook
-from lucid_gpu.tape.overrides import fields, user_attributes
+from lucid_gpu.tape.node import FOLLOWS, UNMARKED, AccumulateGrad, Node, RemovableHandle
+from lucid_gpu.tape.overrides import fields
 
 _size: Any = tuple.__new__  # a Size of a shape that is known to be one
 _new = object.__new__
@@ -171,6 +168,9 @@ class Tensor(overrides.Fields):
 
     if TYPE_CHECKING:  # what `_attach_operators` and the modules of `lucid_gpu.ops` attach
 
+        def __copy__(self) -> Tensor: ...
+        def __deepcopy__(self, memo: dict[int, Any]) -> Tensor: ...
+        def __reduce_ex__(self, protocol: Any) -> Any: ...
         def __dlpack__(self, **options: Any) -> Any: ...
         def __repr__(self) -> str: ...
         def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any: ...
@@ -200,6 +200,11 @@ class Tensor(overrides.Fields):
         def to(self, *args: Any, **kwargs: Any) -> Tensor: ...
         def fill_(self, value: Any) -> Tensor: ...
         def copy_(self, source: Any, non_blocking: bool = False) -> Tensor: ...
+        def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle: ...
+        def register_post_accumulate_grad_hook(
+            self, hook: Callable[[Tensor], None]
+        ) -> RemovableHandle: ...
+        def retain_grad(self) -> None: ...
         def numel(self) -> int: ...
         def tolist(self) -> Any: ...
 
@@ -212,6 +217,7 @@ class Tensor(overrides.Fields):
         T: Tensor
         mT: Tensor
         is_cuda: bool
+        retains_grad: bool
         __abs__ = __invert__ = __neg__
         __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
         __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __add__
@@ -771,13 +777,6 @@ class Tensor(overrides.Fields):
             del expr.noted
         return other
 
-    def _take_uncounted_leaf(self) -> None:
-        """Read the memory through a leaf of its own, which writes of other tensors leave good."""
-        cell = self._expr.leaves[0].twin()
-        cell.uncounted = True
-        self._expr = Expr(self._expr.program, (cell,), None)
-        self._memory().add_cell(cell)
-
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
@@ -820,6 +819,13 @@ class Tensor(overrides.Fields):
     def data(self) -> None:
         raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
 
+    def _take_uncounted_leaf(self) -> None:
+        """Read the memory through a leaf of its own, which writes of other tensors leave good."""
+        cell = self._expr.leaves[0].twin()
+        cell.uncounted = True
+        self._expr = Expr(self._expr.program, (cell,), None)
+        self._memory().add_cell(cell)
+
     def _replace_saved(self, version: int) -> None:
         """Ops that saved this tensor read, going backward, what it has then."""
         value, storage = self._expr, self._storage
@@ -831,92 +837,6 @@ class Tensor(overrides.Fields):
         elif any(other._expr is value for other in others):
             return
         expression.make_replaced(value, expression.Replaced(self, version))
-
-    def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
-        """Call ``hook(grad)`` when the gradient, of this shape, is known; it may return another.
-
-        RuntimeError for tensors that do not require grad.
-        """
-        if not self.requires_grad:
-            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-        node, output = self._edge()
-        region.observe(node)
-        hooks = node.all_hooks().tensor.setdefault(output, OrderedDict())
-        return add_hook(hooks, hook)
-
-    @property
-    def _backward_hooks(self) -> Any:
-        """The hooks of `register_hook` by their handles' numbers, None before the first."""
-        if not self.requires_grad:
-            return fields(self).get("_idle_hooks")
-        node, output = self._edge()
-        return None if node._hooks is None else node._hooks.tensor.get(output)
-
-    @_backward_hooks.setter
-    def _backward_hooks(self, hooks: Any) -> None:
-        if self.requires_grad:
-            node, output = self._edge()
-            region.observe(node)
-            node.all_hooks().tensor[output] = OrderedDict() if hooks is None else hooks
-        elif hooks:
-            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-        else:
-            fields(self)["_idle_hooks"] = hooks
-
-    @_backward_hooks.deleter
-    def _backward_hooks(self) -> None:
-        raise RuntimeError("Deletion of _backwards_hooks not allowed!")
-
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
-        """Call ``hook(tensor)`` after a gradient was added to this leaf's ``.grad``, of its shape.
-
-        RuntimeError for tensors that are not leaves or do not require grad.
-        """
-        if not self.requires_grad:
-            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-        node = self._edge()[0]
-        if type(node) is not AccumulateGrad:
-            raise RuntimeError(
-                "post accumulate grad hooks cannot be registered on non-leaf tensors"
-            )
-        if node.post_accumulate is None:
-            node.post_accumulate = OrderedDict()
-            node.held = self  # hooks get it, also if nothing else holds it
-        return add_hook(node.post_accumulate, hook)
-
-    def retain_grad(self) -> None:
-        """Keep the gradient of this non-leaf in ``.grad`` too.
-
-        RuntimeError for tensors that do not require grad, and inside of a function that is being
-        transformed.
-        """
-        if state.transforms:
-            raise RuntimeError(MARKED_INSIDE.replace("requires_grad_()", "retain_grad()", 1))
-        if not self.requires_grad:
-            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-        node, output = self._edge()
-        if type(node) is AccumulateGrad or "_retains_grad" in fields(self):
-            return
-        region.observe(node)
-        reference = weakref.ref(self)
-
-        def keep(gradient: Tensor) -> None:
-            tensor = reference()
-            if tensor is not None:
-                earlier = fields(tensor).get("_kept_grad")
-                fresh = gradient.as_gradient(None, None) if earlier is None else earlier + gradient
-                if capturing.recorder is not None:
-                    undo = functools.partial(setattr, tensor, "_kept_grad", earlier)
-                    capturing.if_abandoned(undo)
-                tensor._kept_grad = fresh
-
-        self._retains_grad = True
-        node.all_hooks().retain[output] = keep
-
-    @property
-    def retains_grad(self) -> bool:
-        """Whether `retain_grad` was called, and the tensor is no leaf."""
-        return "_retains_grad" in fields(self)
 
     # --- Python's own protocols ---------------------------------------------------------------
 
@@ -1149,139 +1069,6 @@ class Tensor(overrides.Fields):
         if self.device.type == "cpu":  # as in PyTorch: asked for, it raises
             names.discard("__cuda_array_interface__")
         return sorted(names)
-
-    def __copy__(self) -> Tensor:
-        """Another leaf on the same memory, with the same attributes."""
-        same = self.detach()
-        if self._wrapper is not None:
-            return same
-        other = as_kind(type(self), same)
-        fields(other).update(user_attributes(fields(self)))
-        return other._mark() if self.requires_grad else other
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if not self.is_leaf:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-                "protocol at the moment. Use x.detach().clone() for others."
-            )
-        storage = self._storage
-        alone = (
-            storage is None or self.is_sparse or (self._base is None and not storage.others(self))
-        )
-        value = self.detach().clone() if alone else self._copied_with_memory(memo)
-        other = type(self)._like(self, value)
-        memo[id(self)] = other
-        if self.grad is not None:
-            other.grad = copy.deepcopy(self.grad, memo)
-        return other
-
-    @classmethod
-    def _like(cls, original: Tensor, value: Tensor) -> Tensor:
-        other = as_kind(cls, value)
-        fields(other).update(user_attributes(fields(original)))
-        if original.requires_grad:
-            other._mark()
-        return other
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        array = self.detach().array
-        order = self._load().program.order
-        data: Any = None
-        if self.device.type != "meta":
-            array = backend(self.device).to_numpy(array)
-            lying = array if order is None else array.transpose(order)
-            data = np.ascontiguousarray(lying).reshape(-1).view(np.uint8)
-            data = PickleBuffer(data) if protocol >= 5 else data.tobytes()
-        return (
-            _rebuild,
-            (
-                type(self),
-                data,
-                self.dtype,
-                tuple(self.shape),
-                str(self.device),
-                self.requires_grad,
-                order,
-            ),
-            user_attributes(fields(self)) or None,
-        )
-
-
-def _extent(n: Any, position: int) -> int:
-    if isinstance(n, int) and not isinstance(n, bool):
-        return n
-    if hasattr(n, "__index__") and getattr(n, "ndim", 0) == 0:
-        return n.__index__()
-    raise TypeError(f"Size() takes an iterable of 'int' (item {position} is '{type(n).__name__}')")
-
-
-class Size(tuple[int, ...]):
-    """A tensor's shape: a tuple that prints as PyTorch's, and so do its parts and sums.
-
-    Made of whole numbers: TypeError for others.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, extents: Iterable[Any] = ()) -> Size:
-        """One of the extents given, tensors of one integer among them."""
-        return _size(cls, [_extent(n, i) for i, n in enumerate(extents)])
-
-    def numel(self) -> int:
-        """The product of the extents."""
-        n = 1
-        for extent in self:
-            n *= extent
-        return n
-
-    if not TYPE_CHECKING:
-
-        def __getitem__(self, at):
-            part = tuple.__getitem__(self, at)
-            return _size(Size, part) if type(at) is slice else part
-
-        def __add__(self, other):
-            if not isinstance(other, tuple):
-                reflected = getattr(type(other), "__radd__", None)
-                joined = NotImplemented if reflected is None else reflected(other, self)
-                if joined is NotImplemented:
-                    kind = type(other).__name__
-                    raise TypeError(f"can only concatenate tuple (not {kind}) to torch.Size")
-                return joined
-            return Size(tuple.__add__(self, other))
-
-        def __radd__(self, other):
-            return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
-
-        def __mul__(self, times):
-            return _size(Size, tuple.__mul__(self, times))
-
-        __rmul__ = __mul__
-
-    def __repr__(self) -> str:
-        return f"{printed()}.Size({list(self)})"
-
-
-def _rebuild(
-    kind: type[Tensor],
-    data: Any,
-    d: dtype,
-    shape: Any,
-    where: str,
-    requires_grad: bool,
-    order: tuple[int, ...] | None = None,
-) -> Tensor:
-    there = CPU
-    if data is None:  # of a tensor without elements
-        there = device(where)
-        row = backend(there).empty((math.prod(shape),), d, there)
-    else:
-        row = np.frombuffer(data if not memoryview(data).readonly else bytearray(data), d.numpy)
-    tensor = _tensor(expression.of_array(as_laid(row, shape, order), d, there))._keep_order()
-    if where != str(there):
-        tensor = tensor.to(where)
-    return as_kind(kind, tensor)._mark(requires_grad)
 
 
 def _check_grad(tensor: Tensor, value: Any) -> None:

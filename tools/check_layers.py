@@ -111,6 +111,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "distributed/",  # what travels by MPI lies in memory of the host
         "serialization/",
         "ops/borrowed.py",
+        "ops/copying.py",
         "ops/creation.py",
         "ops/grids.py",
         "ops/index_parsing.py",
