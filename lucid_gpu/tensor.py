@@ -1524,13 +1524,14 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
 
     def method(self: Tensor, other: Any) -> Any:
         a = self._expr
+        b = slot = None
+        leaves, since = a.leaves, a.since
         kind = type(other)
         if kind is float or kind is int:
-            # -0.0 and 0.0 are equal, their texts are not
             id_kind = id_float if kind is float else id_int
+            # -0.0 and 0.0 are equal, their texts are not
             key: Any = (id_kind, other or repr(other), state.grad)
             program = a.program.next.get(key)
-            leaves, slot = a.leaves, None
             if program is None:
                 if other != other:
                     other = NAN
@@ -1541,50 +1542,31 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
                     program = a.program.next.get(slot)
                     if program is not None:
                         leaves = (*leaves, Cell(other))
-            if program is not None and a.since >= steps.fresh:  # as in `unary`
-                tensor = _new(Tensor)
-                tensor._expr = expr = _new(Expr)
-                expr.program = program
-                expr.leaves = leaves
-                expr.made_by = (op, other, a) if reflected else (op, a, other)
-                expr.node = None
-                expr.since = steps.count
-                if _streams is not None:
-                    _streams.add(tensor)
-                return tensor
-            if program is not None and _store_old(self):
-                return method(self, other)
-            operands = (other, self) if reflected else (self, other)
-            result = apply(op, *operands)
-            expr = result._expr
-            if not (_Eager.on or a.program.barred):
-                if expr.leaves is a.leaves:
-                    a.program.next[key] = expr.program
-                elif slot is not None and expr.made_by and a is expr.made_by[2 if reflected else 1]:
-                    a.program.next[slot] = expr.program
-            return result
-        if kind is not Tensor and not isinstance(other, Tensor):
+            made_by = (op, other, a) if reflected else (op, a, other)
+        elif kind is not Tensor and not isinstance(other, Tensor):
             if named:
                 if name and not overrides.handling and overrides.overrides(other):
                     return overrides.declined(name, self, other)
             elif is_foreign(op.name, other):
                 return overrides.declined(name, self, other)
             return apply(op, other, self) if reflected else apply(op, self, other)
-        if reflected:
+        elif reflected:
             return apply(op, other, self)
-        b = other._expr
-        leaves = a.leaves
-        pattern = None
-        if leaves is not b.leaves:
-            leaves, pattern = merge(leaves, b.leaves)
-        key = (op, b.program, pattern, state.grad)
-        program = a.program.next.get(key)
-        if program is not None and a.since >= steps.fresh <= b.since:  # the same
+        else:
+            b, pattern = other._expr, None
+            if b.since < since:
+                since = b.since
+            if leaves is not b.leaves:
+                leaves, pattern = merge(leaves, b.leaves)
+            key = (op, b.program, pattern, state.grad)
+            program = a.program.next.get(key)
+            made_by = (op, a, b)
+        if program is not None and since >= steps.fresh:  # as in `unary`
             tensor = _new(Tensor)
             tensor._expr = expr = _new(Expr)
             expr.program = program
             expr.leaves = leaves
-            expr.made_by = (op, a, b)
+            expr.made_by = made_by
             expr.node = None
             expr.since = steps.count
             if _streams is not None:
@@ -1592,19 +1574,32 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
             return tensor
         if program is not None and _store_old(self, other):
             return method(self, other)
-        result = apply(op, self, other)
-        expr = result._expr
-        if (
-            self._expr is a
-            and other._expr is b
-            and expr.leaves == leaves
-            and expr.made_by is not None
-            and not (_Eager.on or a.program.barred or b.program.barred or expr.program.barred)
-        ):
-            a.program.next[key] = expr.program
+        result = apply(op, other, self) if reflected else apply(op, self, other)
+        if b is None:
+            _remember_number(a, key, slot, result._expr)
+        elif self._expr is a and other._expr is b:
+            _remember_pair(a, b, leaves, key, result._expr)
         return result
 
     return _at_the_door(op, method)
+
+
+def _remember_number(a: Expr, key: Any, slot: Any, expr: Expr) -> None:
+    """As `_remember`, for a number in the program, or with ``slot`` one that is a leaf of it."""
+    if _Eager.on or a.program.barred:
+        return
+    if expr.leaves is a.leaves:
+        a.program.next[key] = expr.program
+    elif slot is not None and expr.made_by and a in expr.made_by[1:]:
+        a.program.next[slot] = expr.program
+
+
+def _remember_pair(a: Expr, b: Expr, leaves: Sequence[Cell], key: Any, expr: Expr) -> None:
+    """As `_remember`, for two tensors."""
+    if _Eager.on or a.program.barred or b.program.barred or expr.program.barred:
+        return
+    if expr.leaves == leaves and expr.made_by is not None:
+        a.program.next[key] = expr.program
 
 
 def _at_the_door(op: Op, method: Callable[..., Any]) -> Callable[..., Any]:
