@@ -378,13 +378,13 @@ def expand_pattern(pattern: Any, count: int) -> Sequence[int]:
 
 
 def of_array(
-    array: Any, d: dtype, where: device, needs_grad: bool = False, node: Any = None, output: int = 0
+    array: Any, d: dtype, where: device, needs_grad: bool = False, node: Any = None
 ) -> Expr:
     """The expression of a realized array."""
     strides = None if array.flags.c_contiguous else array.strides
     marks = made_here() if modes.watchers else 0
     program = load_program(d, array.shape, strides, needs_grad, where, marks, True)
-    return Expr(program, (Cell(array, node, output),), None)
+    return Expr(program, (Cell(array, node),), None)
 
 
 def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> Expr:

@@ -295,7 +295,7 @@ def changed_load(load: Program, **changes: Any) -> Program:
 
 
 def constant_program(
-    number: Any, d: dtype, shape: tuple[int, ...], where: device, marks: int = 0
+    number: Any, d: dtype, shape: tuple[int, ...], where: device, marks: int
 ) -> Program:
     """The program of a tensor full of one number: it reads no leaf."""
     value = constant_value(number)
