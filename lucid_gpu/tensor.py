@@ -1,7 +1,8 @@
 """Tensor: a value, pending or realized, with PyTorch's methods.
 
-What is here is what only the class can do: building ops without delay, realizing, in-place
-writes, and autograd's marks. Ops by family live in `lucid_gpu.ops`, which attaches them as methods.
+What is here is what only the class can do: building elementwise ops without delay, realizing them,
+lending memory, and autograd's marks. `lucid_gpu.ops` and `lucid_gpu.autograd` attach the other
+methods: ops by family, in-place writes, copies, hooks.
 """
 
 from __future__ import annotations
@@ -262,7 +263,7 @@ class Tensor(overrides.Fields):
         return expr.leaves[0]
 
     def _on(self, expr: Expr) -> Tensor:
-        """A tensor on a value of this one's layout."""
+        """A tensor with a value that is kept as this one's: a sparse tensor gives a sparse one."""
         return _tensor(expr)
 
     def _load(self) -> Expr:
@@ -1034,7 +1035,7 @@ class Tensor(overrides.Fields):
         return self._expr.leaves[0].array.view()
 
     def _give_up_order(self) -> None:
-        """Before others get the buffer: it is nobody else's, in an order that somebody chose."""
+        """Before others get the buffer: own it, and lay it in PyTorch's order (`Program.free`)."""
         if self._cell().borrowed:
             self._own_memory()
         if self._expr.program.free:
@@ -1056,7 +1057,7 @@ class Tensor(overrides.Fields):
         return _tensor(Expr(changed_load(expr.program, free=True), expr.leaves, None))
 
     def _own_memory(self) -> None:
-        """Before a view of the buffer is given away: nobody else's value may lie in it."""
+        """Copy a borrowed buffer that others still read, before a view of it is given away."""
         cell = self._cell()
         if cell.borrowed:
             # the owner is held by others' views, too, where the array is a view itself
@@ -1124,7 +1125,7 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
 def _load_of(
     program: Program, strides: tuple[int, ...] | None, free: bool | tuple[int, ...] = False
 ) -> Program:
-    """The program of a value once it is an array, in an order that nobody chose if ``free``."""
+    """The program of a value once it is an array; ``free`` as `Program.free`."""
     return load_program(
         program.dtype,
         program.shape,
@@ -1145,7 +1146,7 @@ def _mark_shared(tensor: Tensor) -> None:
 
 
 def _unmark_shared(tensor: Tensor) -> bool:
-    """Back to lazy reading, once nobody outside holds the memory."""
+    """Let ops on a value wait again once nobody outside holds its memory; whether they may."""
     expr = tensor._expr
     if not expr.program.shared or not expr.program.is_load:
         return False
@@ -1159,7 +1160,10 @@ def _unmark_shared(tensor: Tensor) -> bool:
 
 @contextmanager
 def outside_graphs() -> Iterator[None]:
-    """What is made once and kept, in a step that a graph captures too, is computed at once."""
+    """Compute what is made in a ``with`` block now, not in each replay of the graph captured.
+
+    For values that are made in the first step and kept.
+    """
     recorder = capturing.recording()
     if recorder is None:
         yield
@@ -1188,10 +1192,10 @@ def move_back(tensor: Tensor, attributes: dict[str, Any]) -> None:
 
 
 def note_read(leaf: Cell, tensor: Tensor) -> None:
-    """Tell who captures that a tensor's leaf is read."""
+    """Tell the capture that records on this thread, if any, that a tensor's leaf is read."""
     recorder = capturing.recording()
     if recorder is not None:
-        if tensor._expr.program.shared:  # what captures holds the memory, as a borrower would
+        if tensor._expr.program.shared:  # the capture holds the memory, as a borrower would
             _unmark_shared(tensor)
         recorder.note_read(leaf)
 
@@ -1299,7 +1303,7 @@ def _stored(program: Program, leaf: Cell) -> Tensor:
 
 
 def of_kept(program: Program, array: Any) -> Tensor:
-    """A tensor of a row-major array that is new, by its program, which somebody kept."""
+    """A tensor of a new row-major array, whose program the caller has kept from an earlier call."""
     if modes.watchers:
         return _tensor(expression.of_array(array, program.dtype, program.device))
     return _stored(program, Cell(array))
@@ -1319,7 +1323,7 @@ def follow_streams(order: Any) -> Any:
 
 
 def becomes_pending(tensor: Tensor) -> None:
-    """Tell of a tensor that took a pending value."""
+    """Note a tensor that took a pending value, in programs with streams."""
     if _streams is not None:
         _streams.add(tensor)
 
