@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import sys
 import warnings
 import weakref
@@ -28,7 +27,6 @@ from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion import layout as memory_layout
 from lucid_gpu.fusion.assembling import fits
-from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Cell, Expr, apart, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
@@ -58,8 +56,6 @@ from lucid_gpu.tape.overrides import fields
 _size: Any = tuple.__new__  # a Size of a shape that is known to be one
 _new = object.__new__
 T = TypeVar("T", bound="Tensor")
-SUMMED = 8  # small gradients that one kernel adds up on the CPU
-SMALL = 1 << 14  # elements
 _ROWS = 64  # that iteration makes at once
 # None, but for programs with streams: what notes each new tensor and each in-place write, and
 # computes pending values in the order of the streams they were written under (`cuda.pending`).
@@ -729,18 +725,9 @@ class Tensor(overrides.Fields):
         return _laid_out(self, order or tuple(range(len(program.shape))))
 
     def plus(self, other: Tensor) -> Tensor:
-        """The sum of a gradient and one of many others, of this shape, that come for the same node.
-
-        A sum of two arrays is stored before the next array is added to it. So it takes the same
-        kernel however many there are, as for the weights of a recurrence over sequences of any
-        length. On the CPU, where a new length may be planned anew, small ones wait for more.
-        """
-        program = self._expr.program
-        arrays = program.leaves
-        if not program.is_load and len(program.instructions) == 2 * arrays - 1:
-            few = costs_of(program.device).fuses_small or math.prod(program.shape) > SMALL
-            if arrays >= (2 if few else SUMMED) and program.root.op == "add":
-                self._realize()
+        """The sum of a gradient and one of many others, of its shape, that come for one node."""
+        if scheduler.sum_first(self._expr.program):
+            self._realize()
         return self + other
 
     def unrecorded(self) -> Tensor:
