@@ -20,7 +20,7 @@ comma := ,
 TEST_EXTRAS := test-notebook$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-python-loops test-processors test-host-arithmetic test-cuda-standin test-cuda-driver lint lines files index snapshots names docs pictures bench bench-loops bench-check gpu gpus clean release-check wheels fuzz-checkpoints soak fuzz
+.PHONY: help train test test-all test-without-torch test-python-loops test-processors test-host-arithmetic test-cuda-standin test-cuda-driver lint lines files index snapshots names docs pictures bench bench-loops bench-check gpu gpus clean release-check wheels fuzz-checkpoints soak fuzz
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-23s%s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ ifndef ARGS
 	    LUCID_EXECUTOR=host-cuda $(PY) -m pytest -q -n 2 tests/test_optable.py; \
 	else echo "no C++ compiler: generated CUDA C was not executed on the host"; fi
 endif
+
+test-without-torch: $(STAMPS)/$(TEST_EXTRAS)  ## the tests but the slow ones as where PyTorch is not installed
+	@$(PY) -m pytest --without-torch -n 2 $(or $(ARGS),-m "not slow")
 
 # What walks NumPy's compiled loops, or has a result that must not depend on whether something does;
 # slow tests and CUDA C, which has no such loops, ran in test-all.

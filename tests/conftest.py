@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="of tests with more than 12 cases run one case in N",
     )
 
+    group.addoption(
+        "--without-torch",
+        action="store_true",
+        help="run as where extra 'oracle' is not installed",
+    )
+
+
+class NoTorch(MetaPathFinder):
+    """Finds no torch, as where it is not installed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
 
 def use_driver(config: pytest.Config) -> None:
     """Look that the process was started with the stand-in for the driver."""
@@ -111,6 +126,8 @@ def use_standin(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Also in the processes that tests start; a test that wants another mode names it.
     compiling.setting.mode = os.environ["LUCID_COMPILE"] = "wait"
+    if config.getoption("--without-torch"):
+        sys.meta_path.insert(0, NoTorch())
     if config.getoption("--standin"):
         use_standin(config)
     if config.getoption("--driver"):
@@ -273,8 +290,7 @@ def _alike(request: pytest.FixtureRequest) -> None:
     take_written()
     forget_lines()
     forget_numbers()
-    if "torch" in sys.modules:
-        torch = sys.modules["torch"]
+    if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
         # its compiler turns this off when an optimizer is first made
         torch.distributions.Distribution.set_default_validate_args(True)

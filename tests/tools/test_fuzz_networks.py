@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import subprocess
 import sys
@@ -14,14 +14,14 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.fusion import eager
+from tests.oracle import modules
 from tests.slow import slow_but
 from tools import fuzz_networks
 from tools.fuzz_networks import Answer, Fault, Refusal, answer, faults, shortened
 from tools.network_programs import network
 from tools.network_runs import Network, script
 
-TORCH = importlib.util.find_spec("torch") is not None
-MODES = (*["torch"] * TORCH, "eager", "fused", "again")
+MODES = (*["torch"] * (len(modules()) > 1), "eager", "fused", "again")
 LARGEST = 70_000  # elements: enough for blocks, native steps and stored cotangents
 IMAGES = {"N": 2, "C": 64, "S": 16}
 
@@ -181,7 +181,9 @@ def test_processes_answer_and_a_crash_is_a_refusal() -> None:
 def test_a_script_runs_on_its_own(tmp_path: Any) -> None:
     place = tmp_path / "network.py"
     asked = network(1, 5000)
-    place.write_text(script(asked if TORCH else asked._replace(seeded=True), "why", "A=1"))
+    place.write_text(
+        script(asked if "torch" in MODES else asked._replace(seeded=True), "why", "A=1")
+    )
     environment = {**os.environ, "PYTHONPATH": str(fuzz_networks.TREE)}
     command = [sys.executable, str(place)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
