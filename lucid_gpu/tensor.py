@@ -1647,4 +1647,4 @@ _UNWRAPPED = frozenset(
 )
 overrides.watch(Tensor)
 
-__all__ = ["Size", "Tensor", "apply", "binary", "from_array", "unary"]
+__all__ = ["Tensor", "apply", "binary", "from_array", "unary"]
