@@ -55,6 +55,7 @@ from lucid_gpu.ops.arguments import published as _published
 from lucid_gpu.ops.arguments import with_out as _with_out
 from lucid_gpu.ops.creation import tensor  # named, since type checkers see the module else
 from lucid_gpu.storage import (
+    Size,
     channels_last,
     channels_last_3d,
     contiguous_format,
@@ -76,7 +77,7 @@ from lucid_gpu.tape.modes import (
     no_grad,
     set_grad_enabled,
 )
-from lucid_gpu.tensor import Size, Tensor
+from lucid_gpu.tensor import Tensor
 from lucid_gpu.version import __version__
 
 __path__ = [

@@ -1,7 +1,7 @@
-"""Who shares a tensor's memory and how often it was written; how elements are kept.
+"""Who shares a tensor's memory and how often it was written; how elements are kept, how many.
 
-A `layout` keeps elements in one array (`strided`) or as a list (`sparse_coo`); a `memory_format`
-is the order of those of one array.
+A `Size` says how many there are along each dimension. A `layout` keeps elements in one array
+(`strided`) or as a list (`sparse_coo`); a `memory_format` is the order of those of one array.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid_gpu.dtypes import printed
 
@@ -19,6 +19,7 @@ __all__ = [
     "NEGATED",
     "Mirror",
     "SameMemory",
+    "Size",
     "Storage",
     "channels_last",
     "channels_last_3d",
@@ -38,6 +39,7 @@ __all__ = [
 
 # to the owner of memory that nobody outside holds: a leaf's, `Storage.owner`, the one of the count
 IDLE_REFERENCES = 3
+_size: Any = tuple.__new__  # of extents that are known to be numbers
 
 
 def _nothing() -> None:
@@ -235,6 +237,61 @@ def owner_of(array: Any) -> Any:
     while isinstance(getattr(array, "base", None), type(array)):
         array = array.base
     return array
+
+
+def _extent(n: Any, position: int) -> int:
+    if isinstance(n, int) and not isinstance(n, bool):
+        return n
+    if hasattr(n, "__index__") and getattr(n, "ndim", 0) == 0:
+        return n.__index__()
+    raise TypeError(f"Size() takes an iterable of 'int' (item {position} is '{type(n).__name__}')")
+
+
+class Size(tuple[int, ...]):
+    """A tensor's shape: a tuple that prints as PyTorch's, and so do its parts and sums.
+
+    Made of whole numbers: TypeError for others.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, extents: Iterable[Any] = ()) -> Size:
+        """One of the extents given, tensors of one integer among them."""
+        return _size(cls, [_extent(n, i) for i, n in enumerate(extents)])
+
+    def numel(self) -> int:
+        """The product of the extents."""
+        n = 1
+        for extent in self:
+            n *= extent
+        return n
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, at):
+            part = tuple.__getitem__(self, at)
+            return _size(Size, part) if type(at) is slice else part
+
+        def __add__(self, other):
+            if not isinstance(other, tuple):
+                reflected = getattr(type(other), "__radd__", None)
+                joined = NotImplemented if reflected is None else reflected(other, self)
+                if joined is NotImplemented:
+                    kind = type(other).__name__
+                    raise TypeError(f"can only concatenate tuple (not {kind}) to torch.Size")
+                return joined
+            return Size(tuple.__add__(self, other))
+
+        def __radd__(self, other):
+            return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
+
+        def __mul__(self, times):
+            return _size(Size, tuple.__mul__(self, times))
+
+        __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return f"{printed()}.Size({list(self)})"
 
 
 class layout:

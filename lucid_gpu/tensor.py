@@ -1,21 +1,19 @@
 """Tensor: a value, pending or realized, with PyTorch's methods.
 
-What is here is what only the class can do: building ops without delay, realizing, in-place
-writes, and autograd's marks. Ops by family live in `lucid_gpu.ops`, which attaches them as methods.
+What is here is what only the class can do: building elementwise ops without delay, realizing them,
+lending memory, and autograd's marks. `lucid_gpu.ops` and `lucid_gpu.autograd` attach the other
+methods: ops by family, in-place writes, copies, hooks.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
-import math
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -23,13 +21,12 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, capturing, on_gpu_of
-from lucid_gpu.devices.copies import as_laid, duplicate, laid_in, row_major, write
-from lucid_gpu.dtypes import dtype, printed
+from lucid_gpu.devices.copies import duplicate, laid_in, row_major, write
+from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion import layout as memory_layout
 from lucid_gpu.fusion.assembling import fits
-from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Cell, Expr, apart, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
@@ -40,27 +37,25 @@ from lucid_gpu.fusion.program import (
     SPARSE,
     WRAPPED,
     Program,
-    chosen,
+    changed_load,
     load_program,
     marked,
 )
 from lucid_gpu.fusion.realize import outside, realize
 from lucid_gpu.fusion.saving import noted
 from lucid_gpu.launch.planning import steps
-from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, owner_of, strided
+from lucid_gpu.storage import CONJUGATED, SameMemory, Size, Storage, owner_of, strided
 from lucid_gpu.storage import layout as Layout
 from lucid_gpu.tape import door, modes, overrides
 from lucid_gpu.tape.door import require_kind, type_name
 from lucid_gpu.tape.levels import MARKED_INSIDE, innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
-from lucid_gpu.tape.node import FOLLOWS, UNMARKED, AccumulateGrad, Node, RemovableHandle, add_hook
-from lucid_gpu.tape.overrides import fields, user_attributes
+from lucid_gpu.tape.node import FOLLOWS, UNMARKED, AccumulateGrad, Node, RemovableHandle
+from lucid_gpu.tape.overrides import fields
 
 _size: Any = tuple.__new__  # a Size of a shape that is known to be one
 _new = object.__new__
 T = TypeVar("T", bound="Tensor")
-SUMMED = 8  # small gradients that one kernel adds up on the CPU
-SMALL = 1 << 14  # elements
 _ROWS = 64  # that iteration makes at once
 # None, but for programs with streams: what notes each new tensor and each in-place write, and
 # computes pending values in the order of the streams they were written under (`cuda.pending`).
@@ -170,6 +165,9 @@ class Tensor(overrides.Fields):
 
     if TYPE_CHECKING:  # what `_attach_operators` and the modules of `lucid_gpu.ops` attach
 
+        def __copy__(self) -> Tensor: ...
+        def __deepcopy__(self, memo: dict[int, Any]) -> Tensor: ...
+        def __reduce_ex__(self, protocol: Any) -> Any: ...
         def __dlpack__(self, **options: Any) -> Any: ...
         def __repr__(self) -> str: ...
         def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any: ...
@@ -199,6 +197,11 @@ class Tensor(overrides.Fields):
         def to(self, *args: Any, **kwargs: Any) -> Tensor: ...
         def fill_(self, value: Any) -> Tensor: ...
         def copy_(self, source: Any, non_blocking: bool = False) -> Tensor: ...
+        def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle: ...
+        def register_post_accumulate_grad_hook(
+            self, hook: Callable[[Tensor], None]
+        ) -> RemovableHandle: ...
+        def retain_grad(self) -> None: ...
         def numel(self) -> int: ...
         def tolist(self) -> Any: ...
 
@@ -211,6 +214,7 @@ class Tensor(overrides.Fields):
         T: Tensor
         mT: Tensor
         is_cuda: bool
+        retains_grad: bool
         __abs__ = __invert__ = __neg__
         __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
         __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __add__
@@ -242,7 +246,7 @@ class Tensor(overrides.Fields):
             self._realize()
             expr = self._expr
         if capturing.recorder is not None:
-            see(expr.leaves[0], self)
+            note_read(expr.leaves[0], self)
         return expr.leaves[0].array
 
     def _cell(self) -> Cell:
@@ -251,11 +255,11 @@ class Tensor(overrides.Fields):
             self._realize()
             expr = self._expr
         if capturing.recorder is not None:
-            see(expr.leaves[0], self)
+            note_read(expr.leaves[0], self)
         return expr.leaves[0]
 
     def _on(self, expr: Expr) -> Tensor:
-        """A tensor on a value of this one's layout."""
+        """A tensor with a value that is kept as this one's: a sparse tensor gives a sparse one."""
         return _tensor(expr)
 
     def _load(self) -> Expr:
@@ -529,8 +533,6 @@ class Tensor(overrides.Fields):
             return gradient
         kept: Tensor | None = fields(self).get("_kept_grad")
         if kept is None and node is not None and "_retains_grad" not in fields(self):
-            import warnings
-
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
                 ".grad attribute won't be populated during autograd.backward(). If you indeed want "
@@ -564,7 +566,7 @@ class Tensor(overrides.Fields):
 
     @property
     def _grad(self) -> Tensor | None:
-        """`grad` under PyTorch's private name, which gives no warning."""
+        """`grad` without its warning, under PyTorch's private name."""
         node = self._edge()[0]
         if type(node) is AccumulateGrad:
             return node.grad
@@ -723,18 +725,9 @@ class Tensor(overrides.Fields):
         return _laid_out(self, order or tuple(range(len(program.shape))))
 
     def plus(self, other: Tensor) -> Tensor:
-        """The sum of a gradient and one of many others, of this shape, that come for the same node.
-
-        A sum of two arrays is stored before the next array is added to it. So it takes the same
-        kernel however many there are, as for the weights of a recurrence over sequences of any
-        length. On the CPU, where a new length may be planned anew, small ones wait for more.
-        """
-        program = self._expr.program
-        arrays = program.leaves
-        if not program.is_load and len(program.instructions) == 2 * arrays - 1:
-            few = costs_of(program.device).fuses_small or math.prod(program.shape) > SMALL
-            if arrays >= (2 if few else SUMMED) and program.root.op == "add":
-                self._realize()
+        """The sum of a gradient and one of many others, of its shape, that come for one node."""
+        if scheduler.sum_first(self._expr.program):
+            self._realize()
         return self + other
 
     def unrecorded(self) -> Tensor:
@@ -750,18 +743,10 @@ class Tensor(overrides.Fields):
         if not program.shared:
             fresh = cell.twin(cell.node, cell.output)
         else:
-            root, storage = program.root, self._storage
-            program = load_program(
-                root.dtype,
-                root.shape,
-                root.value[1],
-                root.needs_grad,
-                program.device,
-                free=program.free,
-            )
+            program, storage = changed_load(program, marks=0), self._storage
             if storage is None or storage.is_lent():  # others write it without telling us
                 if capturing.recorder is not None:
-                    see(cell, self)
+                    note_read(cell, self)
                 return Expr(program, (Cell(duplicate(cell.array), cell.node, cell.output),), None)
             fresh = cell.twin(cell.node, cell.output)
         fresh.borrowed = True
@@ -774,11 +759,8 @@ class Tensor(overrides.Fields):
         other._siblings = None
         other._storage = SameMemory(self._memory())
         expr = other._expr
-        if expr.program.is_load:  # a leaf of its own, which the tensor's writes leave good
-            cell = expr.leaves[0].twin()
-            cell.uncounted = True
-            other._expr = Expr(expr.program, (cell,), None)
-            other._storage.add_cell(cell)
+        if expr.program.is_load:
+            other._take_uncounted_leaf()
         else:
             del expr.noted
         return other
@@ -808,11 +790,8 @@ class Tensor(overrides.Fields):
             self._storage.forget(self)
         self._siblings = other._siblings
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
-        if self._expr.program.is_load:  # a leaf of its own, as `.data` has
-            cell = self._expr.leaves[0].twin()
-            cell.uncounted = True
-            self._expr = Expr(self._expr.program, (cell,), None)
-            self._storage.add_cell(cell)
+        if self._expr.program.is_load:
+            self._take_uncounted_leaf()
         self._base, self._steps, self._creation = None, (), None
         if _streams is not None:
             _streams.add(self)
@@ -828,6 +807,13 @@ class Tensor(overrides.Fields):
     def data(self) -> None:
         raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
 
+    def _take_uncounted_leaf(self) -> None:
+        """Read the memory through a leaf of its own, which writes of other tensors leave good."""
+        cell = self._expr.leaves[0].twin()
+        cell.uncounted = True
+        self._expr = Expr(self._expr.program, (cell,), None)
+        self._memory().add_cell(cell)
+
     def _replace_saved(self, version: int) -> None:
         """Ops that saved this tensor read, going backward, what it has then."""
         value, storage = self._expr, self._storage
@@ -839,92 +825,6 @@ class Tensor(overrides.Fields):
         elif any(other._expr is value for other in others):
             return
         expression.make_replaced(value, expression.Replaced(self, version))
-
-    def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
-        """Call ``hook(grad)`` when the gradient, of this shape, is known; it may return another.
-
-        RuntimeError for tensors that do not require grad.
-        """
-        if not self.requires_grad:
-            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-        node, output = self._edge()
-        region.observe(node)
-        hooks = node.all_hooks().tensor.setdefault(output, _ordered())
-        return add_hook(hooks, hook)
-
-    @property
-    def _backward_hooks(self) -> Any:
-        """The hooks of `register_hook` by their handles' numbers, None before the first."""
-        if not self.requires_grad:
-            return fields(self).get("_idle_hooks")
-        node, output = self._edge()
-        return None if node._hooks is None else node._hooks.tensor.get(output)
-
-    @_backward_hooks.setter
-    def _backward_hooks(self, hooks: Any) -> None:
-        if self.requires_grad:
-            node, output = self._edge()
-            region.observe(node)
-            node.all_hooks().tensor[output] = _ordered() if hooks is None else hooks
-        elif hooks:
-            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-        else:
-            fields(self)["_idle_hooks"] = hooks
-
-    @_backward_hooks.deleter
-    def _backward_hooks(self) -> None:
-        raise RuntimeError("Deletion of _backwards_hooks not allowed!")
-
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
-        """Call ``hook(tensor)`` after a gradient was added to this leaf's ``.grad``, of its shape.
-
-        RuntimeError for tensors that are not leaves or do not require grad.
-        """
-        if not self.requires_grad:
-            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-        node = self._edge()[0]
-        if type(node) is not AccumulateGrad:
-            raise RuntimeError(
-                "post accumulate grad hooks cannot be registered on non-leaf tensors"
-            )
-        if node.post_accumulate is None:
-            node.post_accumulate = _ordered()
-            node.held = self  # hooks get it, also if nothing else holds it
-        return add_hook(node.post_accumulate, hook)
-
-    def retain_grad(self) -> None:
-        """Keep the gradient of this non-leaf in ``.grad`` too.
-
-        RuntimeError for tensors that do not require grad, and inside of a function that is being
-        transformed.
-        """
-        if state.transforms:
-            raise RuntimeError(MARKED_INSIDE.replace("requires_grad_()", "retain_grad()", 1))
-        if not self.requires_grad:
-            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-        node, output = self._edge()
-        if type(node) is AccumulateGrad or "_retains_grad" in fields(self):
-            return
-        region.observe(node)
-        reference = weakref.ref(self)
-
-        def keep(gradient: Tensor) -> None:
-            tensor = reference()
-            if tensor is not None:
-                earlier = fields(tensor).get("_kept_grad")
-                fresh = gradient.as_gradient(None, None) if earlier is None else earlier + gradient
-                if capturing.recorder is not None:
-                    undo = functools.partial(setattr, tensor, "_kept_grad", earlier)
-                    capturing.if_abandoned(undo)
-                tensor._kept_grad = fresh
-
-        self._retains_grad = True
-        node.all_hooks().retain[output] = keep
-
-    @property
-    def retains_grad(self) -> bool:
-        """Whether `retain_grad` was called, and the tensor is no leaf."""
-        return "_retains_grad" in fields(self)
 
     # --- Python's own protocols ---------------------------------------------------------------
 
@@ -1122,7 +1022,7 @@ class Tensor(overrides.Fields):
         return self._expr.leaves[0].array.view()
 
     def _give_up_order(self) -> None:
-        """Before others get the buffer: it is nobody else's, in an order that somebody chose."""
+        """Before others get the buffer: own it, and lay it in PyTorch's order (`Program.free`)."""
         if self._cell().borrowed:
             self._own_memory()
         if self._expr.program.free:
@@ -1135,21 +1035,16 @@ class Tensor(overrides.Fields):
             self.stride()
             expr = self._expr
         if expr.program.free:
-            self._expr = Expr(chosen(expr.program), expr.leaves, None)
+            self._expr = Expr(changed_load(expr.program, free=False), expr.leaves, None)
         return self
 
     def _in_free_order(self) -> Tensor:
         """The same value, of which results do not take the order in memory."""
         expr = self._load()
-        program, root = expr.program, expr.program.root
-        free = load_program(
-            *(root.dtype, root.shape, root.value[1], root.needs_grad),
-            *(program.device, program.marks, True),
-        )
-        return _tensor(Expr(free, expr.leaves, None))
+        return _tensor(Expr(changed_load(expr.program, free=True), expr.leaves, None))
 
     def _own_memory(self) -> None:
-        """Before a view of the buffer is given away: nobody else's value may lie in it."""
+        """Copy a borrowed buffer that others still read, before a view of it is given away."""
         cell = self._cell()
         if cell.borrowed:
             # the owner is held by others' views, too, where the array is a view itself
@@ -1162,145 +1057,6 @@ class Tensor(overrides.Fields):
         if self.device.type == "cpu":  # as in PyTorch: asked for, it raises
             names.discard("__cuda_array_interface__")
         return sorted(names)
-
-    def __copy__(self) -> Tensor:
-        """Another leaf on the same memory, with the same attributes."""
-        same = self.detach()
-        if self._wrapper is not None:
-            return same
-        other = as_kind(type(self), same)
-        fields(other).update(user_attributes(fields(self)))
-        return other._mark() if self.requires_grad else other
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if not self.is_leaf:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-                "protocol at the moment. Use x.detach().clone() for others."
-            )
-        storage = self._storage
-        alone = (
-            storage is None or self.is_sparse or (self._base is None and not storage.others(self))
-        )
-        value = self.detach().clone() if alone else self._copied_with_memory(memo)
-        other = type(self)._like(self, value)
-        memo[id(self)] = other
-        if self.grad is not None:
-            other.grad = copy.deepcopy(self.grad, memo)
-        return other
-
-    @classmethod
-    def _like(cls, original: Tensor, value: Tensor) -> Tensor:
-        other = as_kind(cls, value)
-        fields(other).update(user_attributes(fields(original)))
-        if original.requires_grad:
-            other._mark()
-        return other
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        array = self.detach().array
-        order = self._load().program.order
-        data: Any = None
-        if self.device.type != "meta":
-            array = backend(self.device).to_numpy(array)
-            lying = array if order is None else array.transpose(order)
-            data = np.ascontiguousarray(lying).reshape(-1).view(np.uint8)
-            data = PickleBuffer(data) if protocol >= 5 else data.tobytes()
-        return (
-            _rebuild,
-            (
-                type(self),
-                data,
-                self.dtype,
-                tuple(self.shape),
-                str(self.device),
-                self.requires_grad,
-                order,
-            ),
-            user_attributes(fields(self)) or None,
-        )
-
-
-def _extent(n: Any, position: int) -> int:
-    if isinstance(n, int) and not isinstance(n, bool):
-        return n
-    if hasattr(n, "__index__") and getattr(n, "ndim", 0) == 0:
-        return n.__index__()
-    raise TypeError(f"Size() takes an iterable of 'int' (item {position} is '{type(n).__name__}')")
-
-
-class Size(tuple[int, ...]):
-    """A tensor's shape: a tuple that prints as PyTorch's, and so do its parts and sums.
-
-    Made of whole numbers: TypeError for others.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, extents: Iterable[Any] = ()) -> Size:
-        """One of the extents given, tensors of one integer among them."""
-        return _size(cls, [_extent(n, i) for i, n in enumerate(extents)])
-
-    def numel(self) -> int:
-        """The product of the extents."""
-        n = 1
-        for extent in self:
-            n *= extent
-        return n
-
-    if not TYPE_CHECKING:
-
-        def __getitem__(self, at):
-            part = tuple.__getitem__(self, at)
-            return _size(Size, part) if type(at) is slice else part
-
-        def __add__(self, other):
-            if not isinstance(other, tuple):
-                reflected = getattr(type(other), "__radd__", None)
-                joined = NotImplemented if reflected is None else reflected(other, self)
-                if joined is NotImplemented:
-                    kind = type(other).__name__
-                    raise TypeError(f"can only concatenate tuple (not {kind}) to torch.Size")
-                return joined
-            return Size(tuple.__add__(self, other))
-
-        def __radd__(self, other):
-            return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
-
-        def __mul__(self, times):
-            return _size(Size, tuple.__mul__(self, times))
-
-        __rmul__ = __mul__
-
-    def __repr__(self) -> str:
-        return f"{printed()}.Size({list(self)})"
-
-
-def _rebuild(
-    kind: type[Tensor],
-    data: Any,
-    d: dtype,
-    shape: Any,
-    where: str,
-    requires_grad: bool,
-    order: tuple[int, ...] | None = None,
-) -> Tensor:
-    there = CPU
-    if data is None:  # of a tensor without elements
-        there = device(where)
-        row = backend(there).empty((math.prod(shape),), d, there)
-    else:
-        row = np.frombuffer(data if not memoryview(data).readonly else bytearray(data), d.numpy)
-    tensor = _tensor(expression.of_array(as_laid(row, shape, order), d, there))._keep_order()
-    if where != str(there):
-        tensor = tensor.to(where)
-    return as_kind(kind, tensor)._mark(requires_grad)
-
-
-def _ordered() -> Any:
-    from collections import OrderedDict
-
-    return OrderedDict()
 
 
 def _check_grad(tensor: Tensor, value: Any) -> None:
@@ -1356,7 +1112,7 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
 def _load_of(
     program: Program, strides: tuple[int, ...] | None, free: bool | tuple[int, ...] = False
 ) -> Program:
-    """The program of a value once it is an array, in an order that nobody chose if ``free``."""
+    """The program of a value once it is an array; ``free`` as `Program.free`."""
     return load_program(
         program.dtype,
         program.shape,
@@ -1377,7 +1133,7 @@ def _mark_shared(tensor: Tensor) -> None:
 
 
 def _unmark_shared(tensor: Tensor) -> bool:
-    """Back to lazy reading, once nobody outside holds the memory."""
+    """Let ops on a value wait again once nobody outside holds its memory; whether they may."""
     expr = tensor._expr
     if not expr.program.shared or not expr.program.is_load:
         return False
@@ -1391,7 +1147,10 @@ def _unmark_shared(tensor: Tensor) -> bool:
 
 @contextmanager
 def outside_graphs() -> Iterator[None]:
-    """What is made once and kept, in a step that a graph captures too, is computed at once."""
+    """Compute what is made in a ``with`` block now, not in each replay of the graph captured.
+
+    For values that are made in the first step and kept.
+    """
     recorder = capturing.recording()
     if recorder is None:
         yield
@@ -1419,13 +1178,13 @@ def move_back(tensor: Tensor, attributes: dict[str, Any]) -> None:
         node.order, node.shape = dense_order(program), tuple(program.shape)
 
 
-def see(leaf: Cell, tensor: Tensor) -> None:
-    """Tell who captures that a tensor's leaf is read."""
+def note_read(leaf: Cell, tensor: Tensor) -> None:
+    """Tell the capture that records on this thread, if any, that a tensor's leaf is read."""
     recorder = capturing.recording()
     if recorder is not None:
-        if tensor._expr.program.shared:  # what captures holds the memory, as a borrower would
+        if tensor._expr.program.shared:  # the capture holds the memory, as a borrower would
             _unmark_shared(tensor)
-        recorder.see(leaf)
+        recorder.note_read(leaf)
 
 
 def keep_outside(*values: Any) -> bool:
@@ -1531,7 +1290,7 @@ def _stored(program: Program, leaf: Cell) -> Tensor:
 
 
 def of_kept(program: Program, array: Any) -> Tensor:
-    """A tensor of a row-major array that is new, by its program, which somebody kept."""
+    """A tensor of a new row-major array, whose program the caller has kept from an earlier call."""
     if modes.watchers:
         return _tensor(expression.of_array(array, program.dtype, program.device))
     return _stored(program, Cell(array))
@@ -1551,7 +1310,7 @@ def follow_streams(order: Any) -> Any:
 
 
 def becomes_pending(tensor: Tensor) -> None:
-    """Tell of a tensor that took a pending value."""
+    """Note a tensor that took a pending value, in programs with streams."""
     if _streams is not None:
         _streams.add(tensor)
 
@@ -1756,13 +1515,14 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
 
     def method(self: Tensor, other: Any) -> Any:
         a = self._expr
+        b = slot = None
+        leaves, since = a.leaves, a.since
         kind = type(other)
         if kind is float or kind is int:
-            # -0.0 and 0.0 are equal, their texts are not
             id_kind = id_float if kind is float else id_int
+            # -0.0 and 0.0 are equal, their texts are not
             key: Any = (id_kind, other or repr(other), state.grad)
             program = a.program.next.get(key)
-            leaves, slot = a.leaves, None
             if program is None:
                 if other != other:
                     other = NAN
@@ -1773,50 +1533,31 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
                     program = a.program.next.get(slot)
                     if program is not None:
                         leaves = (*leaves, Cell(other))
-            if program is not None and a.since >= steps.fresh:  # as in `unary`
-                tensor = _new(Tensor)
-                tensor._expr = expr = _new(Expr)
-                expr.program = program
-                expr.leaves = leaves
-                expr.made_by = (op, other, a) if reflected else (op, a, other)
-                expr.node = None
-                expr.since = steps.count
-                if _streams is not None:
-                    _streams.add(tensor)
-                return tensor
-            if program is not None and _store_old(self):
-                return method(self, other)
-            operands = (other, self) if reflected else (self, other)
-            result = apply(op, *operands)
-            expr = result._expr
-            if not (_Eager.on or a.program.barred):
-                if expr.leaves is a.leaves:
-                    a.program.next[key] = expr.program
-                elif slot is not None and expr.made_by and a is expr.made_by[2 if reflected else 1]:
-                    a.program.next[slot] = expr.program
-            return result
-        if kind is not Tensor and not isinstance(other, Tensor):
+            made_by = (op, other, a) if reflected else (op, a, other)
+        elif kind is not Tensor and not isinstance(other, Tensor):
             if named:
                 if name and not overrides.handling and overrides.overrides(other):
                     return overrides.declined(name, self, other)
             elif is_foreign(op.name, other):
                 return overrides.declined(name, self, other)
             return apply(op, other, self) if reflected else apply(op, self, other)
-        if reflected:
+        elif reflected:
             return apply(op, other, self)
-        b = other._expr
-        leaves = a.leaves
-        pattern = None
-        if leaves is not b.leaves:
-            leaves, pattern = merge(leaves, b.leaves)
-        key = (op, b.program, pattern, state.grad)
-        program = a.program.next.get(key)
-        if program is not None and a.since >= steps.fresh <= b.since:  # the same
+        else:
+            b, pattern = other._expr, None
+            if b.since < since:
+                since = b.since
+            if leaves is not b.leaves:
+                leaves, pattern = merge(leaves, b.leaves)
+            key = (op, b.program, pattern, state.grad)
+            program = a.program.next.get(key)
+            made_by = (op, a, b)
+        if program is not None and since >= steps.fresh:  # as in `unary`
             tensor = _new(Tensor)
             tensor._expr = expr = _new(Expr)
             expr.program = program
             expr.leaves = leaves
-            expr.made_by = (op, a, b)
+            expr.made_by = made_by
             expr.node = None
             expr.since = steps.count
             if _streams is not None:
@@ -1824,19 +1565,32 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
             return tensor
         if program is not None and _store_old(self, other):
             return method(self, other)
-        result = apply(op, self, other)
-        expr = result._expr
-        if (
-            self._expr is a
-            and other._expr is b
-            and expr.leaves == leaves
-            and expr.made_by is not None
-            and not (_Eager.on or a.program.barred or b.program.barred or expr.program.barred)
-        ):
-            a.program.next[key] = expr.program
+        result = apply(op, other, self) if reflected else apply(op, self, other)
+        if b is None:
+            _remember_number(a, key, slot, result._expr)
+        elif self._expr is a and other._expr is b:
+            _remember_pair(a, b, leaves, key, result._expr)
         return result
 
     return _at_the_door(op, method)
+
+
+def _remember_number(a: Expr, key: Any, slot: Any, expr: Expr) -> None:
+    """As `_remember`, for a number in the program, or with ``slot`` one that is a leaf of it."""
+    if _Eager.on or a.program.barred:
+        return
+    if expr.leaves is a.leaves:
+        a.program.next[key] = expr.program
+    elif slot is not None and expr.made_by and a in expr.made_by[1:]:
+        a.program.next[slot] = expr.program
+
+
+def _remember_pair(a: Expr, b: Expr, leaves: Sequence[Cell], key: Any, expr: Expr) -> None:
+    """As `_remember`, for two tensors."""
+    if _Eager.on or a.program.barred or b.program.barred or expr.program.barred:
+        return
+    if expr.leaves == leaves and expr.made_by is not None:
+        a.program.next[key] = expr.program
 
 
 def _at_the_door(op: Op, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -1893,4 +1647,4 @@ _UNWRAPPED = frozenset(
 )
 overrides.watch(Tensor)
 
-__all__ = ["Size", "Tensor", "apply", "binary", "from_array", "unary"]
+__all__ = ["Tensor", "apply", "binary", "from_array", "unary"]

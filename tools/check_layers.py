@@ -71,10 +71,6 @@ LATE: set[tuple[str, str]] = {
     ("storage.py", "compat"),  # `torch.storage.UntypedStorage`
     ("nn/modules/module.py", "viz"),
     ("optim/optimizer.py", "viz"),
-    ("distributed/optim.py", "optim"),
-    ("distributed/fsdp/__init__.py", "nn"),
-    ("distributed/fsdp/sharded_grad_scaler.py", "nn"),
-    ("distributed/fsdp/wrap.py", "nn"),
     ("ops/__init__.py", "_ops"),  # `torch.ops.aten`
     ("ops/embedding.py", "sparse"),  # gradients that list rows
     ("ops/layouts.py", "sparse"),
@@ -111,6 +107,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "distributed/",  # what travels by MPI lies in memory of the host
         "serialization/",
         "ops/borrowed.py",
+        "ops/copying.py",
         "ops/creation.py",
         "ops/grids.py",
         "ops/index_parsing.py",

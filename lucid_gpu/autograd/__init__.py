@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.autograd import graph
+from lucid_gpu.autograd import tensor_hooks as tensor_hooks
 from lucid_gpu.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 from lucid_gpu.autograd.backward import backward
 from lucid_gpu.autograd.function import Function, FunctionCtx, once_differentiable

@@ -357,11 +357,10 @@ class Value(Symbol):
     def dtype(self) -> Any:
         return self.tensor.dtype
 
-    def apply(self, name: str, *operands: Any, to: Any = None) -> Value:
+    def apply(self, name: str, *operands: Any, to: Any = None, value: Any = None) -> Value:
         tensors = [o.tensor if isinstance(o, Value) else o for o in operands]
+        # ``value`` says how the results of programs lie in memory
         return Value(apply(TABLE[name], *tensors, to=to))
-
-    pass_on = fill = Symbol.pick  # whatever the order in memory
 
     def number(self) -> Any:
         return self.constant

@@ -231,7 +231,7 @@ class Recorder:
         if self.gpu is not None:
             self.gpu.resume()
 
-    def see(self, leaf: Any) -> None:
+    def note_read(self, leaf: Any) -> None:
         """A leaf is read: if it was there before, so was its memory."""
         if waits(leaf):
             return  # what it will hold is made by this capture
@@ -273,7 +273,7 @@ class Recorder:
         if self.knows(tensor) or id(tensor) in self.taken:
             return
         leaf = tensor._expr.leaves[0]
-        self.see(leaf)
+        self.note_read(leaf)
         own = tensor._expr.program, leaf.array, leaf.node, leaf.output
         self.taken[id(tensor)] = Taken(tensor, *own)
 
@@ -285,7 +285,7 @@ class Recorder:
 
     def before_write(self, array: Any, name: str, tensor: Any) -> None:
         """A tensor's memory is about to be written: what was there before is to be put back."""
-        self.see(tensor._expr.leaves[0])
+        self.note_read(tensor._expr.leaves[0])
         if self.off and self.whose(array) is None:
             return  # a recorded call has made it, for itself
         self.written[id(tensor)] = tensor

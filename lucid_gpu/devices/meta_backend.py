@@ -382,10 +382,6 @@ def _take_along(array: Any, indices: Any, axis: Any = -1) -> Any:
     return meta_array(shape, array.dtype)
 
 
-def _flat_or_axis(array: Any, axis: Any = None, **_: Any) -> Any:
-    return meta_array(array.shape if axis is not None else (array.size,), array.dtype)
-
-
 def _triangle(array: Any, k: int = 0) -> Any:
     return meta_array(array.shape, array.dtype)
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.compat.module_names import imported
+
 __all__ = ["ZeroRedundancyOptimizer"]  # noqa: F822
+_FROM = dict.fromkeys(__all__, "lucid_gpu.optim.zero_redundancy")
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from lucid_gpu.optim.zero_redundancy import ZeroRedundancyOptimizer
-
-        return ZeroRedundancyOptimizer
-    from lucid_gpu.compat.module_names import lacking
-
-    raise lacking("distributed.optim", name)
+    return imported(globals(), name, _FROM)

@@ -11,8 +11,9 @@ from lucid_gpu.autograd import grad
 from lucid_gpu.distributions import constraints
 from lucid_gpu.distributions.constraints import Constraint
 from lucid_gpu.distributions.utils import broadcast_all, lazy_property
+from lucid_gpu.storage import Size
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tensor import Size, Tensor
+from lucid_gpu.tensor import Tensor
 
 __all__ = ["Distribution", "ExponentialFamily"]
 

@@ -11,7 +11,8 @@ from lucid_gpu.distributions import constraints
 from lucid_gpu.distributions.constraints import Constraint
 from lucid_gpu.distributions.utils import sum_rightmost
 from lucid_gpu.ops.shape import cat, stack
-from lucid_gpu.tensor import Size, Tensor
+from lucid_gpu.storage import Size
+from lucid_gpu.tensor import Tensor
 
 __all__ = [
     "CatTransform",

@@ -25,6 +25,7 @@ from lucid_gpu.fusion.program import (
     Assembly,
     Instruction,
     Program,
+    changed_load,
     constant_program,
     constant_value,
     intern,
@@ -216,7 +217,7 @@ def _outlive(twin: Cell, home: Any) -> None:
 def _seen(leaf: Cell) -> None:
     recorder = capturing.capturing()
     if recorder is not None:
-        recorder.see(leaf)
+        recorder.note_read(leaf)
 
 
 _NOWHERE = Cell(None)  # where only a gradient passed
@@ -377,13 +378,13 @@ def expand_pattern(pattern: Any, count: int) -> Sequence[int]:
 
 
 def of_array(
-    array: Any, d: dtype, where: device, needs_grad: bool = False, node: Any = None, output: int = 0
+    array: Any, d: dtype, where: device, needs_grad: bool = False, node: Any = None
 ) -> Expr:
     """The expression of a realized array."""
     strides = None if array.flags.c_contiguous else array.strides
     marks = made_here() if modes.watchers else 0
     program = load_program(d, array.shape, strides, needs_grad, where, marks, True)
-    return Expr(program, (Cell(array, node, output),), None)
+    return Expr(program, (Cell(array, node),), None)
 
 
 def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> Expr:
@@ -694,13 +695,9 @@ def _inside(program: Program) -> Program:
 
 def dependent(value: Expr) -> Expr:
     """A realized value as one that would require grad, had it been recorded."""
-    program, root = value.program, value.program.root
-    if root.dtype.category < 2:
+    if value.program.dtype.category < 2:
         return value
-    loads = load_program(
-        root.dtype, root.shape, root.value[1], None, program.device, program.marks, program.free
-    )
-    return Expr(loads, value.leaves, None)
+    return Expr(changed_load(value.program, needs_grad=None), value.leaves, None)
 
 
 def _without_nodes(leaves: Sequence[Cell]) -> tuple[Cell, ...]:

@@ -45,7 +45,7 @@ def stand_ins(types: Sequence[dtype], where: device = CPU) -> list[Expr]:
     return [Expr(program, (Cell(None),), None) for program in programs]
 
 
-def number_stand_ins(count: int, d: dtype, where: device = CPU) -> list[Expr]:
+def number_stand_ins(count: int, d: dtype, where: device) -> list[Expr]:
     """Values without dimensions for numbers that each run is given."""
     one = Instruction("scalar", (), d, (), False, 0)
     return [Expr(intern((one,), 1, where), (Cell(None),), None) for _ in range(count)]

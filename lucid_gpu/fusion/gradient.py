@@ -94,13 +94,15 @@ class Elsewhere:
         For the value of a program on leaves at these places: as which leaf.
     compositions : list of Composed
         See `lucid_gpu.fusion.saving`: what they computed on the way follows.
+    missing : frozenset of int
+        The leaves of which no value was kept.
     """
 
     def __init__(self) -> None:
         self.leaves: dict[int, int] = {}
         self.values: list[tuple[Program, tuple[int, ...], int]] = []
         self.compositions: list[Any] = []
-        self.missing: frozenset[int] = frozenset()  # leaves of which no value was kept
+        self.missing: frozenset[int] = frozenset()
 
 
 class Symbol:
@@ -121,10 +123,10 @@ class Symbol:
     def dtype(self) -> dt.dtype:
         return self.instruction.dtype
 
-    def apply(self, name: str, *operands: Any, to: dt.dtype | None = None) -> Symbol:
-        return self._emitted(name, operands, to)
-
-    def _emitted(self, name: str, operands: Any, to: Any = None, value: Any = None) -> Symbol:
+    def apply(
+        self, name: str, *operands: Any, to: dt.dtype | None = None, value: Any = None
+    ) -> Symbol:
+        """A row of the op table on symbols and numbers; ``value`` as in `Instruction`."""
         indices = [o.index if isinstance(o, Symbol) else Number(o) for o in operands]
         index = emit(self.work, TABLE[name], indices, self.grad, to, value=value)
         return Symbol(self.work, index, self.grad)
@@ -188,11 +190,11 @@ class Symbol:
 
     def pass_on(self, a: Any, b: Any) -> Symbol:
         """`pick`, lying as the values do and not as the condition, where they differ."""
-        return self._emitted("where", (self, a, b), value=VALUES_FIRST)
+        return self.apply("where", self, a, b, value=VALUES_FIRST)
 
     def fill(self, a: Any, b: Any) -> Symbol:
         """`pick`, lying as the values do, whatever the condition's order is."""
-        return self._emitted("where", (self, a, b), value=VALUES_ALONE)
+        return self.apply("where", self, a, b, value=VALUES_ALONE)
 
     def cast(self, to: dt.dtype) -> Symbol:
         return self if self.dtype is to else self.apply("cast", self, to=to)
@@ -302,7 +304,9 @@ class _Derivation:
                 self.operands[number] = self._again(number)
         self.inner |= {number for number, saved in roots.items() if not saved}
 
-    def _read_elsewhere(self, ins: Instruction, i: int, y: Symbol) -> tuple[Symbol, list[Symbol]]:
+    def _operands_elsewhere(
+        self, ins: Instruction, i: int, y: Symbol
+    ) -> tuple[Symbol, list[Symbol]]:
         """The result of an op and its operands as its formula reads them."""
         known, before = self.program.instructions, [self.symbol(self.index[a]) for a in ins.args]
         inside = i in self.inner
@@ -346,6 +350,7 @@ class _Derivation:
         return self.work.append(ins._replace(args=args))
 
     def run(self, cotangent: Program, pattern: Any) -> Gradient:
+        """Send the cotangent through all instructions, the last first."""
         leaf = expand_pattern(pattern, cotangent.leaves)
         start = self.symbol(self.work.include(cotangent, leaf))
         root = self.program.root
@@ -360,8 +365,13 @@ class _Derivation:
                 if g is not None:
                     self._pull(instructions[i], i, g, reaches)
         self._fill_with_zeros(reaches)
-        found = self.results
-        results = [(i, self.extract(found[i])) for i in gradient_leaves(self.program) if i in found]
+        return self._gradient()
+
+    def _gradient(self) -> Gradient:
+        """What was derived, as programs, and what one kernel of them can compute."""
+        symbols, root = self.results, self.program.root
+        leaves = [leaf for leaf in gradient_leaves(self.program) if leaf in symbols]
+        results = [(leaf, self.extract(symbols[leaf])) for leaf in leaves]
         parts = [s.part for s in self.steps] + [p for _, p in results]
         reads = frozenset(
             leaf
@@ -374,12 +384,12 @@ class _Derivation:
         before_steps = self.leaf_count - len(self.steps)
         early = [p for p in computed if max(p.leaves, default=-1) < before_steps]
         summed = frozenset([s.part for s in self.steps]).intersection(early)
-        repeated = frozenset([p for p in early if computed.count(p) > 1])
-        apart = [p for p in early if p not in repeated and p.program.shape == root.shape]
-        beside = [position for position, (_, p) in enumerate(results) if p in apart]
+        of_many = frozenset([p for p in early if computed.count(p) > 1])
+        of_one = [p for p in early if p not in of_many and p.program.shape == root.shape]
+        beside = [position for position, (_, p) in enumerate(results) if p in of_one]
         sums = [s.stores for s in self.steps].count(False)
         where = self.program.device
-        shared = [] if self.grad else shared_parts(repeated, summed, where)
+        shared = [] if self.grad else shared_parts(of_many, summed, where)
         at_once = not self.grad and sums_at_once(sums, where)
         return Gradient(tuple(self.steps), tuple(results), reads, shared, tuple(beside), at_once)
 
@@ -423,7 +433,7 @@ class _Derivation:
         if self.operands is self.index:
             operands = [self.symbol(self.index[a]) for a in read.args]
         else:
-            y, operands = self._read_elsewhere(read, i, y)
+            y, operands = self._operands_elsewhere(read, i, y)
         for position, argument in enumerate(ins.args):
             if not reaches[argument]:
                 continue

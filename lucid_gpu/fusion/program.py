@@ -286,16 +286,16 @@ def both_of_load(program: Program) -> tuple[Program, Program]:
     return plain, load_program(d, shape, strides, True, where, 0, free)
 
 
-def chosen(program: Program) -> Program:
-    """A load as one whose order somebody chose."""
-    root = program.root
-    return load_program(
-        root.dtype, root.shape, root.value[1], root.needs_grad, program.device, program.marks
-    )
+def changed_load(load: Program, **changes: Any) -> Program:
+    """A load with other ``strides``, ``needs_grad``, ``marks`` or ``free``: see `load_program`."""
+    root = load.root
+    _, strides, free = root.value
+    own = {"strides": strides, "needs_grad": root.needs_grad, "marks": load.marks, "free": free}
+    return load_program(root.dtype, root.shape, where=load.device, **(own | changes))
 
 
 def constant_program(
-    number: Any, d: dtype, shape: tuple[int, ...], where: device, marks: int = 0
+    number: Any, d: dtype, shape: tuple[int, ...], where: device, marks: int
 ) -> Program:
     """The program of a tensor full of one number: it reads no leaf."""
     value = constant_value(number)

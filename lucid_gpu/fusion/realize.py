@@ -79,7 +79,7 @@ def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
         recorder = capturing.recording()
         if recorder is not None:
             for leaf in plan.read:
-                recorder.see(leaves[leaf])
+                recorder.note_read(leaves[leaf])
     arrays = [leaves[leaf].array for leaf in plan.read]
     scalars = [leaves[leaf].array for leaf in plan.numbers] if plan.numbers else []
     if [*map(_STRIDES, arrays)] != plan.layouts:

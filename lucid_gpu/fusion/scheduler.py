@@ -17,8 +17,8 @@ first five.
 5. A number that is another one in a later step is an argument: `stays`.
 6. A reduction waits for the thread's next kernel: `may_wait`.
 7. A pass back stores what several nodes will read: `cotangent_first`, `shared_parts`,
-   `worth_storing`; and what it need not compute at once it computes together: `sums_at_once`,
-   `computed_together`.
+   `worth_storing`, and sums of many gradients: `sum_first`; what it need not compute at once it
+   computes together: `sums_at_once`, `computed_together`.
 """
 
 from __future__ import annotations
@@ -355,6 +355,24 @@ def cotangent_first(cotangent: Program, through: Program) -> bool:
     if not fits_a_kernel(len(cotangent.instructions) + len(through.instructions)):
         return True
     return bool(state.grad and cotangent.needs_grad)
+
+
+ADDED_AT_ONCE = 8  # small gradients that one kernel adds up on the CPU
+SMALL_SUM = 1 << 14  # elements
+
+
+def sum_first(total: Program) -> bool:
+    """Whether a sum of gradients that come for one node is stored before another is added to it.
+
+    A sum of two arrays is. So it takes the same kernel however many there are, as for the weights
+    of a recurrence over sequences of any length. On the CPU, where a new length may be planned
+    anew, small ones wait for more. Asked by `Tensor.plus`.
+    """
+    arrays = total.leaves
+    if total.is_load or total.root.op != "add" or len(total.instructions) != 2 * arrays - 1:
+        return False
+    few = costs_of(total.device).fuses_small or math.prod(total.shape) > SMALL_SUM
+    return arrays >= (2 if few else ADDED_AT_ONCE)
 
 
 def shared_parts(

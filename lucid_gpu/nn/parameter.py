@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from lucid_gpu.fusion.expression import Expr
+from lucid_gpu.ops.copying import like
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tape.door import require_kind, type_name
 from lucid_gpu.tape.overrides import disabled, fields, overrides, without_handlers
@@ -97,7 +98,7 @@ class Parameter(Tensor, metaclass=_Parameters):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         """A copy that has learned nothing yet: without the gradient, as in PyTorch."""
-        other: Any = type(self)._like(self, self.detach().clone())
+        other: Any = like(self, self.detach().clone())
         memo[id(self)] = other
         return other
 

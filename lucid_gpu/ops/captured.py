@@ -221,7 +221,7 @@ def _is_foreign(capture: Any, tensor: Tensor) -> bool:
     for leaf in _leaves(tensor._expr):
         array = leaf.__dict__.get("array")
         if capturing.is_array(array):
-            capture.see(leaf)
+            capture.note_read(leaf)
             foreign = foreign or capture.whose(array) is None
     return foreign
 

@@ -520,9 +520,7 @@ def _like_batched(level: Batch, f: Any, x: Tensor, *args: Any, **options: Any) -
     return level.wrap(f(level.value(x), *args, **options))
 
 
-def _from_host(
-    array: Any, d: dtype, where: device, requires_grad: bool, options: Any = None
-) -> Tensor:
+def _from_host(array: Any, d: dtype, where: device, requires_grad: bool, options: Any) -> Tensor:
     return _finish(backend(where).asarray(array, d, where), d, where, requires_grad, options)
 
 

@@ -13,6 +13,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
         "swapaxes swapdims moveaxis ravel adjoint sum_to_size is_same_size unsqueeze_ "
         "squeeze_ t_ transpose_ swapaxes_ swapdims_",
     "complex_views": "conj _conj _neg_view resolve_conj resolve_neg is_conj is_neg",
+    "copying": "__copy__ __deepcopy__ __reduce_ex__",
     "cumulative": "cumprod logcumsumexp cummax cummin diff cumprod_ _products_of_others",
     "diagonals":
         "diagonal diag diag_embed diagflat trace diagonal_scatter tril triu fill_diagonal_ "

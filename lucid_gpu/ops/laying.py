@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid_gpu.fusion import layout
 from lucid_gpu.fusion.expression import Expr
-from lucid_gpu.fusion.program import load_program
+from lucid_gpu.fusion.program import changed_load
 from lucid_gpu.ops.mirrors import is_batched
 from lucid_gpu.tensor import Tensor, _laid_out
 
@@ -42,11 +42,7 @@ def is_plain(program: Any) -> bool:
 def lay_as(tensor: Tensor, free: bool | tuple[int, ...]) -> None:
     """Say of a realized tensor whether its order in memory is PyTorch's: see `Program.free`."""
     old = tensor._load()
-    root, program = old.program.root, old.program
-    loads = load_program(
-        root.dtype, root.shape, _strides_in_memory(old), root.needs_grad, program.device,
-        program.marks, free,
-    )  # fmt: skip
+    loads = changed_load(old.program, strides=_strides_in_memory(old), free=free)
     tensor._expr = Expr(loads, old.leaves, None)
 
 

@@ -12,7 +12,7 @@ from lucid_gpu.devices.copies import inverse, write
 from lucid_gpu.fusion import layout
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.layout import order_of, result_strides
-from lucid_gpu.fusion.program import load_program
+from lucid_gpu.fusion.program import changed_load
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.laying import is_plain, lay
 from lucid_gpu.ops.mirrors import in_memory, is_batched
@@ -253,11 +253,8 @@ def columns_order(matrices: Tensor) -> tuple[int, ...]:
 
 def moved(tensor: Tensor, array: Any, strides: tuple[int, ...] | None) -> None:
     """Give a realized tensor an array of the same values; who saved the old one hears of writes."""
-    old, program = tensor._cell(), tensor._expr.program
-    laid = load_program(
-        program.dtype, program.shape, strides, program.root.needs_grad, program.device,
-        program.marks,
-    )  # fmt: skip
+    old = tensor._cell()
+    laid = changed_load(tensor._expr.program, strides=strides, free=False)
     cell = old.moved(array)
     tensor._expr = Expr(laid, (cell,), None)
     if tensor._storage is not None:

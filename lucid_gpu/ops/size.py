@@ -7,8 +7,9 @@ from typing import Any
 
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.storage import Size
 from lucid_gpu.tape.overrides import handling, has_handler, overridable
-from lucid_gpu.tensor import Size, Tensor
+from lucid_gpu.tensor import Tensor
 
 
 @overridable

@@ -11,8 +11,9 @@ from lucid_gpu.ops import shape
 from lucid_gpu.ops.arguments import no_tensor, public, require_one_device, several
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.splitting import tensor_split
+from lucid_gpu.storage import Size
 from lucid_gpu.tape.door import op
-from lucid_gpu.tensor import Size, Tensor
+from lucid_gpu.tensor import Tensor
 
 
 @op(autocast="promote")

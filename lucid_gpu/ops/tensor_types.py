@@ -17,7 +17,8 @@ from lucid_gpu.dtypes import as_dtype, dtype, printed
 from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.elementwise import to
 from lucid_gpu.ops.user_warnings import warn_user_once
-from lucid_gpu.tensor import Size, Tensor, as_kind
+from lucid_gpu.storage import Size
+from lucid_gpu.tensor import Tensor, as_kind
 
 NAMES: dict[dtype, str] = {d: f"{d.type_name}Tensor" for d in dt.ALL}
 

@@ -14,7 +14,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import capturing, xp_of
 from lucid_gpu.fusion.expression import Cell, Expr, without_grad
-from lucid_gpu.fusion.program import FORBIDDEN, load_program
+from lucid_gpu.fusion.program import FORBIDDEN, changed_load
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import (
@@ -217,16 +217,13 @@ def _renew_views(base: Tensor) -> None:
 
 def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
     program = view._expr.program
-    root = program.root
     cell = ViewCell(view._expr.leaves[0].array, base, view._steps)
     marks = program.marks
     if view._creation is not None:
         cell.refusal = _forbidden(view, _INDIRECTLY)
         marks |= FORBIDDEN
     storage.add_cell(cell)
-    loads = load_program(
-        root.dtype, root.shape, root.value[1], True, program.device, marks, program.free
-    )
+    loads = changed_load(program, needs_grad=True, marks=marks)
     before = view._edge() if "_retains_grad" in fields(view) else None
     view._expr = Expr(loads, (cell,), None)
     if before is not None and cell.refusal is None:

@@ -44,7 +44,8 @@ from lucid_gpu.devices.copies import laid_in
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.locations import RestoreLocation
 from lucid_gpu.serialization.torch_storages import meta_tensor
-from lucid_gpu.tensor import Size, Tensor, from_array
+from lucid_gpu.storage import Size
+from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["unpacked"]
 

@@ -19,8 +19,8 @@ from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.pickle_machine import _New, key, text
 from lucid_gpu.serialization.safe_globals import _allowed
 from lucid_gpu.serialization.torch_storages import StorageType, meta_tensor, rebuild
-from lucid_gpu.storage import sparse_coo, strided
-from lucid_gpu.tensor import Size, Tensor, as_kind
+from lucid_gpu.storage import Size, sparse_coo, strided
+from lucid_gpu.tensor import Tensor, as_kind
 
 __all__ = ["build", "call", "find", "torch_global"]
 

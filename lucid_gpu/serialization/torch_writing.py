@@ -26,8 +26,8 @@ from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.storages import TypedStorage, UntypedStorage
 from lucid_gpu.ops.strides import _memory
 from lucid_gpu.ops.tensor_types import NAMES
-from lucid_gpu.storage import CONJUGATED, NEGATED, layout
-from lucid_gpu.tensor import Size, Tensor
+from lucid_gpu.storage import CONJUGATED, NEGATED, Size, layout
+from lucid_gpu.tensor import Tensor
 
 __all__ = ["Archive"]
 

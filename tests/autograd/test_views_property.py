@@ -212,7 +212,7 @@ def compare(kinds: list[int], program: Any) -> None:
     for i, (a, b) in enumerate(zip(mine.values, theirs.values, strict=True)):
         np.testing.assert_allclose(a.tolist(), b.tolist(), rtol=1e-9, err_msg=f"value {i}")
         assert a._version == b._version, f"version of value {i}"
-        assert a._is_view() == b._is_view() or b._base is None or a._base is None
+        assert a._is_view() == b._is_view(), f"value {i}"
         if a._is_view() and b._is_view():
             at = bases[0].get(id(a._base)), bases[1].get(id(b._base))
             assert at[0] == at[1], f"base of value {i}"

@@ -144,7 +144,7 @@ class TestWhatSharesAKernel:
         x, b = lucid_gpu.tensor(random((50, 20), dt.float32)), lucid_gpu.ones(50)
         b.array
         (kernel,) = kernels(lambda: ((x * x).sum(1) * b + 1).sqrt().array)
-        assert kernel.ops == ("square", "sum", "mul", "add", "sqrt") or kernel.ops[1] == "sum"
+        assert kernel.ops == ("mul", "sum", "mul", "add", "sqrt")
         assert kernel.bytes_read == 50 * 20 * 4 + 50 * 4
         assert kernel.bytes_written == 2 * 50 * 4  # the sum is a tensor too, and the root
 

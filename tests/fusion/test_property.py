@@ -352,7 +352,7 @@ def test_gradients_of_random_graphs_agree_with_op_by_op(
     fused = gradients(seed, kinds, program, device, order)
     with fusion.eager():
         single = gradients(seed, kinds, program, device, order)
-    for a, b in zip(fused, single):
+    for a, b in zip(fused, single, strict=True):
         if a is None or b is None:  # zero everywhere
             assert a is None or not a.any()
             assert b is None or not b.any()

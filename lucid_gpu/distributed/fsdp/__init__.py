@@ -28,15 +28,10 @@ _WRAPPED = (
 )
 _MODULES = ("fully_sharded_data_parallel", "sharded_grad_scaler", "wrap")
 __all__ = [*_SHARDED, *_WRAPPED]
+_FROM = dict.fromkeys(_SHARDED, "lucid_gpu.nn.parallel.fully_sharded") | dict.fromkeys(
+    _WRAPPED, "lucid_gpu.nn.parallel.fully_sharded_data_parallel"
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SHARDED:
-        from lucid_gpu.nn.parallel import fully_sharded
-
-        return getattr(fully_sharded, name)
-    if name in _WRAPPED:
-        from lucid_gpu.nn.parallel import fully_sharded_data_parallel
-
-        return getattr(fully_sharded_data_parallel, name)
-    return imported(globals(), name, modules=_MODULES)
+    return imported(globals(), name, _FROM, _MODULES)

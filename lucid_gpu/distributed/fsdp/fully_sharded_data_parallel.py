@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.distributed import fsdp
+from lucid_gpu.compat.module_names import imported
+from lucid_gpu.distributed.fsdp import _WRAPPED
 
-__all__ = [*fsdp._WRAPPED]
+__all__ = [*_WRAPPED]
+_FROM = dict.fromkeys(_WRAPPED, "lucid_gpu.nn.parallel.fully_sharded_data_parallel")
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(fsdp, name)
-    from lucid_gpu.compat.module_names import lacking
-
-    raise lacking("distributed.fsdp.fully_sharded_data_parallel", name)
+    return imported(globals(), name, _FROM)

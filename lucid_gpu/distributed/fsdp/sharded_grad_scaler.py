@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.compat.module_names import imported
+
 __all__ = ["ShardedGradScaler"]  # noqa: F822
+_FROM = dict.fromkeys(__all__, "lucid_gpu.nn.parallel.fully_sharded_data_parallel")
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from lucid_gpu.nn.parallel import fully_sharded_data_parallel
-
-        return getattr(fully_sharded_data_parallel, name)
-    from lucid_gpu.compat.module_names import lacking
-
-    raise lacking("distributed.fsdp.sharded_grad_scaler", name)
+    return imported(globals(), name, _FROM)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.compat.module_names import imported
+
 __all__ = [  # noqa: F822
     "ModuleWrapPolicy",
     "always_wrap_policy",
@@ -11,13 +13,8 @@ __all__ = [  # noqa: F822
     "size_based_auto_wrap_policy",
     "transformer_auto_wrap_policy",
 ]
+_FROM = dict.fromkeys(__all__, "lucid_gpu.nn.parallel.wrap_policies")
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from lucid_gpu.nn.parallel import wrap_policies
-
-        return getattr(wrap_policies, name)
-    from lucid_gpu.compat.module_names import lacking
-
-    raise lacking("distributed.fsdp.wrap", name)
+    return imported(globals(), name, _FROM)
