@@ -107,7 +107,8 @@ def finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: Any)
     written = {id(t) for t in dirty}
     last = {id(o): i for i, o in enumerate(outputs)}
     differentiable = 0
-    for i, o in enumerate(outputs):
+    # those first that were changed, so that views of them are of what they have become
+    for i, o in sorted(enumerate(outputs), key=lambda one: id(one[1]) not in written):
         if not isinstance(o, Tensor) or (last[id(o)] != i and id(o) not in inputs - written):
             continue  # returned again: one object, and its gradient is that of the last
         returned = id(o) in inputs

@@ -77,7 +77,10 @@ def emit(
     elif op.name in ("clamp_min", "clamp_max"):
         numbers = [known[a].op in ("constant", "scalar") for a in args]
         args = tuple([as_stored(assembly, a) if n else a for a, n in zip(args, numbers)])
-    elif op.name in ("fmod", "remainder", "pow"):
+    elif op.name in STEPS:
+        kept = [known[a].op == "constant" and not _is_cut(known[a]) for a in args]
+        args = tuple([a if k else as_stored(assembly, a) for a, k in zip(args, kept)])
+    elif op.name == "pow":
         args = tuple([as_stored(assembly, a) if _is_cut(known[a]) else a for a in args])
     elif op.name == "cast" and known[args[0]].dtype is not result:
         args = (as_stored(assembly, args[0]),)
@@ -143,8 +146,8 @@ _EXACT = ("identity", "boundary", "operand", "piecewise", "tied", "retied", "neg
 def as_stored(assembly: Assembly, index: int) -> int:
     """A 16-bit value as it would be stored, not as it is computed.
 
-    So are values that become another type, are compared or tested, or were written in
-    place, and numbers as bounds, moduli and exponents.
+    So are values that become another type, are compared or tested, are read by a function with
+    steps (`STEPS`), or were written in place, and numbers as bounds and exponents.
     """
     have = assembly.instructions[index]
     if have.dtype not in (float16, bfloat16):
@@ -158,6 +161,9 @@ def as_stored(assembly: Assembly, index: int) -> int:
 
 
 SUMS = ("add", "sub")
+# A last digit of what they read decides on a whole unit of their results.
+STEPS = ("floor", "ceil", "round", "trunc", "sign", "sgn", "floor_divide", "truncated_quotient",
+         "fmod", "remainder")  # fmt: skip
 
 
 def sum_as_stored(assembly: Assembly, index: int) -> int:

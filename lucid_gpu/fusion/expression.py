@@ -616,8 +616,10 @@ def _derive(
     if op.name in SUMS:
         operands = [sum_as_stored(assembly, o) if type(o) is int else o for o in operands]
     root = emit(assembly, op, operands, recorded, to, shape)
-    if assembly.instructions[root].op in ("load", "boundary"):
-        # ``x * 1`` is a tensor of its own: x may be written, and has a gradient of its own.
+    made = assembly.instructions[root]
+    if made.op in ("load", "boundary") or (made.needs_grad and root in operands):
+        # ``x * 1`` is a tensor of its own: x may be written, and has a gradient of its own. So may
+        # ``x.exp() * 1``, where the gradient of the exponential reads what it gave.
         root = emit(assembly, op, operands, recorded, to, shape, plainly=True)
     instructions = assembly.extract(root)
     if scheduled and any(not p.is_load for p in programs):

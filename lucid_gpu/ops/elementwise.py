@@ -812,6 +812,8 @@ def _rounded(input: Tensor, decimals: int) -> Tensor:
         return apply(TABLE["round"], input)
     if input.dtype.category != 2:
         raise dt.unimplemented("round with decimals", input.dtype)
+    if input.dtype.itemsize == 2:  # the scaled number has more digits than this type
+        return _rounded(input.to(dt.float32), decimals).to(input.dtype)
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
         return apply(TABLE["round"], input * scale) / scale
@@ -826,7 +828,7 @@ def frac(input: Tensor) -> Tensor:
     NotImplementedError for integers, bool and complex.
     """
     require_float("frac", input)
-    return input - input.trunc()
+    return apply(TABLE["fmod"], input, 1) + 0.0  # no -0.0
 
 
 # --- activations ----------------------------------------------------------------------------------

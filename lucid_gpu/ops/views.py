@@ -254,11 +254,22 @@ def refuse_views(written: Tensor, storage: Any, turned: bool = False) -> None:
         if not (view._creation or turned or view._follows()):
             continue
         if view._creation is None and turned:
-            from lucid_gpu.ops.strides import as_strided, storage_offset, stride
-
-            lies = (tuple(view.shape), stride(view), storage_offset(view))
-            view._steps = ((), (as_strided, lies))
+            view._steps = _steps_by_place(view, base)
         _renew(view, _past(base), storage)
+
+
+def _steps_by_place(view: Tensor, base: Tensor) -> Any:
+    """How a view is made of what lies at its place in the memory of its base."""
+    from lucid_gpu.ops.complex_views import view_as_complex, view_as_real
+    from lucid_gpu.ops.strides import as_strided, storage_offset, stride
+
+    size, steps, offset = tuple(view.shape), stride(view), storage_offset(view)
+    if base.is_complex() and not view.is_complex():
+        return (((), (view_as_real, ())), (as_strided, (size, steps, offset)))
+    if view.is_complex() and not base.is_complex():
+        lies = ((*size, 2), (*[2 * s for s in steps], 1), 2 * offset)
+        return (((), (as_strided, lies)), (view_as_complex, ()))
+    return ((), (as_strided, (size, steps, offset)))
 
 
 def _renew_view(view: Tensor) -> None:

@@ -55,6 +55,21 @@ def test_a_dirty_input_comes_back_as_the_same_object(device: str) -> None:
     gives([True, "CustomBackward", 2, [3.0] * 3], scenario, device)
 
 
+def test_a_dirty_input_may_be_returned_after_a_view_of_it(device: str) -> None:
+    def scenario(m: Any, d: str) -> Any:
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.mark_dirty(x.mul_(2))
+            return x.view(-1), x
+
+        x = leaf(m, d)
+        view, y = make(m, forward, lambda ctx, g, h: g * 5 + h * 2).apply(x * 1)
+        found = [view.is_leaf, view.grad_fn.name(), view]
+        (view * 3 + y).sum().backward()
+        return [*found, x.grad]
+
+    gives([False, "CustomBackward", [2.0, 4.0, 6.0], [17.0] * 3], scenario, device)
+
+
 def test_marking_dirty_counts_a_version_though_nothing_was_written(device: str) -> None:
     def scenario(m: Any, d: str) -> Any:
         def forward(ctx: Any, x: Any) -> Any:

@@ -151,7 +151,7 @@ LAST_OP = {
     "m.nn.functional.leaky_relu(x)": "WhereBackward0",
     "m.nn.functional.elu(x)": "AddBackward0",
     "m.nn.functional.mse_loss(x,x*2)": "MeanBackward0",
-    "x.frac()": "SubBackward0",
+    "x.frac()": "AddBackward0",
 }
 
 

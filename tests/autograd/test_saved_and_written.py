@@ -15,7 +15,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.fusion import eager
-from tests.oracle import torch_module
+from tests.oracle import gives, torch_module
 
 PROGRAMS = int(300 * float(os.environ.get("LUCID_TEST_EXAMPLES", "1")))
 WRITTEN = "modified by an inplace operation"
@@ -1002,3 +1002,18 @@ def test_a_detached_tensor_does_not_follow_the_one_it_came_from() -> None:
     w.data = lucid_gpu.tensor([5.0, 6.0])
     y.sum().backward()
     assert x.grad is not None and x.grad.tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("by_one", ["times", "over"])
+@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "sqrt"])
+def test_a_result_times_one_may_be_written_though_its_operand_was_saved(
+    name: str, by_one: str, device: str
+) -> None:
+    def scenario(m: Any, d: str) -> Any:
+        x = m.tensor([0.5, 1.0, 2.0], device=d, requires_grad=True)
+        y = getattr(x, name)() * 1 if by_one == "times" else getattr(x, name)() / 1.0
+        y[:2].mul_(0)
+        y.sum().backward()
+        return [g > 0 for g in x.grad.tolist()]
+
+    gives([False, False, True], scenario, device)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lucid_gpu
-from tests.oracle import same_error, torch_module
+from tests.oracle import gives, same_error, torch_module
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
@@ -685,3 +685,20 @@ def test_what_was_written_twice_into_one_element_has_its_gradient_once(
     (gradient,) = lucid_gpu.autograd.grad(result, x)
     factor = slope * (1 if name == "copy_" else 2) * (1 if outside else 2)
     assert gradient.tolist() == [0.0, factor, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("turn", ["unsqueeze_", "transpose_"])
+@pytest.mark.parametrize("to_complex", [True, False], ids=["complex", "real"])
+def test_a_view_of_the_other_kind_that_is_turned_under_no_grad_keeps_its_history(
+    to_complex: bool, turn: str, device: str
+) -> None:
+    def scenario(m: Any, d: str) -> Any:
+        x = m.tensor([1.0, 2.0, 3.0, 4.0], device=d, requires_grad=True)
+        y = x.view(2, 2) * 1
+        view = m.view_as_complex(y)[1:] if to_complex else m.complex(y, y * 2)[1:].imag
+        with m.no_grad():
+            getattr(view, turn)(*[0] * (1 + (turn == "transpose_")))
+        (m.view_as_real(view) if to_complex else view).square().sum().backward()
+        return x.grad
+
+    gives([0.0, 0.0, 6.0, 8.0] if to_complex else [0.0, 0.0, 24.0, 32.0], scenario, device)

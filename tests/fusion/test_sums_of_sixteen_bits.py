@@ -1,6 +1,6 @@
-"""16-bit floats are rounded where they were written in place, and sums before they are added to.
+"""16-bit floats are rounded where they were written in place, before sums and before steps.
 
-So compensated sums work, and steps of hand-written optimizers do not depend on when they are read.
+So compensated sums work, and steps of optimizers and levels do not depend on when they are read.
 """
 
 import numpy as np
@@ -106,3 +106,45 @@ def test_what_is_written_does_not_depend_on_when_it_is_read(kind, device):
                 w.tolist(), mean.tolist(), square.tolist()
         weights.append(w.tolist())
     assert weights[0] == weights[1]
+
+
+STEPPED = {
+    **{name: lambda m, p, q, name=name: getattr(m, name)(p)
+       for name in ("floor", "ceil", "round", "trunc", "frac", "sign", "sgn")},
+    "round to decimals": lambda m, p, q: m.round(p, decimals=1),
+    "floor_divide": lambda m, p, q: p // 0.5,
+    "fmod": lambda m, p, q: m.fmod(p, q),
+    "remainder": lambda m, p, q: m.remainder(p, q),
+    "int8": lambda m, p, q: p.round().clamp(-128, 127).to(m.int8),
+    "written": lambda m, p, q: p.clone().round_(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", STEPPED)
+def test_functions_with_steps_read_what_would_be_stored(name, kind, device):
+    torch_module()  # skips without it
+    rng = np.random.default_rng(3)
+    for size in (1e-5, 1.0, 8.0):
+        x, y, q = (rng.standard_normal(2000).astype(np.float32) for _ in range(3))
+        results = []
+        for m, where in modules(device):
+            a, b, c = (
+                m.tensor(v, device=where).to(getattr(m, kind)) for v in (x * size, y * size, q)
+            )
+            results.append(STEPPED[name](m, a * b, c).float().cpu().numpy())
+        np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_do_not_depend_on_when_their_operand_was_read(kind, device):
+    rng = np.random.default_rng(4)
+    x, y = (
+        lucid_gpu.tensor(3 * rng.standard_normal(2000), device=device).to(getattr(lucid_gpu, kind))
+        for _ in range(2)
+    )
+    stored, pending = x * y, x * y
+    stored.tolist()
+    assert stored.floor().tolist() == pending.floor().tolist()
+    assert stored.frac().tolist() == pending.frac().tolist()
+    assert stored.fmod(y).tolist() == pending.fmod(y).tolist()
