@@ -1,8 +1,8 @@
 """Calls that cost most of a model's time: products of matrices, convolutions and attention.
 
-They are made of arrays, below the graph. Under a checkpoint elementwise ops are calls too, of tensors. Who counts their work (`FlopCounterMode`) or keeps their
+They are made of arrays, below the graph. Who counts their work (`FlopCounterMode`) or keeps their
 results (`create_selective_checkpoint_contexts`) sees each on its way, in forward and in backward;
-while nobody does, a call is one test more.
+while nobody does, a call is one test more. Under a checkpoint, elementwise ops are calls of tensors.
 """
 
 from __future__ import annotations
