@@ -2,7 +2,7 @@
 
 They are made of arrays, below the graph. Who counts their work (`FlopCounterMode`) or keeps their
 results (`create_selective_checkpoint_contexts`) sees each on its way, in forward and in backward;
-while nobody does, a call is one test more. Under a checkpoint, elementwise ops are calls of tensors.
+while nobody does, a call is one test more. Under a checkpoint elementwise ops are calls too.
 """
 
 from __future__ import annotations
