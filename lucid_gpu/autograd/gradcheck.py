@@ -405,11 +405,11 @@ def _of_values(
     arguments = list(inputs)
     for i, t in enumerate(inputs):
         if isinstance(t, Tensor) and t.is_sparse and t.requires_grad:
-            if not masked:
+            if not masked and not (t.is_coalesced() and t._values().numel() == t.numel()):
                 raise ValueError(
                     f"Input #{i} is sparse: gradcheck moves the elements that are listed, if "
                     "masked=True says that the others have no gradient; for a gradient of all of "
-                    "them pass t.to_dense() and make func of that"
+                    "them list all, or pass t.to_dense() and make func of that"
                 )
             made[i] = functools.partial(
                 sparse_coo_tensor, t._indices(), size=tuple(t.shape), is_coalesced=t.is_coalesced()
@@ -506,8 +506,8 @@ def gradcheck(
     fast_mode : bool
         Compare one random direction instead of all elements.
     masked : bool, optional
-        Gradients for output gradients of zero may be nearly zero. For sparse inputs it must be
-        True: only the elements that are listed are moved, and have a gradient.
+        Gradients for output gradients of zero may be nearly zero. For sparse inputs that do
+        not list all elements it must be True: only those listed are moved, and have a gradient.
 
     Returns
     -------

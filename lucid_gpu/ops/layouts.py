@@ -8,7 +8,9 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.tensor import Tensor
 
 
-def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = None) -> Tensor:
+def to_sparse(
+    input: Tensor, sparse_dim: int | None = None, *, layout: Any = None, blocksize: Any = None
+) -> Tensor:
     """The elements that are not zero, as a sparse tensor of coordinates and values.
 
     Parameters
@@ -18,7 +20,14 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = Non
     """
     from lucid_gpu.sparse import to_sparse
 
-    return to_sparse(input, sparse_dim, layout=layout)
+    return to_sparse(input, sparse_dim, layout=layout, blocksize=blocksize)
+
+
+def sparse_mask(input: Tensor, mask: Tensor) -> Tensor:
+    """A dense tensor's elements at the places of a sparse one of its shape, as a sparse tensor."""
+    from lucid_gpu.sparse import sparse_mask
+
+    return sparse_mask(input, mask)
 
 
 def to_dense(input: Tensor) -> Tensor:
@@ -48,7 +57,7 @@ def _of_sparse_tensors(name: str) -> Any:
     return method
 
 
-METHODS = (to_sparse, to_dense, sparse_dim, dense_dim)
+METHODS = (to_sparse, to_dense, sparse_mask, sparse_dim, dense_dim)
 attach(Tensor, *METHODS)
 _OF_SPARSE = ("coalesce", "is_coalesced", "indices", "values", "_indices", "_values", "_nnz")
 attach(Tensor, *map(_of_sparse_tensors, _OF_SPARSE))

@@ -8,13 +8,14 @@ gradients, which are written with tensor ops.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import Cell, Expr, build, of_constant, of_index
 from lucid_gpu.fusion.gradient import Elsewhere, Gradient, Part, gradient_of
-from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import RegionNode, title_of
 from lucid_gpu.fusion.saving import FROM_OPERANDS, SAVE_ALL, replacements
@@ -22,6 +23,7 @@ from lucid_gpu.ops.packing import pack_output
 from lucid_gpu.ops.record import OpNode, refuse_inference, save
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.tape import costly
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME
 from lucid_gpu.tensor import Tensor, _tensor, apply
@@ -33,6 +35,9 @@ _OPERANDS = {
     "clamp_min": ("self", "min"),
     "clamp_max": ("self", "max"),
 }  # PyTorch's names of operands, where they are not self and other
+# rows of two operands that have one form, and those whose numbers become tensors, in PyTorch
+_ONE_FORM = ("maximum", "minimum", "atan2", "hypot", "logaddexp", "floor_divide")
+_NUMBERS_WRAPPED = ("add", "sub", "mul", "div")
 
 
 class Rule(NamedTuple):
@@ -114,7 +119,12 @@ def apply_by_op(
     node.saved = tuple([save(tensors[sources[i]]) for i in rule.saves if i < len(sources)])
     recording, state.grad = state.grad, False
     try:
-        result = apply(op, *operands, to=to, shape=shape)
+        compute = partial(apply, op, *operands, to=to, shape=shape)
+        if costly.active and op.name not in HIDDEN:
+            form = f"{op.name}.{_form(op, operands)}"
+            result = costly.run_row(form, tensors[0].device, compute, operands)
+        else:
+            result = compute()
     finally:
         state.grad = recording
     node.metas = (rule.program,)
@@ -122,6 +132,18 @@ def apply_by_op(
     if rule.saves and rule.saves[-1] == len(sources):
         node.saved += (pack_output(result, 0, state.hooks[-1]),)
     return result
+
+
+def _form(op: Op, operands: Sequence[Any]) -> str:
+    """Which of PyTorch's forms of an op a row is with these operands."""
+    if op.arity == 1 or op.name in _ONE_FORM:
+        return "default"
+    if op.name == "where":
+        return "self"
+    kinds = ["Tensor" if isinstance(o, Tensor) else "Scalar" for o in operands]
+    if op.name == "pow":
+        return "Scalar" if kinds[0] == "Scalar" else f"Tensor_{kinds[1]}"
+    return "Tensor" if op.name in _NUMBERS_WRAPPED else kinds[1]
 
 
 def refuse_inference_operands(op: Op, operands: Sequence[Any], to: Any, shape: Any) -> None:

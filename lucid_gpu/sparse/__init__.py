@@ -12,6 +12,7 @@ from lucid_gpu.sparse.arithmetic import to, total_of
 from lucid_gpu.sparse.arithmetic import zeros_like as zeros_like
 from lucid_gpu.sparse.creation import TYPES
 from lucid_gpu.sparse.creation import sparse_coo_tensor as sparse_coo_tensor
+from lucid_gpu.sparse.creation import sparse_mask as sparse_mask
 from lucid_gpu.sparse.creation import to_sparse as to_sparse
 from lucid_gpu.sparse.products import matmul as matmul
 from lucid_gpu.sparse.products import mm as mm

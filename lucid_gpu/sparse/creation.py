@@ -8,6 +8,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import resolve, xp_of
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
+from lucid_gpu.ops.arguments import require_one_device
 from lucid_gpu.ops.creation import as_tensor, zeros
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.tensor_types import NAMES
@@ -186,7 +187,9 @@ def _check_bounds(indices: Tensor, size: Sequence[int]) -> None:
 
 
 @op
-def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
+def to_sparse(
+    input: Tensor, sparse_dim: int | None = None, *, layout: Any = None, blocksize: Any = None
+) -> SparseTensor:
     """The elements that are not zero, as a sparse tensor.
 
     Parameters
@@ -201,6 +204,11 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = Non
     """
     if layout is not None and layout is not sparse_coo:
         refuse(f"to_sparse(layout={layout})", input.device)
+    if blocksize is not None:
+        raise RuntimeError(
+            "to_sparse for layout torch.sparse_coo takes no blocksize, but blocksize="
+            f"{blocksize!r} was given: leave it out"
+        )
     rank = input.ndim
     count = rank if sparse_dim is None else sparse_dim
     if not 0 <= count <= rank:
@@ -221,6 +229,39 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = Non
 
 def _to_sparse_vjp(node: Any, g: Tensor) -> Any:
     return (g.to_dense(),)
+
+
+@op
+def sparse_mask(input: Tensor, mask: Tensor) -> SparseTensor:
+    """A dense tensor's elements at the places of a sparse one of its shape.
+
+    Raises
+    ------
+    RuntimeError
+        For a mask of another shape, or a dense one.
+    NotImplementedError
+        For a sparse tensor.
+    """
+    if not isinstance(mask, SparseTensor):
+        raise RuntimeError(
+            f"sparse_mask(): expected a sparse mask, got layout {mask.layout}: call .to_sparse()"
+        )
+    if input.shape != mask.shape:
+        raise RuntimeError(
+            "sparse_mask(): operands have incompatible sizes; self has size "
+            f"{list(input.shape)} but mask has size {list(mask.shape)}"
+        )
+    if isinstance(input, SparseTensor):
+        refuse("sparse_mask", input.device, "the tensor is sparse")
+    require_one_device("sparse_mask", input, mask)
+    pattern = mask.pattern
+    values = at_places(input.detach(), pattern)
+    return recorded("SparseMaskBackward0", pattern, values, (input,), _sparse_mask_vjp)
+
+
+def _sparse_mask_vjp(node: Any, g: Tensor) -> Any:
+    at = at_places(g, node.pattern)
+    return (assemble(node.pattern, at, "SparseMaskBackward0").to_dense(),)  # twice: added up
 
 
 @op

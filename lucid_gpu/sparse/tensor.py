@@ -215,9 +215,12 @@ class SparseTensor(Tensor):
         """Whether every place is listed once, in order."""
         return self.pattern.coalesced
 
-    def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
+    def to_sparse(
+        self, sparse_dim: int | None = None, *, layout: Any = None, blocksize: Any = None
+    ) -> SparseTensor:
         """The tensor itself."""
-        if sparse_dim not in (None, self.sparse_dim()) or layout not in (None, sparse_coo):
+        other = layout not in (None, sparse_coo) or blocksize is not None
+        if other or sparse_dim not in (None, self.sparse_dim()):
             refuse("to_sparse", self.device, "it lists other dimensions, or has another layout")
         return self
 

@@ -2,7 +2,7 @@
 
 They are made of arrays, below the graph. Who counts their work (`FlopCounterMode`) or keeps their
 results (`create_selective_checkpoint_contexts`) sees each on its way, in forward and in backward;
-while nobody does, a call is one test more.
+while nobody does, a call is one test more. Under a checkpoint elementwise ops are calls too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "named",
     "recomputing",
     "run",
+    "run_row",
     "watching",
 ]
 
@@ -32,7 +33,7 @@ class CostlyCall(NamedTuple):
     Attributes
     ----------
     name : str
-        PyTorch's name of the op, such as "mm" or "convolution".
+        PyTorch's name of the op, such as "mm", "convolution" or, with its form, "add.Tensor".
     arrays : tuple of arrays
         What it reads.
     settings : tuple
@@ -123,6 +124,13 @@ def run(
         name = _here.name
     call = CostlyCall(name, tuple(arrays), tuple(settings), where, backward, op)
     return _through(stack, call, compute)
+
+
+def run_row(name: str, where: Any, compute: Callable[[], Any], operands: Sequence[Any]) -> Any:
+    """What an elementwise op gives, by way of all that watch; parts of others are not shown."""
+    if _here.name is not None or in_backward():
+        return compute()
+    return run(name, where, compute, operands)
 
 
 def _through(stack: tuple[Watcher, ...], call: CostlyCall, compute: Callable[[], Any]) -> Any:

@@ -11,6 +11,7 @@ import inspect
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -551,3 +552,13 @@ class Library:
         """Forget the ops of this namespace."""
         for name in [n for n in _BY_NAME if n.startswith(f"{self.ns}::")]:
             del _BY_NAME[name]
+
+
+@contextmanager
+def _scoped_library(*args: Any, **kwargs: Any) -> Iterator[Library]:
+    """A `Library` whose ops are forgotten after the block."""
+    library = Library(*args, **kwargs)
+    try:
+        yield library
+    finally:
+        library._destroy()

@@ -1,9 +1,8 @@
 """Checkpoints that keep the results of some ops: `create_selective_checkpoint_contexts`.
 
-A policy is asked of products of matrices, convolutions, attention (`lucid_gpu.tape.costly`) and of
-the ops that users define with a gradient by `torch.library`.
-What is elementwise is computed again by the kernels that need it, at no cost of its own, and so is
-the rest.
+A policy is asked of products of matrices, convolutions, attention (`lucid_gpu.tape.costly`), of
+elementwise ops that are recorded, and of the ops that users define with a gradient by
+`torch.library`. The rest is computed again.
 """
 
 from __future__ import annotations
@@ -143,7 +142,9 @@ def _copied(result: Any) -> Any:
     if isinstance(result, (tuple, list)):
         return type(result)([_copied(part) for part in result])
     if isinstance(result, Tensor):
-        return result.detach().clone()
+        copied = result.detach().clone()
+        copied._cell()  # computed, so that what it was computed from can go
+        return copied
     return duplicate(result) if hasattr(result, "strides") else result
 
 
@@ -155,7 +156,10 @@ def _tensors(result: Any, call: CostlyCall) -> Any:
 
 
 def _overload(call: CostlyCall) -> Any:
-    return getattr(ops.aten, call.name).default if call.op is None else call.op
+    if call.op is not None:
+        return call.op
+    name, _, form = call.name.partition(".")
+    return getattr(getattr(ops.aten, name), form or "default")
 
 
 def create_selective_checkpoint_contexts(
@@ -168,8 +172,9 @@ def create_selective_checkpoint_contexts(
     policy_fn_or_list : callable or list
         Ops such as ``torch.ops.aten.mm.default`` whose results are kept; or a function
         ``policy(ctx, op, *args)`` that gives a `CheckpointPolicy`. It is asked of ``mm``, ``bmm``,
-        ``addmm``, ``convolution``, ``_scaled_dot_product_flash_attention`` and of ops of
-        `torch.library` with a gradient; what is none of these is computed again.
+        ``addmm``, ``convolution``, ``_scaled_dot_product_flash_attention``, of elementwise ops that
+        are recorded, and of ops of `torch.library` with a gradient; what is none of these is
+        computed again.
     allow_cache_entry_mutation : bool
         Accepted for PyTorch's sake: what is kept is a copy, which nobody writes.
 

@@ -249,3 +249,47 @@ def test_nothing_of_a_sparse_graph_outlives_it(create_graph, device):
     del s, y, grads
     gc.collect()
     assert [r() for r in watched] == [None] * len(watched)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 1, 3)])
+def test_sparse_mask_takes_the_elements_at_places(shape, twice, device):
+    rng = np.random.default_rng(len(shape))
+    x, w = rng.standard_normal(shape), rng.standard_normal(shape)
+    kept = (rng.random(shape) < 0.5) * 1.0
+
+    def masked(m, x, w, kept):
+        mask = m.sparse_coo_tensor(*both(m, kept), shape) if twice else kept.to_sparse()
+        return (x.sparse_mask(mask).to_dense() ** 2 * w).sum()
+
+    def both(m, kept):
+        mask = kept.detach().to_sparse()
+        indices, values = mask._indices(), mask._values()
+        return m.cat([indices, indices], 1), m.cat([values, values])
+
+    mine = [lucid_gpu.tensor(a, device=device, requires_grad=True) for a in (x, w, kept)]
+    value = masked(lucid_gpu, *mine)
+    (gradient,) = lucid_gpu.autograd.grad(value, mine[0], create_graph=True)
+    double = 4.0 if twice else 1.0  # each is in the square twice
+    np.testing.assert_allclose(value.item(), (double * x**2 * w * kept).sum())
+    np.testing.assert_allclose(gradient.detach().cpu().numpy(), double * 2 * x * w * kept)
+    (second,) = lucid_gpu.autograd.grad(gradient.sum(), mine[0])
+    np.testing.assert_allclose(second.cpu().numpy(), double * 2 * w * kept)
+
+
+def test_sparse_mask_refuses_what_does_not_fit(device):
+    x = lucid_gpu.ones(3, device=device)
+    with pytest.raises(RuntimeError, match="expected a sparse mask"):
+        x.sparse_mask(x)
+    with pytest.raises(RuntimeError, match="incompatible sizes"):
+        x.sparse_mask(lucid_gpu.ones(4, device=device).to_sparse())
+    with pytest.raises(NotImplementedError, match="sparse_mask"):
+        x.to_sparse().sparse_mask(x.to_sparse())
+
+
+def test_gradcheck_of_sparse_inputs_that_list_everything(device):
+    x = lucid_gpu.rand(2, 2, dtype=lucid_gpu.float64, device=device) + 1
+    s = x.to_sparse(blocksize=None).requires_grad_()
+    assert lucid_gpu.autograd.gradcheck(lambda s: s.sum(), (s,), masked=False)
+    with pytest.raises(RuntimeError, match="blocksize"):
+        x.to_sparse(blocksize=(1, 1))

@@ -107,7 +107,8 @@ def test_what_is_kept_is_not_computed_again(policy, expected):
     calls = []
 
     def note(call, go_on):
-        calls.append(call.name)
+        if call.name in ("mm", "addmm"):
+            calls.append(call.name)
         return go_on()
 
     with costly.watching(note):
@@ -126,7 +127,76 @@ def test_a_policy_sees_the_tensors_and_the_result():
     x = lucid_gpu.ones(2, 3, requires_grad=True)
     w = lucid_gpu.ones(3, 5)
     checkpoint(lambda: (x @ w).sin(), use_reentrant=False, context_fn=contexts).sum().backward()
-    assert seen == [("aten.mm.default", [(2, 3), (3, 5)], (2, 5))]
+    assert seen == [
+        ("aten.mm.default", [(2, 3), (3, 5)], (2, 5)),
+        ("aten.sin.default", [(2, 5)], (2, 5)),
+    ]
+
+
+ELEMENTWISE = {
+    "chain": lambda m, x, y: x.sin().cos().exp(),
+    "numbers": lambda m, x, y: (((x + 1) * 2 - y) / 3) ** 2,
+    "two": lambda m, x, y: m.maximum(x, y) - (x.abs() + 2) ** y.sigmoid(),
+    "choice": lambda m, x, y: m.where(x > 0, x.tanh(), y * x),
+    "in place": lambda m, x, y: (x * y).mul_(2).sin_().exp(),
+    "twice": lambda m, x, y: x.sin() + x.sin() * y.sin(),
+}
+
+
+def asked_and_gradients(m, program, saved):
+    """The ops that a policy is asked of, which keeps every result whose number is divisible."""
+    asked = []
+    policy = m.utils.checkpoint.CheckpointPolicy
+
+    def decide(ctx, op, *args, **kwargs):
+        asked.append(str(op))
+        return policy.PREFER_RECOMPUTE if len(asked) % saved else policy.MUST_SAVE
+
+    tools = m.utils.checkpoint
+    contexts = functools.partial(
+        tools.create_selective_checkpoint_contexts, decide, allow_cache_entry_mutation=True
+    )
+    rng = np.random.default_rng(0)
+    x, y = [m.tensor(rng.standard_normal((3, 4))).requires_grad_() for _ in range(2)]
+    call = functools.partial(program, m, x, y)
+    result = tools.checkpoint(call, use_reentrant=False, context_fn=contexts)
+    first = list(asked)
+    result.sum().backward()
+    assert asked == first
+    return first, [x.grad, y.grad], (x, y)
+
+
+@pytest.mark.parametrize("saved", [1, 2, 100])
+@pytest.mark.parametrize("program", ELEMENTWISE)
+def test_elementwise_ops_are_asked_and_kept(program, saved):
+    run = ELEMENTWISE[program]
+    asked, gradients, leaves = asked_and_gradients(lucid_gpu, run, saved)
+    plain = lucid_gpu.autograd.grad(run(lucid_gpu, *leaves).sum(), leaves, allow_unused=True)
+    for mine, expected in zip(gradients, plain, strict=True):
+        assert (mine is None) == (expected is None)
+        if mine is not None:
+            np.testing.assert_allclose(mine.numpy(), expected.numpy(), rtol=1e-12)
+    theirs, _, _ = asked_and_gradients(torch_module(), run, 100)
+    hidden = ("gt", "clone", "detach")  # what is not recorded, and PyTorch's way of saving
+    shown = [op.removesuffix("_") for op in theirs if op.split(".")[1] not in hidden]
+    assert asked == [op.replace("_.", ".") for op in shown]
+
+
+def test_kept_elementwise_results_are_not_computed_again():
+    """What sin read is not needed again: its result is there, and cos saves it."""
+    calls = []
+
+    def policy(ctx, op, *args):
+        calls.append(op)
+        return op is lucid_gpu.ops.aten.sin.default
+
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+    x = lucid_gpu.ones(3, requires_grad=True)
+    y = checkpoint(lambda: x.sin().cos().exp(), use_reentrant=False, context_fn=contexts).sum()
+    y.backward(retain_graph=True)
+    assert [str(op) for op in calls] == ["aten.sin.default", "aten.cos.default", "aten.exp.default"]
+    with pytest.raises(RuntimeError, match="Trying to backward an extra time"):
+        y.backward()
 
 
 def test_a_second_pass_is_refused():
