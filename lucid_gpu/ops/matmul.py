@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -721,9 +722,8 @@ def addmm(
     if cublaslt.preferred and beta == alpha == 1 and _is_linear(input, mat1, mat2):
         return linear(mat1, mat2.t(), input)
     d = mat1.dtype
-    if d.compute is d:
-        multiply = mm
-    else:
+    multiply: Callable[[Tensor, Tensor], Tensor] = mm
+    if d.compute is not d:
         _check_matrices(mat1, mat2)
         multiply, input = unrounded, in_type(input, d.compute)
     if costly.active:

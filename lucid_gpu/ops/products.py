@@ -8,7 +8,7 @@ import lucid_gpu.dtypes as dt
 from lucid_gpu.ops.arguments import public, require_one_dtype
 from lucid_gpu.ops.elementwise import factors_in, in_old_order
 from lucid_gpu.ops.in_place import written
-from lucid_gpu.ops.matmul import _conj, addmm, dot, outer, plus_nothing, unrounded
+from lucid_gpu.ops.matmul import _conj, addmm, dot, matmul, outer, plus_nothing, unrounded
 from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.record import leads_back, unsaved
 from lucid_gpu.ops.shape import owned, reshape
@@ -54,7 +54,8 @@ def addmv(
             f"size mismatch, got input ({input.numel()}), mat ({rows}x{columns}), vec "
             f"({vec.shape[0]})"
         )
-    return added(input, unrounded(mat, vec), beta, alpha, mat.dtype)
+    product = (unrounded if input.dtype is mat.dtype else matmul)(mat, vec)
+    return added(input, product, beta, alpha, mat.dtype)
 
 
 @op(autocast={"cuda": "lower"})
@@ -77,7 +78,8 @@ def addr(
             raise RuntimeError(
                 f"For integral input tensors, argument {name} must not be a floating point number."
             )
-    return added(input, outer(vec1, vec2), beta, alpha, vec1.dtype)
+    product = outer(vec1, vec2)
+    return added(input, product, beta, alpha, product.dtype)
 
 
 def _batches(batch1: Tensor, batch2: Tensor) -> None:
