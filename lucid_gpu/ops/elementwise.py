@@ -38,7 +38,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import preserve_format
 from lucid_gpu.tape.door import body_of, op, type_name
-from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.modes import is_grad_enabled, state
 from lucid_gpu.tape.overrides import (
     UNHANDLED,
     declined,
@@ -349,6 +349,15 @@ def _scaled(input: Any, other: Any, alpha: Number) -> Any:
     return other * (factors_in(of.dtype, alpha)[0] if category == 1 else alpha)
 
 
+def _scaled_unrounded(input: Any, other: Any, alpha: Number) -> Any:
+    """The same, which is rounded with the sum, also where each op is computed on its line."""
+    before, state.composing = state.composing, True
+    try:
+        return _scaled(input, other, alpha)
+    finally:
+        state.composing = before
+
+
 def factors_in(d: dtype, *numbers: Any) -> list[Any]:
     """Factors of tensors of a type; those of integers are cut off and must fit, as in PyTorch."""
     if d.category == 1:
@@ -441,7 +450,7 @@ def _sum_function(name: str, said: str) -> Callable[..., Any]:
         plain = type(alpha) is int and alpha == 1
         if name == "sub" and not plain:  # bools are refused below
             plain = isinstance(other, builtins.bool) or getattr(other, "dtype", None) is dt.bool
-        scaled = other if plain else _scaled(input, other, alpha)
+        scaled = other if plain else _scaled_unrounded(input, other, alpha)
         return into(_two(name, input, scaled), out, name)
 
     function.__name__ = function.__qualname__ = name
@@ -620,7 +629,7 @@ def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return clamp(input, min, max)
 
 
-@op
+@op(whole=True)
 @takes_out
 @keeping("weight")
 @lying("input", "end", "weight", rule=joint_order)
@@ -641,7 +650,8 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
         moved = where(near, input, end) + where(near, weight, weight - 1) * (end - input)
         return keeps(moved, input, end) if weight.requires_grad else moved
     if abs(weight) >= 0.5:
-        return (input - end) * (1 - weight) + end
+        rest = (1 - input.dtype.compute.numpy.type(weight)).item()  # rounds as PyTorch's
+        return (input - end) * rest + end
     return input + weight * (end - input)
 
 
@@ -654,7 +664,7 @@ def _of_one_type(*operands: Tensor) -> tuple[Tensor, ...]:
     return tuple(t if t.dtype is common else t.to(common) for t in operands)
 
 
-@op(autocast={"cuda": "promote"})
+@op(autocast={"cuda": "promote"}, whole=True)
 @takes_out
 def addcmul(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Any, value: Number = 1
@@ -685,7 +695,7 @@ def _keeps_converted(result: Tensor, operands: Any, used: Any, needed: Sequence[
     return keeps(result, *[t for t, u, n in zip(operands, used, needed) if n and t is not u])
 
 
-@op(autocast={"cuda": "promote"})
+@op(autocast={"cuda": "promote"}, whole=True)
 @takes_out
 def addcdiv(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Any, value: Number = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -276,10 +277,31 @@ def product_as(a: Tensor, b: Tensor, d: dtype) -> Tensor:
     where, low = left.device, _narrower(left.dtype, right.dtype)
     array = _multiply_as(where, _factor(a, low), _factor(b, low), low, d)
     result: Tensor = record(
-        "BmmBackward0", array, (a, b), _product_as_vjp, (a, b), d,
-        shapes=(left.shape, right.shape), kinds=(left.dtype, right.dtype), kind=d,
-    )  # fmt: skip
+        "BmmBackward0",
+        array,
+        (a, b),
+        _product_as_vjp,
+        (a if right.needs_grad else None, b if left.needs_grad else None),
+        d,
+        shapes=(left.shape, right.shape),
+        kinds=(left.dtype, right.dtype),
+        kind=d,
+    )
     return result
+
+
+def unrounded(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` for an op that adds it to something: of 16-bit floats in float32.
+
+    So the sum is rounded once, as the libraries that PyTorch calls round it.
+    """
+    d = a.dtype
+    if d.compute is d or b.dtype is not d or a.is_sparse or b.is_sparse:
+        return matmul(a, b)
+    _check(a, b)
+    if b.ndim == 1:
+        return product_as(a, b.unsqueeze(1), d.compute).squeeze(-1)
+    return product_as(a, b, d.compute)
 
 
 def _narrower(left: dtype, right: dtype) -> dtype:
@@ -615,12 +637,16 @@ def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
 
     RuntimeError for another number of dimensions, inner extents or types that differ.
     """
+    _check_matrices(input, mat2)
+    return matmul(input, mat2, out=out)
+
+
+def _check_matrices(input: Tensor, mat2: Tensor) -> None:
     require_tensor("mm", "mat2", 2, mat2)
     if input.ndim != 2 or mat2.ndim != 2:
         raise RuntimeError(
             f"mm(): expected 2-D tensors, got shapes {list(input.shape)} and {list(mat2.shape)}"
         )
-    return matmul(input, mat2, out=out)
 
 
 @op(autocast="lower")
@@ -695,16 +721,26 @@ def addmm(
     require_one_dtype("addmm: self and mat2 must have the same dtype", input, mat2)
     if cublaslt.preferred and beta == alpha == 1 and _is_linear(input, mat1, mat2):
         return linear(mat1, mat2.t(), input)
+    d = mat1.dtype
+    multiply: Callable[[Tensor, Tensor], Tensor] = mm
+    if d.compute is not d:
+        _check_matrices(mat1, mat2)
+        multiply, input = unrounded, in_type(input, d.compute)
     if costly.active:
         with costly.named("addmm"):
-            product = mm(mat1, mat2)
+            product = multiply(mat1, mat2)
     else:
-        product = mm(mat1, mat2)
+        product = multiply(mat1, mat2)
     beta, alpha = factors_in(product.dtype, beta, alpha)
     total = product if alpha == 1 else product * alpha
     if beta == 0:
-        return plus_nothing(total, input)
-    return lay((input if beta == 1 else input * beta) + total, None)
+        return in_type(plus_nothing(total, input), d)
+    return lay(in_type((input if beta == 1 else input * beta) + total, d), None)
+
+
+def in_type(x: Tensor, d: dtype) -> Tensor:
+    """A tensor converted where it has another type."""
+    return x if x._expr.program.dtype is d else x.to(d)
 
 
 def plus_nothing(total: Tensor, input: Tensor) -> Tensor:

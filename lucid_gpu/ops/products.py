@@ -8,7 +8,7 @@ import lucid_gpu.dtypes as dt
 from lucid_gpu.ops.arguments import public, require_one_dtype
 from lucid_gpu.ops.elementwise import factors_in, in_old_order
 from lucid_gpu.ops.in_place import written
-from lucid_gpu.ops.matmul import _conj, addmm, dot, matmul, outer, plus_nothing
+from lucid_gpu.ops.matmul import _conj, addmm, dot, matmul, outer, plus_nothing, unrounded
 from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.record import leads_back, unsaved
 from lucid_gpu.ops.shape import owned, reshape
@@ -16,8 +16,13 @@ from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
-def added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
-    """``beta * input + alpha * product``, in the product's shape; not read where beta is 0."""
+def added(input: Tensor, product: Tensor, beta: Any, alpha: Any, d: dt.dtype) -> Tensor:
+    """``beta * input + alpha * product``, in the product's shape; not read where beta is 0.
+
+    The product of two tensors of type ``d``, which a sum of 16-bit floats is rounded to.
+    """
+    if product.dtype is not d:
+        return added(input.to(product.dtype), product, beta, alpha, product.dtype).to(d)
     wide = tuple(product.shape)
     if product.dtype is dt.bool and input.dtype is dt.bool:  # numbers are truth values there
         beta, alpha = bool(beta), bool(alpha)
@@ -49,7 +54,8 @@ def addmv(
             f"size mismatch, got input ({input.numel()}), mat ({rows}x{columns}), vec "
             f"({vec.shape[0]})"
         )
-    return added(input, matmul(mat, vec), beta, alpha)
+    product = (unrounded if input.dtype is mat.dtype else matmul)(mat, vec)
+    return added(input, product, beta, alpha, mat.dtype)
 
 
 @op(autocast={"cuda": "lower"})
@@ -72,7 +78,8 @@ def addr(
             raise RuntimeError(
                 f"For integral input tensors, argument {name} must not be a floating point number."
             )
-    return added(input, outer(vec1, vec2), beta, alpha)
+    product = outer(vec1, vec2)
+    return added(input, product, beta, alpha, product.dtype)
 
 
 def _batches(batch1: Tensor, batch2: Tensor) -> None:
@@ -104,7 +111,7 @@ def baddbmm(
         return in_old_order(baddbmm, (input, batch1, batch2, *old), beta, alpha)
     _batches(batch1, batch2)
     require_one_dtype("baddbmm: Input dtypes must be the same", input, batch1, batch2)
-    return added(input, matmul(batch1, batch2), beta, alpha)
+    return added(input, unrounded(batch1, batch2), beta, alpha, batch1.dtype)
 
 
 @op(autocast="lower")
@@ -124,7 +131,8 @@ def addbmm(
     require_one_dtype("addbmm: self and mat2 must have the same dtype", input, batch2)
     b, n, k = batch1.shape
     wide = leads_back(reshape(batch1.transpose(0, 1), (n, b * k)), (1, 0, 2))
-    return added(input, matmul(wide, reshape(batch2, (b * k, batch2.shape[2]))), beta, alpha)
+    product = unrounded(wide, reshape(batch2, (b * k, batch2.shape[2])))
+    return added(input, product, beta, alpha, batch1.dtype)
 
 
 @op(autocast={"cuda": "promote"})

@@ -96,8 +96,8 @@ class Muon(Optimizer):
             if "momentum_buffer" not in state:
                 state["momentum_buffer"] = zeros_like(g)
             mean = state["momentum_buffer"]
-            mean.copy_(mean + (g - mean) * (1 - momentum))
-            step = g + (mean - g) * momentum if group["nesterov"] else mean
+            mean.lerp_(g, 1 - momentum)
+            step = g.lerp(mean, momentum) if group["nesterov"] else mean
             step = _orthogonal(step, group["ns_coefficients"], group["ns_steps"], group["eps"])
             rate = lr * _RATES[group["adjust_lr_fn"]](*p.shape)
             p.copy_(p * (1 - lr * group["weight_decay"]) - step.to(p.dtype) * rate)

@@ -148,3 +148,77 @@ def test_steps_do_not_depend_on_when_their_operand_was_read(kind, device):
     assert stored.floor().tolist() == pending.floor().tolist()
     assert stored.frac().tolist() == pending.frac().tolist()
     assert stored.fmod(y).tolist() == pending.fmod(y).tolist()
+
+
+def rounded(x, kind):
+    """Float64 numbers as the nearest 16-bit ones, as float32: what one rounding gives."""
+    return lucid_gpu.tensor(x).float().to(getattr(lucid_gpu, kind)).float().numpy()
+
+
+PRODUCTS = {
+    "addmm": ((6, 5), (6, 9), (9, 5)),
+    "addmv": ((6,), (6, 9), (9,)),
+    "baddbmm": ((3, 6, 5), (3, 6, 9), (3, 9, 5)),
+    "addbmm": ((6, 5), (3, 6, 9), (3, 9, 5)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("factors", [(1, 1), (-4.75, 2.5), (0, 1)])
+def test_what_is_added_to_a_product_is_rounded_with_it(name, factors, kind, device):
+    beta, alpha = factors
+    rng = np.random.default_rng(0)
+    c, a, b = (rng.integers(-40, 41, shape) / 8 for shape in PRODUCTS[name])  # sums are exact
+    product = (a @ b).sum(0) if name == "addbmm" else a @ b
+    given = [
+        lucid_gpu.tensor(x, dtype=getattr(lucid_gpu, kind), device=device, requires_grad=True)
+        for x in (c, a, b)
+    ]
+    result = getattr(lucid_gpu, name)(*given, beta=beta, alpha=alpha)
+    assert result.dtype is given[0].dtype
+    expected = rounded(beta * c + alpha * product, kind)
+    np.testing.assert_array_equal(result.detach().float().cpu().numpy(), expected)
+    result.backward(lucid_gpu.ones_like(result))
+    ones = np.ones_like(product)
+    right = np.swapaxes(b, -1, -2) if b.ndim > 1 else b[None]
+    of_a = rounded(alpha * ((ones[:, None] if b.ndim == 1 else ones) @ right), kind)
+    assert [x.grad.dtype for x in given] == [result.dtype] * 3
+    np.testing.assert_array_equal(given[0].grad.float().cpu().numpy(), np.full(c.shape, beta))
+    np.testing.assert_array_equal(given[1].grad.float().cpu().numpy(), of_a)
+
+
+def test_an_operand_that_no_gradient_reads_may_be_written(device):
+    kept = {"dtype": lucid_gpu.bfloat16, "device": device}
+    x, w = lucid_gpu.ones(2, 3, **kept), lucid_gpu.ones(3, 4, **kept).requires_grad_()
+    frozen = lucid_gpu.ones(4, 5, **kept)
+    y = lucid_gpu.addmm(lucid_gpu.zeros(5, **kept), lucid_gpu.addmm(w[0], x, w), frozen)
+    w_before = w.detach().clone()
+    with lucid_gpu.no_grad():
+        w.add_(1)  # x needs no gradient
+    y.sum().backward()
+    assert w.grad.tolist() == [[20.0] * 4] + [[10.0] * 4] * 2 and (w == w_before + 1).all()
+
+
+STEPS = {
+    "lerp": lambda m, a, b, c: m.lerp(a, b, 0.3),
+    "lerp from its end": lambda m, a, b, c: a.clone().lerp_(b, 0.7),
+    "addcmul": lambda m, a, b, c: m.addcmul(a, b, c, value=0.3),
+    "addcdiv": lambda m, a, b, c: a.clone().addcdiv_(b, c, value=-0.3),
+    "add": lambda m, a, b, c: a.add(b, alpha=0.3),
+    "sub": lambda m, a, b, c: m.sub(a, b, alpha=0.3),
+    "add_": lambda m, a, b, c: a.clone().add_(b, alpha=3),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", STEPS)
+def test_one_op_is_rounded_once_where_each_is_computed_on_its_line(name, kind, device):
+    rng = np.random.default_rng(1)
+    given = [
+        lucid_gpu.tensor(rng.standard_normal(999), dtype=getattr(lucid_gpu, kind), device=device)
+        for _ in range(3)
+    ]
+    fused = STEPS[name](lucid_gpu, *given).tolist()
+    with lucid_gpu.fusion.eager():
+        assert STEPS[name](lucid_gpu, *given).tolist() == fused

@@ -36,6 +36,24 @@ def test_agrees_with_torch(settings, device):
         np.testing.assert_allclose(mine, theirs, atol=0.02)  # bfloat16 is rounded elsewhere
 
 
+SHAPES_OF_STEPS = [(4, 3), (3, 7), (16, 16), (48, 20)]
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_a_step_has_torchs_bits_but_where_sums_in_another_order_round_otherwise(nesterov, device):
+    steps = []
+    for m, where in ((torch_module(), "cpu"), (lucid_gpu, device)):
+        rng = np.random.default_rng(2)
+        weights = [m.zeros(s, device=where).requires_grad_() for s in SHAPES_OF_STEPS]
+        for w in weights:
+            w.grad = m.tensor(rng.standard_normal(w.shape), dtype=m.float32, device=where)
+        m.optim.Muon(weights, lr=1.0, nesterov=nesterov).step()
+        steps.append([w.detach().cpu().numpy() for w in weights])
+    for mine, theirs in zip(steps[1], steps[0], strict=True):
+        assert (mine != theirs).mean() < 0.1
+        np.testing.assert_allclose(mine, theirs, atol=4e-3)
+
+
 SHAPES = [(2, 3, 4), (5,), ()]
 
 

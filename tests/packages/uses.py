@@ -25,6 +25,13 @@ def package(name: str, *needed: str) -> Callable[[Callable[[Any], None]], Callab
     return add
 
 
+def in_float64(torch: Any) -> None:
+    """Compute in float64 in this process, also where a package converts to float32 by name."""
+    torch.set_default_dtype(torch.float64)
+    torch.float = torch.float32 = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+
+
 @package("einops")
 def _einops(on: Any) -> None:
     """rearrange, reduce, repeat, einsum, pack, layers Rearrange and EinMix"""
@@ -2291,12 +2298,22 @@ def _torchode(on: Any) -> None:
 
 @package("se3_transformer_pytorch", "einops", "filelock")
 def _se3_transformer(on: Any) -> None:
-    """equivariant attention at points; the signs of its bases, singular vectors, are LAPACK's"""
+    """equivariant attention at points; the signs of its bases, singular vectors, fixed"""
     import os
     import tempfile
 
+    import torch
+
     os.environ["CACHE_PATH"] = tempfile.mkdtemp()  # each side writes tensors there by pickle
     from se3_transformer_pytorch import SE3Transformer
+
+    svd = torch.svd
+
+    def signed(a: Any) -> Any:  # a change of 1e-16 turns vectors of the kernel, in PyTorch too
+        u, s, v = svd(a)
+        return u, s, v * (torch.arange(1, len(v) + 1, dtype=v.dtype).sqrt() @ v).sign()
+
+    torch.svd = signed
 
     net = SE3Transformer(dim=4, heads=2, depth=1, dim_head=4, num_degrees=2, valid_radius=10)
     on.weights(net)
@@ -2816,17 +2833,19 @@ def _skrl(on: Any) -> None:
 
 @package("d3rlpy", "gym", "gymnasium", "structlog", "colorama", "dataclasses-json")
 def _d3rlpy(on: Any) -> None:
-    """updates of DQN and behavioural cloning from a fixed batch"""
+    """updates of DQN, TD3 with given noise and behavioural cloning from a fixed batch"""
     import d3rlpy
     import numpy as np
     import torch
 
     rng = np.random.default_rng(0)
     obs = rng.standard_normal((40, 4)).astype(np.float32)
+    torch.randn = lambda shape, device: on.randn(*shape)  # drawn by TD3
     for algo, acts in (
         (d3rlpy.algos.DQNConfig(batch_size=8), rng.integers(0, 3, (40, 1))),
         (d3rlpy.algos.DiscreteBCConfig(batch_size=8), rng.integers(0, 3, (40, 1))),
         (d3rlpy.algos.BCConfig(batch_size=8), rng.standard_normal((40, 2)).astype(np.float32)),
+        (d3rlpy.algos.TD3Config(batch_size=8), rng.standard_normal((40, 2)).astype(np.float32)),
     ):
         ds = d3rlpy.dataset.MDPDataset(
             obs,
@@ -2838,7 +2857,7 @@ def _d3rlpy(on: Any) -> None:
         a.build_with_dataset(ds)
         for m in vars(a.impl.modules).values():
             if isinstance(m, torch.nn.Module):
-                on.weights(m)
+                on.weights(m, 0.1)
         np.random.seed(0)
         buf = ds.sample_transition_batch(8)
         r = a.update(buf)
@@ -2923,12 +2942,16 @@ def _ptwt(on: Any) -> None:
 
 @package("deepinv", "natsort", "hdf5storage")
 def _deepinv(on: Any) -> None:
-    """blur, inpainting, tomography, MRI with adjoints; PGD with TV; DnCNN and a U-Net"""
+    """blur, tomography, MRI: adjoints, inverses; PGD with TV; DnCNN and a U-Net; in float64"""
+    import torch
+
+    in_float64(torch)
     import deepinv as dinv
 
-    x = on.randn(1, 1, 16, 16).abs()
-    mask = (on.randn(1, 1, 16, 16) > 0).float()
-    k = on.randn(1, 1, 3, 3)
+    torch.randn_like = lambda t: on.randn(*t.shape).double()  # where norms are estimated from
+    x = on.randn(1, 1, 16, 16).double().abs()
+    mask = (on.randn(1, 1, 16, 16) > 0).double()
+    k = on.randn(1, 1, 3, 3).double()
     for ph in (
         dinv.physics.Inpainting((1, 16, 16), mask=mask),
         dinv.physics.Blur(k, padding="circular"),
@@ -2937,14 +2960,14 @@ def _deepinv(on: Any) -> None:
         dinv.physics.MRI(mask=mask, img_size=(2, 16, 16)),
     ):
         u = (
-            (x if not isinstance(ph, dinv.physics.MRI) else on.randn(1, 2, 16, 16))
+            (x if not isinstance(ph, dinv.physics.MRI) else on.randn(1, 2, 16, 16).double())
             .clone()
             .requires_grad_()
         )
         y = ph.A(u)
         z = ph.A_adjoint(y)
         y.pow(2).sum().backward()
-        on.keep(y, z, u.grad)
+        on.keep(y, z, u.grad, ph.A_dagger(y.detach()))
     ph = dinv.physics.Blur(k, padding="circular")
     y = ph(x)
     model = dinv.optim.optim_builder(
@@ -4495,7 +4518,7 @@ def _adamp(on: Any) -> None:
 
 @package("torch-optimi")
 def _optimi(on: Any) -> None:
-    """eight optimizers by one tensor and by lists; not their 16-bit weights"""
+    """eight optimizers by one tensor and by lists; bfloat16 weights by one tensor"""
     import optimi
     import torch
 
@@ -4505,6 +4528,14 @@ def _optimi(on: Any) -> None:
             x = on.randn(5, 3)
             made = getattr(optimi, kind)(net.parameters(), lr=0.05, foreach=foreach)
             on.train(net, lambda n=net, y=x: n(y).pow(2).mean(), 4, made)
+    # By lists PyTorch rounds numbers on a CPU that it does not round on a GPU, nor by one tensor.
+    for kind in ("Adam", "AdamW", "Adan", "Lion", "RAdam", "SGD"):
+        w = torch.nn.Parameter(on.randn(4, 5).bfloat16())
+        made = getattr(optimi, kind)([w], lr=0.05, kahan_sum=True, foreach=False)
+        for _ in range(6):
+            w.grad = on.randn(4, 5).bfloat16()
+            made.step()
+        on.keep(w.float())
 
 
 @package("ranger21")
@@ -4583,8 +4614,10 @@ def _torchgan(on: Any) -> None:
 
 @package("torchscale", "fairscale", "timm", "einops")
 def _torchscale(on: Any) -> None:
-    """an encoder with subln and relative positions, a decoder, and RetNet in its three forms"""
+    """an encoder with subln and relative positions, a decoder, RetNet in two forms; in float64"""
     import torch
+
+    in_float64(torch)  # in float32 rounding is magnified to 1e-4: both are as far from this
     from torchscale.architecture.config import DecoderConfig, EncoderConfig, RetNetConfig
     from torchscale.architecture.decoder import Decoder
     from torchscale.architecture.encoder import Encoder
@@ -4598,7 +4631,7 @@ def _torchscale(on: Any) -> None:
         )
     )  # fmt: skip
     on.weights(net)
-    x = on.randn(2, 7, 16)
+    x = on.randn(2, 7, 16).double()
     mask = torch.zeros(2, 7, dtype=torch.bool)
     mask[1, 5:] = True
     on.train(
@@ -4752,8 +4785,10 @@ def _diffsptk(on: Any) -> None:
 
 @package("speechbrain", "hyperpyyaml", "ruamel.yaml", "torchaudio", "sentencepiece", "joblib")
 def _speechbrain(on: Any) -> None:
-    """ECAPA-TDNN, a CRDNN, a conformer, filter banks, CTC and angular losses, SI-SNR"""
+    """ECAPA-TDNN, a CRDNN, a conformer, filter banks, CTC, angular loss, SI-SNR; in float64"""
     import torch
+
+    in_float64(torch)
     from speechbrain.lobes.features import Fbank
     from speechbrain.lobes.models.CRDNN import CRDNN
     from speechbrain.lobes.models.ECAPA_TDNN import ECAPA_TDNN
@@ -4785,13 +4820,12 @@ def _speechbrain(on: Any) -> None:
     on.train(net, ctc)
     net = ConformerEncoder(1, 8, 12, 2, kernel_size=3, dropout=0.0)
     on.weights(net)
-    y = x.float()
     places = RelPosEncXL(8)
-    on.train(net, lambda: net(y, pos_embs=places(y))[0].sin().mean())
-    w = torch.nn.Parameter(on.randn(30, 2, 2))
-    source = on.randn(30, 2, 2)
+    on.train(net, lambda: net(x, pos_embs=places(x))[0].pow(2).sin().sum())
+    w = torch.nn.Parameter(on.randn(30, 2, 2).double())
+    source = on.randn(30, 2, 2).double()
     on.train([w], lambda: losses.get_si_snr_with_pitwrapper(source, w).mean())
-    on.keep(Fbank(sample_rate=8000, n_mels=10, n_fft=256)(on.randn(2, 800)))
+    on.keep(Fbank(sample_rate=8000, n_mels=10, n_fft=256)(on.randn(2, 800).double()))
 
 
 @package("torchcfm", "POT", "torchdyn", "torchdiffeq", "torchsde")
