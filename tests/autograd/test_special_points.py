@@ -16,7 +16,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import gradgradcheck
-from tests.oracle import agree, array_of, torch_module
+from tests.oracle import agree, array_of, modules, torch_module
 
 INF, NAN = math.inf, math.nan
 Function = Callable[..., Any]
@@ -311,6 +311,64 @@ def test_ties_of_a_full_reduction_share_the_gradient_and_one_takes_it_along_a_di
     assert gradient(lambda x: x.median()) == [[0, 0.25, 0.25], [0.25, 0, 0.25]]
     assert gradient(lambda x: x.max(1)[0]) == [[0, 1, 0], [1, 0, 0]]
     assert gradient(lambda x: x.amax(1)) == [[0, 0.5, 0.5], [0.5, 0, 0.5]]
+
+
+# --- exponents that are roots ---------------------------------------------------------------------
+
+# Values, first and second derivatives at these points, as PyTorch has them.
+ROOT_POINTS = [-INF, -0.0, 0.0, 4.0]
+AS_NUMBER = {
+    0.5: [[NAN, -0.0, 0, 2], [NAN, -INF, INF, 0.25], [-0.0, -INF, -INF, -0.03125]],
+    -0.5: [[NAN, -INF, INF, 0.5], [-0.0, -INF, -INF, -0.0625], [0, INF, INF, 0.0234375]],
+    1.5: [[INF, 0, 0, 8], [NAN, -0.0, 0, 3], [NAN, -INF, INF, 0.375]],
+}
+AS_TENSOR = {
+    0.5: [[INF, 0, 0, 2], [0, INF, INF, 0.25], [-0.0, -INF, -INF, -0.03125]],
+    -0.5: [[0, INF, INF, 0.5], [-0.0, -INF, -INF, -0.0625], [0, INF, INF, 0.0234375]],
+    1.5: [[INF, 0, 0, 8], [INF, 0, 0, 3], [0, INF, INF, 0.375]],
+}
+EXPONENT_SHAPES: dict[str, Any] = {
+    "number": lambda m, n, x: n,
+    "no dimensions": lambda m, n, x: m.tensor(n, dtype=x.dtype, device=x.device),
+    "a float64": lambda m, n, x: m.tensor(n, dtype=m.float64, device=x.device),
+    "one element": lambda m, n, x: m.tensor([n], dtype=x.dtype, device=x.device),
+    "filled": lambda m, n, x: m.full((), n, dtype=x.dtype, device=x.device),
+    "elements": lambda m, n, x: m.tensor([n] * 4, dtype=x.dtype, device=x.device),
+    "one that requires grad": lambda m, n, x: m.tensor(
+        [n] * 4, dtype=x.dtype, device=x.device
+    ).requires_grad_()[:1],
+}
+
+
+def _of_root(m: Any, device: str, dtype: str, shape: str, exponent: float) -> list[str]:
+    x = m.tensor(ROOT_POINTS, dtype=getattr(m, dtype), device=device).requires_grad_()
+    y = x ** EXPONENT_SHAPES[shape](m, exponent, x)
+    g, *_ = m.autograd.grad(y.sum(), x, create_graph=True)
+    h, *_ = m.autograd.grad(g.sum(), x)
+    return [repr(t.tolist()) for t in (y.reshape(4), g, h)]  # tells the signs of zeros
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("shape", EXPONENT_SHAPES)
+def test_an_exponent_of_one_half_is_a_root_only_as_a_number(
+    shape: str, dtype: str, device: str
+) -> None:
+    for exponent, expected in (AS_NUMBER if shape == "number" else AS_TENSOR).items():
+        wanted = [repr([float(v) for v in row]) for row in expected]
+        for m, where in modules(device):
+            assert _of_root(m, where, dtype, shape, exponent) == wanted, (m.__name__, exponent)
+        with lucid_gpu.fusion.eager():
+            assert _of_root(lucid_gpu, device, dtype, shape, exponent) == wanted
+
+
+def test_a_root_among_many_exponents_is_a_root(device: str) -> None:
+    x = lucid_gpu.tensor([-INF, -0.0, 4.0], device=device)
+    found = {n / 10: (x ** (n / 10)).tolist() for n in range(-21, 25, 2)}
+    assert len(found) > 20  # so many that exponents are arguments of the kernel
+    for exponent in (0.5, -0.5, 1.5):
+        assert repr((x**exponent).tolist()) == repr(
+            [float(v) for v in np.array(AS_NUMBER[exponent][0])[[0, 1, 3]]]
+        )
 
 
 # --- repeated positions ---------------------------------------------------------------------------
