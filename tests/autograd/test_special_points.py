@@ -524,3 +524,20 @@ def test_biases_of_a_gradient_penalty_decay_as_in_torch(name: str, device: str) 
     ):
         assert none == wanted_none
         np.testing.assert_allclose(mine, wanted, rtol=1e-9, atol=1e-9)
+
+
+BESIDE_INFINITY: dict[str, tuple[Function, list[float]]] = {
+    "logcumsumexp": (lambda m, x: x.logcumsumexp(0), [0.0, INF, 2.0, 1.0]),
+    "logcumsumexp of two": (lambda m, x: x.logcumsumexp(0), [0.0, INF, INF, 1.0]),
+    "quantile": (lambda m, x: x.quantile(0.3), [0.0, 2.0, -INF]),
+    "quantile below": (lambda m, x: x.quantile(0.1), [0.0, 2.0, INF, -INF]),
+    "median as a quantile": (lambda m, x: x.quantile(0.5, interpolation="midpoint"), [0.0, -INF]),
+    "nanquantile": (lambda m, x: x.nanquantile(0.8), [0.0, 2.0, -INF, NAN]),
+    "lgamma": (lambda m, x: x.lgamma(), [1e-320, -1e-320, 1e-310, -1e-200, 1e-150, 0.0, -0.0]),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_INFINITY)
+def test_values_and_gradients_beside_infinities(name: str, device: str) -> None:
+    function, points = BESIDE_INFINITY[name]
+    same(function, np.array(points), device=device)
