@@ -541,3 +541,30 @@ BESIDE_INFINITY: dict[str, tuple[Function, list[float]]] = {
 def test_values_and_gradients_beside_infinities(name: str, device: str) -> None:
     function, points = BESIDE_INFINITY[name]
     same(function, np.array(points), device=device)
+
+
+SMALL_SLOPES: dict[str, tuple[Function, Any]] = {
+    "elu": (lambda m, x: m.nn.functional.elu(x, 2.0), lambda x: 2 * np.exp(x)),
+    "celu": (lambda m, x: m.nn.functional.celu(x, 2.0), lambda x: np.exp(x / 2)),
+    "bce of no": (
+        lambda m, x: m.nn.functional.binary_cross_entropy_with_logits(
+            x, m.zeros_like(x), reduction="sum"
+        ),
+        lambda x: 1 / (1 + np.exp(-x)),
+    ),
+    "weighted bce of yes": (
+        lambda m, x: m.nn.functional.binary_cross_entropy_with_logits(
+            -x, m.ones_like(x), pos_weight=m.full_like(x, 3.0), reduction="sum"
+        ),
+        lambda x: 3 / (1 + np.exp(-x)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_SLOPES)
+def test_small_slopes_have_all_their_digits(name: str, device: str) -> None:
+    function, slope = SMALL_SLOPES[name]
+    points = np.array([-5.0, -10, -16, -20, -40, -60])
+    x = lucid_gpu.tensor(points, dtype=lucid_gpu.float32, device=device).requires_grad_()
+    function(lucid_gpu, x).sum().backward()
+    np.testing.assert_allclose(array_of(x.grad), slope(points), rtol=1e-5)

@@ -291,5 +291,5 @@ def test_index_types_are_those_of_torch(name: str, device: str) -> None:
         return str(result.dtype).rpartition(".")[2], result.tolist()
 
     torch = torch_module()
-    for kind in "bool uint8 int8 int16 int32 int64 float32".split():
+    for kind in ["bool", "uint8", "int8", "int16", "int32", "int64", "float32"]:
         assert outcome(lucid_gpu, device, kind) == outcome(torch, "cpu", kind), kind
