@@ -293,3 +293,32 @@ def test_index_types_are_those_of_torch(name: str, device: str) -> None:
     torch = torch_module()
     for kind in ["bool", "uint8", "int8", "int16", "int32", "int64", "float32"]:
         assert outcome(lucid_gpu, device, kind) == outcome(torch, "cpu", kind), kind
+
+
+OVERFLOWING: dict[str, Any] = {
+    "lcm": lambda m, d: m.lcm(
+        m.tensor([2, 2, -7], device=d).int(), m.tensor([2**31 - 1, 6, 3], device=d).int()
+    ),
+    "shift of bools in place": lambda m, d: m.tensor([True], device=d).__ilshift__(1),
+    "shift back of bools in place": lambda m, d: m.tensor([True], device=d).__irshift__(
+        m.tensor([1], device=d)
+    ),
+    "shift in place that broadcasts": lambda m, d: m.tensor([1], device=d).__ilshift__(
+        m.tensor([1, 2], device=d)
+    ),
+    "shift of small integers in place": lambda m, d: m.tensor(
+        [130], dtype=m.uint8, device=d
+    ).__ilshift__(m.tensor([1], device=d)),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWING)
+def test_results_that_the_type_does_not_hold(name: str, device: str) -> None:
+    def outcome(m: Any, where: str) -> Any:
+        try:
+            result = OVERFLOWING[name](m, where)
+        except RuntimeError as error:
+            return str(error).split(" in ")[0]
+        return result.tolist(), str(result.dtype).rpartition(".")[2]
+
+    assert outcome(lucid_gpu, device) == outcome(torch_module(), "cpu")
