@@ -27,7 +27,7 @@ from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion import layout as memory_layout
 from lucid_gpu.fusion.assembling import fits
-from lucid_gpu.fusion.expression import Cell, Expr, apart, merge
+from lucid_gpu.fusion.expression import ROOTS, Cell, Expr, apart, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     FORBIDDEN,
@@ -1512,6 +1512,7 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
     """
     named = name[:1] != "_"
     id_float, id_int = next(_ids), next(_ids)
+    kept = ROOTS if op.name == "pow" else ()
 
     def method(self: Tensor, other: Any) -> Any:
         a = self._expr
@@ -1528,7 +1529,7 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
                     other = NAN
                     key = (id_kind, other, state.grad)
                     program = a.program.next.get(key)
-                if program is None and (kind is float or fits(other)):
+                if program is None and other not in kept and (kind is float or fits(other)):
                     slot = (id_kind, None, state.grad)
                     program = a.program.next.get(slot)
                     if program is not None:

@@ -56,6 +56,7 @@ MEANING: dict[str, Callable[..., Any]] = {
     "exp": math.exp,
     "exp2": lambda x: 2.0**x,
     "expm1": math.expm1,
+    "grown": math.expm1,
     "log": math.log,
     "log2": math.log2,
     "log10": math.log10,

@@ -82,12 +82,23 @@ def inverted(where: device, array: Any) -> tuple[Any, list[int] | None]:
 
 
 def cholesky_gradient(where: device, L: Any, g: Any) -> Any:
-    """``L^-H P(L^H g) L^-1``, made Hermitian: ``P`` takes the lower triangle, half the diagonal.
+    """``L^-H X L^-1``, where X is half of ``L^H g``'s lower triangle, with its mirror image.
 
-    By halves, as the factorization of a matrix of two by two blocks is differentiated (Murray,
-    Differentiation of the Cholesky decomposition, 2016, 3), so that few products are of full size.
-    Of ``g`` the lower triangle is read.
+    Only the diagonal of X may be other than Hermitian, which is added last. The rest by halves, as
+    the factorization of a matrix of two by two blocks is differentiated (Murray, Differentiation of
+    the Cholesky decomposition, 2016, 3), so that few products are of full size. Of ``g`` the lower
+    triangle is read.
     """
+    gradient = _hermitian_cholesky_gradient(where, L, g)
+    xp = backend(where).xp
+    if L.dtype.kind == "c":
+        turns = xp.einsum("...ij,...ij->...j", L.conj(), g).imag[..., None, :]
+        inverse = lower_inverse(where, L)
+        gradient += (adjoint(inverse) * (turns * 0.5j).astype(L.dtype)) @ inverse
+    return gradient
+
+
+def _hermitian_cholesky_gradient(where: device, L: Any, g: Any) -> Any:
     xp = backend(where).xp
     gradient = xp.empty(L.shape, L.dtype)
     if not lapack.usable(L):

@@ -550,6 +550,9 @@ def build(
     return Expr(derived, leaves, (op, *operands))
 
 
+# Exponents that are never arguments: they, or those of the gradients, make roots, whose values at
+# -0 and minus infinity are not those of powers.
+ROOTS = frozenset([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5])
 _OF_NUMBERS = ("add", "sub", "mul", "div")  # PyTorch takes two numbers for these
 
 
@@ -577,6 +580,8 @@ def _is_argument(
     """
     first, known = seen.setdefault(slot, (state.step, set()))
     if value == 0 or value == 1:  # they make ops simpler
+        return False
+    if exponent and value in ROOTS:
         return False
     if scheduler.stays(number, first, known, exponent):
         return False

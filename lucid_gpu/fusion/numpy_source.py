@@ -201,6 +201,8 @@ def _call(ins: Instruction, operands: list[str], out: str) -> str:
         return f"special.round_through({operands[0]}, {_dtype_name(ins.value)}, {out})"
     if ins.op == "pow" and ins.dtype.category == 1:  # NumPy refuses negative powers of integers
         return f"special.integer_power({operands[0]}, {operands[1]}, {out})"
+    if ins.op == "pow" and operands[1][0] not in "kx":  # no number: NumPy may take a root for it
+        return f"special.power({operands[0]}, {operands[1]}, {out})"
     if ins.op == "log1p" and ins.dtype.is_complex:
         return f"special.complex_log1p({operands[0]}, {out})"
     if ins.op == "logaddexp" and ins.dtype.is_complex:

@@ -114,6 +114,7 @@ HIDDEN = (
     *("bent", "capped", "entr", "erfcx", "gelu_tanh", "gelu_tanh_slope", "hardswish"),
     *("i0e", "i1", "i1e"),
     *(
+        "grown",
         "ndtri",
         "operand",
         "piecewise",
@@ -222,6 +223,9 @@ _row("exp", "float", "np.exp({0}, {out})", "exp({0})", (lambda g, y, x: g * y,),
 _row("exp2", "float", "np.exp2({0}, {out})", "exp2({0})", (lambda g, y, x: g * (y * _LN2),))
 _row("expm1", "float", "np.expm1({0}, {out})", "expm1({0})", (lambda g, y, x: g * (y + 1),),
      autocast=_WIDE)
+# whose gradient keeps its digits where the result is near -1
+_row("grown", "float", "np.expm1({0}, {out})", "expm1({0})", (lambda g, y, x: g * x.exp(),),
+     planned_as="expm1")
 _row("log", "float", "np.log({0}, {out})", "log({0})", (lambda g, y, x: g / x,),
      domain="positive", autocast=_WIDE)
 _row("log2", "float", "np.log2({0}, {out})", "log2({0})", (lambda g, y, x: g / (x * _LN2),),

@@ -82,6 +82,18 @@ def complex_logaddexp(a: Any, b: Any, out: Any) -> None:
     np.copyto(out, np.where(np.isnan(a) | np.isnan(b), complex(np.nan, np.nan), value))
 
 
+def power(x: Any, n: Any, out: Any) -> None:
+    """C's powers, also where the exponent is 1/2.
+
+    NumPy takes a square root where all elements of a row have that exponent, and only there: of
+    minus infinity it is NaN, not infinity, and of -0 it is -0, not 0.
+    """
+    half = np.equal(n, 0.5)
+    if half.any():
+        x = np.where(half & ((x == 0) | np.isinf(x)), np.abs(x), x)
+    np.power(x, n, out)
+
+
 def integer_power(x: Any, n: Any, out: Any) -> None:
     """Powers of integers; negative ones are rounded toward zero, as in PyTorch."""
     negative = np.less(n, 0)

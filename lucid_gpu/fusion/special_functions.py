@@ -68,6 +68,9 @@ _FAR = ((6.65790464350110377720, 5.46378491116411436990, 1.78482653991729133580,
 _HALF_LOG_2PI = 0.91893853320467274178
 
 
+_TINY = 1e-150  # where lgamma(x) is -log(x) to all digits
+
+
 def lgamma(x: Any, out: Any) -> None:
     """The logarithm of ``|gamma(x)|``."""
     x = _double(x)
@@ -75,7 +78,10 @@ def lgamma(x: Any, out: Any) -> None:
     value = _lgamma_of_positive(np.where(negative, 1 - x, np.abs(x)))
     if negative.any():
         sine = np.abs(np.sin(_PI * (x - np.rint(x))))
-        value = np.where(negative, np.log(_PI / sine) - value, value)
+        value = np.where(negative, np.log(_PI) - np.log(sine) - value, value)
+    tiny = np.abs(x) < _TINY  # whose reciprocal may be infinite
+    if tiny.any():
+        value = np.where(tiny, -np.log(np.abs(x)), value)
     value[np.isinf(x)] = np.inf
     _store(value, out)
 

@@ -166,6 +166,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         For a ``dim`` that there is not.
     """
     require_tensor("glu", "input", 1, input)
+    if input.dtype.category < 2:
+        raise unimplemented("glu", input.dtype, ": convert it with .float()")
     if not input.ndim:
         raise RuntimeError("glu does not support scalars because halving size must be even")
     dim = normalize_dim(dim, input.ndim)

@@ -127,7 +127,7 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: Truth = False) -> Any:
         size = _size(rank, name, input, output_size)
         kernel = _kernel(input, size)
-        if kernel is not None:
+        if kernel is not None and input.numel():
             return _max_pool(rank, input, (kernel, None, 0, 1), False, return_indices)
         order = None if rank == 3 else channels_order(input)
         flat = led_in(input, order).flatten(-rank)

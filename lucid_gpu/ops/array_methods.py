@@ -62,14 +62,14 @@ def __ilshift__(self: Tensor, other: Any) -> Any:
     """``self <<= other``."""
     if not isinstance(other, Tensor) and is_foreign("ilshift", other):
         return declined("__ilshift__", self, other)
-    return self.copy_(self << other)
+    return self.bitwise_left_shift_(other)
 
 
 def __irshift__(self: Tensor, other: Any) -> Any:
     """``self >>= other``."""
     if not isinstance(other, Tensor) and is_foreign("irshift", other):
         return declined("__irshift__", self, other)
-    return self.copy_(self >> other)
+    return self.bitwise_right_shift_(other)
 
 
 IN_PLACE = (__imatmul__, __ilshift__, __irshift__)

@@ -167,7 +167,9 @@ def _logcumsumexp_vjp(node: Any, g: Tensor) -> Any:
     x, y = node.saved_tensors
     size = y.real if y.is_complex() else y
     y = where(size.isinf().logical_and(size < 0), 0.0, y)  # nothing but -inf so far
-    decay = (y - _shifted(y, node.dim, math.inf, True)).exp().conj_physical()
+    following = _shifted(y, node.dim, math.inf, True)
+    full = (y == following).logical_and(y.isinf())  # infinite from here on
+    decay = (where(full, 0.0, y) - where(full, 0.0, following)).exp().conj_physical()
     return ((x - y).exp().conj_physical() * recurrence(decay, g, node.dim, True),)
 
 

@@ -879,7 +879,8 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     NotImplementedError for integers, bool and complex.
     """
     require_float("elu", input)
-    return composes(input.relu() + apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha, input)
+    below = apply(TABLE["grown"], apply(TABLE["clamp_max"], input, 0.0)) * alpha
+    return composes(input.relu() + below, input)
 
 
 @op(whole=True)
@@ -891,7 +892,7 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     require_float("celu", input)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    below = (apply(TABLE["clamp_max"], input, 0.0) / alpha).expm1() * alpha
+    below = apply(TABLE["grown"], apply(TABLE["clamp_max"], input, 0.0) / alpha) * alpha
     if alpha != alpha:  # NaN is below 0 alone
         return composes(where(input < 0, below, input), input)
     return composes(input.relu() + below, input)

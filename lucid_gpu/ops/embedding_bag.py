@@ -6,7 +6,7 @@ import math
 import warnings
 
 from lucid_gpu.devices import xp_of
-from lucid_gpu.dtypes import int32, int64
+from lucid_gpu.dtypes import int32, int64, promote_types
 from lucid_gpu.kernels import bounds
 from lucid_gpu.ops.creation import arange, full
 from lucid_gpu.ops.embedding import embedding, look_up
@@ -86,6 +86,9 @@ def embedding_bag(
             f"padding_idx must be within the number of embeddings, -{len(weight)} through "
             f"{len(weight) - 1}, but got {padding_idx}"
         )
+    if offsets is not None and input.dtype is not offsets.dtype:
+        common = promote_types(input.dtype, offsets.dtype)
+        input, offsets = input.to(common), offsets.to(common)
     index = look_up("embedding_bag", input, weight)
     bounds.check(index, len(weight), 0, weight.device, 0, bounds.no_row_of_bag)
     numbers, offsets = _bags(input, offsets)

@@ -101,7 +101,7 @@ def _settings(
         raise IndexError(
             f"{name}: expected an input of {rank + 1} or {rank + 2} dimensions, got {input.ndim}"
         )
-    for dim in range(input.ndim - rank - 1, input.ndim):
+    for dim in range(1, input.ndim):  # the first may be of channels, as in PyTorch
         if not input.shape[dim]:
             raise RuntimeError(
                 f"{name}(): Expected input to have non-zero size for non-batch dimensions, but got "

@@ -62,7 +62,7 @@ def _gather(input: Tensor, dim: int, index: Tensor, **checks: Any) -> Tensor:
     dim = normalize_dim(dim, input.ndim)
     if not index.numel():  # of any rank and type, as in PyTorch
         return input.reshape(-1)[:0].reshape(index.shape).clone()  # no view
-    if index.dtype.category != 1:
+    if index.dtype not in (dt.int32, dt.int64):
         raise RuntimeError("gather(): Expected dtype int32/int64 for index")
     if input.ndim + index.ndim < 2:  # the other one may be a vector
         elements = gathered("GatherBackward0", input.reshape(-1), dim, index.reshape(-1), **checks)
@@ -136,18 +136,17 @@ def _values_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather`, where other dimensions broadcast; without ``dim``, of the flattened tensor.
 
-    RuntimeError if ranks differ, and for indices of another type than int64; IndexError for a
-    ``dim`` that there is not, and a position out
-    of bounds.
+    RuntimeError if ranks differ, and for indices of another type than int64 (without ``dim``, than
+    int32 and int64); IndexError for a ``dim`` that there is not, and a position out of bounds.
     """
     require_tensor("take_along_dim", "indices", 2, indices)
+    if dim is None:
+        return _gather(input.reshape(-1), 0, indices.reshape(-1))
     if indices.dtype is not dt.int64:
         raise RuntimeError(
             "torch.take_along_dim(): dtype of indices should be Long but got "
             f"{indices.dtype.type_name}: indices.long()"
         )
-    if dim is None:
-        return _gather(input.reshape(-1), 0, indices.reshape(-1))
     if input.ndim != indices.ndim:
         raise RuntimeError(
             "torch.take_along_dim(): input and indices should have the same number of dimensions, "

@@ -140,6 +140,9 @@ def consumes(part: Any) -> int:
     return 1
 
 
+_INDEX_TYPES = (dt.int64, dt.int32, dt.uint8, dt.bool)
+
+
 def _part(input: Tensor, part: Any) -> Any:
     if part is None or part is Ellipsis or type(part) in (int, bool):
         return part
@@ -148,13 +151,13 @@ def _part(input: Tensor, part: Any) -> Any:
             raise ValueError("step must be greater than zero")
         return slice(*[_position(v) for v in (part.start, part.stop, part.step)])
     if isinstance(part, Tensor):
-        if part.dtype.category > 1:
+        if part.ndim == 0 and part.dtype.category == 1 and part.dtype is not dt.uint8:
+            return int(part.item())
+        if part.dtype not in _INDEX_TYPES:
             raise IndexError(
                 "tensors used as indices must be long, int, byte or bool tensors, got "
                 f"{part.dtype.name}"
             )
-        if part.ndim == 0 and part.dtype.category == 1 and part.dtype is not dt.uint8:
-            return int(part.item())
         if part.device != input.device:
             if part.device.type != "cpu":
                 raise RuntimeError(

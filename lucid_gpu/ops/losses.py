@@ -18,7 +18,6 @@ from lucid_gpu.ops.arguments import (
     require_tensors,
 )
 from lucid_gpu.ops.cross_entropy import reduce_loss
-from lucid_gpu.ops.elementwise import logsigmoid
 from lucid_gpu.ops.record import keeping, keeps, record
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -483,15 +482,17 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f"Target size ({target.shape}) must be the same as input size ({input.shape})"
         )
-    negative = -logsigmoid(input)
     if target.dtype.category < input.dtype.category:
         raise RuntimeError(
             f"result type {input.dtype.type_name} can't be cast to the desired output type "
             f"{target.dtype.type_name}: give targets as floats, target.to(input.dtype)"
         )
+    below = input < 0  # each branch is the whole function, and loses no digits of its gradient
+    curve = apply(TABLE["where"], below, input, -input).exp().log1p()
+    positive = target if pos_weight is None else pos_weight * target
     if pos_weight is not None:
-        negative = negative * ((pos_weight - 1) * target + 1)
-    loss = input * (1 - target) + negative
+        curve = curve * ((pos_weight - 1) * target + 1)
+    loss = input * apply(TABLE["where"], below, -positive, 1 - target) + curve
     if weight is not None:
         loss = loss * weight
     return reduce_loss(loss, reduction)

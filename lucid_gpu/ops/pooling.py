@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.devices import xp_of
-from lucid_gpu.dtypes import unimplemented
+from lucid_gpu.dtypes import int64, unimplemented
 from lucid_gpu.kernels import pooling
 from lucid_gpu.kernels.windows import Frame
 from lucid_gpu.ops.arguments import as_ints, require_tensor
@@ -200,6 +200,8 @@ def _avg_pool(
     ties: Ties = TIED,
 ) -> Tensor:
     images, slide = _checked(rank, f"avg_pool{rank}d", input, settings, ceil_mode)
+    if input.dtype.category == 1 and input.dtype is not int64:
+        raise unimplemented(f"avg_pool{rank}d", input.dtype, ": convert it with .float()")
     if rank == 3:
         result = _mean_of_volumes(images, slide, ceil_mode, padding, divisor)
     else:

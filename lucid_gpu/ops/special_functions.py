@@ -334,6 +334,8 @@ def _of_arrays(name: str, input: Tensor, other: Tensor) -> Tensor:
     broadcast_shapes([tuple(input.shape), tuple(other.shape)], name)
     arrays = [t.detach().to(d).array for t in (input, other)]
     values = getattr(xp_of(input), name)(*arrays)
+    if name == "lcm":
+        values = abs(values)  # of products that the type does not hold too
     return from_array(xp_of(input).asarray(values), d, input.device)
 
 

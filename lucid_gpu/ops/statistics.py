@@ -112,9 +112,13 @@ def _between(values: Tensor, positions: Tensor, interpolation: str) -> Tensor:
     if interpolation == "higher":
         return above
     below = gather(values, -1, low.long())
-    weight = 0.5 if interpolation == "midpoint" else positions - low
+    weight = positions - low
     same = (below == above).logical_and(below.isinf())  # whose difference is NaN
-    return where(same, below, below + weight * (above - below))
+    if interpolation == "midpoint":
+        return where(same, below, above - 0.5 * (above - below))
+    near = weight < 0.5  # from the nearer one, as in `lerp`: it decides beside infinities
+    moved = where(near, below, above) + where(near, weight, weight - 1) * (above - below)
+    return where(same, below, moved)
 
 
 def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Tensor:

@@ -117,7 +117,11 @@ def _norm_of_rank(rank: int) -> Callable[..., Tensor]:
         if norm_type in (math.inf, -math.inf):  # the largest or the smallest size
             sign = math.copysign(1, norm_type)
             return _max_pools[rank](input.abs() * sign, *settings, ceil_mode) * sign
-        means = pooling._avg_pool(rank, input.pow(norm_type), settings, ceil_mode, True, 0)
+        powers = input.pow(norm_type)
+        if rank == 1:  # by its public name, under which results lie as signals do
+            means = pooling.avg_pool1d(powers, kernel_size, stride, 0, ceil_mode)
+        else:
+            means = pooling._avg_pool(rank, powers, settings, ceil_mode, True, 0)
         one = isinstance(kernel_size, int)
         count = kernel_size**rank if one else math.prod(kernel_size)
         return (means.sign() * means.abs().relu() * count).pow(1.0 / norm_type)

@@ -16,7 +16,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import gradgradcheck
-from tests.oracle import agree, array_of, torch_module
+from tests.oracle import agree, array_of, modules, torch_module
 
 INF, NAN = math.inf, math.nan
 Function = Callable[..., Any]
@@ -313,6 +313,64 @@ def test_ties_of_a_full_reduction_share_the_gradient_and_one_takes_it_along_a_di
     assert gradient(lambda x: x.amax(1)) == [[0, 0.5, 0.5], [0.5, 0, 0.5]]
 
 
+# --- exponents that are roots ---------------------------------------------------------------------
+
+# Values, first and second derivatives at these points, as PyTorch has them.
+ROOT_POINTS = [-INF, -0.0, 0.0, 4.0]
+AS_NUMBER = {
+    0.5: [[NAN, -0.0, 0, 2], [NAN, -INF, INF, 0.25], [-0.0, -INF, -INF, -0.03125]],
+    -0.5: [[NAN, -INF, INF, 0.5], [-0.0, -INF, -INF, -0.0625], [0, INF, INF, 0.0234375]],
+    1.5: [[INF, 0, 0, 8], [NAN, -0.0, 0, 3], [NAN, -INF, INF, 0.375]],
+}
+AS_TENSOR = {
+    0.5: [[INF, 0, 0, 2], [0, INF, INF, 0.25], [-0.0, -INF, -INF, -0.03125]],
+    -0.5: [[0, INF, INF, 0.5], [-0.0, -INF, -INF, -0.0625], [0, INF, INF, 0.0234375]],
+    1.5: [[INF, 0, 0, 8], [INF, 0, 0, 3], [0, INF, INF, 0.375]],
+}
+EXPONENT_SHAPES: dict[str, Any] = {
+    "number": lambda m, n, x: n,
+    "no dimensions": lambda m, n, x: m.tensor(n, dtype=x.dtype, device=x.device),
+    "a float64": lambda m, n, x: m.tensor(n, dtype=m.float64, device=x.device),
+    "one element": lambda m, n, x: m.tensor([n], dtype=x.dtype, device=x.device),
+    "filled": lambda m, n, x: m.full((), n, dtype=x.dtype, device=x.device),
+    "elements": lambda m, n, x: m.tensor([n] * 4, dtype=x.dtype, device=x.device),
+    "one that requires grad": lambda m, n, x: m.tensor(
+        [n] * 4, dtype=x.dtype, device=x.device
+    ).requires_grad_()[:1],
+}
+
+
+def _of_root(m: Any, device: str, dtype: str, shape: str, exponent: float) -> list[str]:
+    x = m.tensor(ROOT_POINTS, dtype=getattr(m, dtype), device=device).requires_grad_()
+    y = x ** EXPONENT_SHAPES[shape](m, exponent, x)
+    g, *_ = m.autograd.grad(y.sum(), x, create_graph=True)
+    h, *_ = m.autograd.grad(g.sum(), x)
+    return [repr(t.tolist()) for t in (y.reshape(4), g, h)]  # tells the signs of zeros
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("shape", EXPONENT_SHAPES)
+def test_an_exponent_of_one_half_is_a_root_only_as_a_number(
+    shape: str, dtype: str, device: str
+) -> None:
+    for exponent, expected in (AS_NUMBER if shape == "number" else AS_TENSOR).items():
+        wanted = [repr([float(v) for v in row]) for row in expected]
+        for m, where in modules(device):
+            assert _of_root(m, where, dtype, shape, exponent) == wanted, (m.__name__, exponent)
+        with lucid_gpu.fusion.eager():
+            assert _of_root(lucid_gpu, device, dtype, shape, exponent) == wanted
+
+
+def test_a_root_among_many_exponents_is_a_root(device: str) -> None:
+    x = lucid_gpu.tensor([-INF, -0.0, 4.0], device=device)
+    found = {n / 10: (x ** (n / 10)).tolist() for n in range(-21, 25, 2)}
+    assert len(found) > 20  # so many that exponents are arguments of the kernel
+    for exponent in (0.5, -0.5, 1.5):
+        assert repr((x**exponent).tolist()) == repr(
+            [float(v) for v in np.array(AS_NUMBER[exponent][0])[[0, 1, 3]]]
+        )
+
+
 # --- repeated positions ---------------------------------------------------------------------------
 
 REPEATED: dict[str, Function] = {
@@ -466,3 +524,47 @@ def test_biases_of_a_gradient_penalty_decay_as_in_torch(name: str, device: str) 
     ):
         assert none == wanted_none
         np.testing.assert_allclose(mine, wanted, rtol=1e-9, atol=1e-9)
+
+
+BESIDE_INFINITY: dict[str, tuple[Function, list[float]]] = {
+    "logcumsumexp": (lambda m, x: x.logcumsumexp(0), [0.0, INF, 2.0, 1.0]),
+    "logcumsumexp of two": (lambda m, x: x.logcumsumexp(0), [0.0, INF, INF, 1.0]),
+    "quantile": (lambda m, x: x.quantile(0.3), [0.0, 2.0, -INF]),
+    "quantile below": (lambda m, x: x.quantile(0.1), [0.0, 2.0, INF, -INF]),
+    "median as a quantile": (lambda m, x: x.quantile(0.5, interpolation="midpoint"), [0.0, -INF]),
+    "nanquantile": (lambda m, x: x.nanquantile(0.8), [0.0, 2.0, -INF, NAN]),
+    "lgamma": (lambda m, x: x.lgamma(), [1e-320, -1e-320, 1e-310, -1e-200, 1e-150, 0.0, -0.0]),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_INFINITY)
+def test_values_and_gradients_beside_infinities(name: str, device: str) -> None:
+    function, points = BESIDE_INFINITY[name]
+    same(function, np.array(points), device=device)
+
+
+SMALL_SLOPES: dict[str, tuple[Function, Any]] = {
+    "elu": (lambda m, x: m.nn.functional.elu(x, 2.0), lambda x: 2 * np.exp(x)),
+    "celu": (lambda m, x: m.nn.functional.celu(x, 2.0), lambda x: np.exp(x / 2)),
+    "bce of no": (
+        lambda m, x: m.nn.functional.binary_cross_entropy_with_logits(
+            x, m.zeros_like(x), reduction="sum"
+        ),
+        lambda x: 1 / (1 + np.exp(-x)),
+    ),
+    "weighted bce of yes": (
+        lambda m, x: m.nn.functional.binary_cross_entropy_with_logits(
+            -x, m.ones_like(x), pos_weight=m.full_like(x, 3.0), reduction="sum"
+        ),
+        lambda x: 3 / (1 + np.exp(-x)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_SLOPES)
+def test_small_slopes_have_all_their_digits(name: str, device: str) -> None:
+    function, slope = SMALL_SLOPES[name]
+    points = np.array([-5.0, -10, -16, -20, -40, -60])
+    x = lucid_gpu.tensor(points, dtype=lucid_gpu.float32, device=device).requires_grad_()
+    function(lucid_gpu, x).sum().backward()
+    np.testing.assert_allclose(array_of(x.grad), slope(points), rtol=1e-5)

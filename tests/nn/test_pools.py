@@ -222,3 +222,26 @@ def test_narrow_types_agree_with_torch(device):
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+def test_norm_pools_of_signals_lie_as_their_input(device: str) -> None:
+    def scenario(m, where):
+        x = m.arange(1.0, 37, device=where).reshape(2, 6, 3).transpose(1, 2)
+        return [m.nn.functional.lp_pool1d(x, 2.0, k).stride() for k in (2, 3)]
+
+    gives([[9, 1, 3], [6, 1, 3]], scenario, device)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_pools_of_no_channels_without_a_batch(rank: int, device: str) -> None:
+    def scenario(m, where):
+        x = m.zeros((0, 6, 4, 8)[: rank + 1], device=where)
+        pool = getattr(m.nn.functional, f"adaptive_max_pool{rank}d")
+        found = [list(pool(x, size).shape) for size in (2, 4)]
+        if rank > 1:
+            pool = getattr(m.nn.functional, f"fractional_max_pool{rank}d")
+            found.append(list(pool(x, 2, output_size=2).shape))
+        return found
+
+    expected = [[0] + [2] * rank, [0] + [4] * rank, [0] + [2] * rank]
+    gives(expected[: 2 if rank == 1 else 3], scenario, device)

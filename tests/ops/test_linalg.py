@@ -503,6 +503,21 @@ def test_cholesky_of_large_matrices_has_the_gradient_that_solving_gives(dtype, d
     )
 
 
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 1, 4, 4), (60, 60)])
+def test_cholesky_of_complex_matrices_has_torchs_gradient_of_every_loss(shape, upper, device):
+    """Also of losses that change when the phase of a column does: it is not Hermitian then."""
+
+    def factor(m, real, imaginary):
+        return m.view_as_real(m.linalg.cholesky(m.complex(real, imaginary), upper=upper))
+
+    rng = np.random.default_rng(3)
+    a = rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+    a = a @ np.conj(np.swapaxes(a, -1, -2)) + shape[-1] * np.eye(shape[-1])
+    order = 2 if shape[-1] < 10 else 1
+    agree(factor, a.real.copy(), a.imag.copy(), device=device, order=order, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3, 5), (2, 6, 4)], ids=str)
 def test_complex_pivots_are_those_of_lapack(shape: tuple[int, ...]) -> None:
     torch = torch_module()

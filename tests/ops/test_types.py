@@ -245,3 +245,80 @@ def test_moduli_and_exponents_are_16_bit_numbers_beside_such_tensors(
     np.testing.assert_allclose(
         computed(lucid_gpu, device), computed(torch_module(), "cpu"), rtol=1e-2, atol=1e-7
     )
+
+
+# --- index types, and small integers that PyTorch refuses -----------------------------------------
+
+INDEXED: dict[str, Any] = {
+    "gather": lambda m, x, i: x.gather(0, i[None]),
+    "scatter": lambda m, x, i: x.scatter(0, i[None], 2.0),
+    "scatter_add": lambda m, x, i: x.scatter_add(0, i[None], x),
+    "index_select": lambda m, x, i: x.index_select(0, i),
+    "take": lambda m, x, i: x.take(i),
+    "take_along_dim": lambda m, x, i: m.take_along_dim(x[:, :2], i[None], 0),
+    "take_along_dim of all": lambda m, x, i: m.take_along_dim(x, i),
+    "index_add": lambda m, x, i: x.index_add(0, i, x[:2]),
+    "index_copy": lambda m, x, i: x.index_copy(0, i, x[:2]),
+    "index_fill": lambda m, x, i: x.index_fill(0, i, 1.0),
+    "getitem": lambda m, x, i: x[i],
+    "getitem by two": lambda m, x, i: x[i, i],
+    "getitem by a number": lambda m, x, i: x[i[0]],
+    "index_put": lambda m, x, i: x.index_put((i,), x[0, 0], accumulate=True),
+    "put": lambda m, x, i: x.put(i, x[0, :2]),
+    "embedding": lambda m, x, i: m.nn.functional.embedding(i, x),
+    "embedding_bag": lambda m, x, i: m.nn.functional.embedding_bag(i, x, i[:1].long()),
+    "embedding_bag by bags": lambda m, x, i: m.nn.functional.embedding_bag(i.long(), x, i[:1]),
+    "one_hot": lambda m, x, i: m.nn.functional.one_hot(i, 3),
+    "glu": lambda m, x, i: m.nn.functional.glu(i, 0),
+    "avg_pool1d": lambda m, x, i: m.nn.functional.avg_pool1d(i[None], 1),
+    "avg_pool2d": lambda m, x, i: m.nn.functional.avg_pool2d(i[None, None], 1),
+    "avg_pool3d": lambda m, x, i: m.nn.functional.avg_pool3d(i[None, None, None], 1),
+    "lp_pool1d": lambda m, x, i: m.nn.functional.lp_pool1d(i[None], 2.0, 1),
+    "lu_unpack": lambda m, x, i: m.lu_unpack(x[:2, :2], i + 1)[0],
+}
+
+
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+@pytest.mark.parametrize("name", INDEXED)
+def test_index_types_are_those_of_torch(name: str, device: str) -> None:
+    def outcome(m: Any, where: str, kind: str) -> Any:
+        x = m.arange(12.0, device=where).reshape(3, 4)
+        index = m.tensor([0, 1], device=where).to(getattr(m, kind))
+        try:
+            result = INDEXED[name](m, x, index)
+        except Exception as error:
+            return type(error).__name__
+        return str(result.dtype).rpartition(".")[2], result.tolist()
+
+    torch = torch_module()
+    for kind in ["bool", "uint8", "int8", "int16", "int32", "int64", "float32"]:
+        assert outcome(lucid_gpu, device, kind) == outcome(torch, "cpu", kind), kind
+
+
+OVERFLOWING: dict[str, Any] = {
+    "lcm": lambda m, d: m.lcm(
+        m.tensor([2, 2, -7], device=d).int(), m.tensor([2**31 - 1, 6, 3], device=d).int()
+    ),
+    "shift of bools in place": lambda m, d: m.tensor([True], device=d).__ilshift__(1),
+    "shift back of bools in place": lambda m, d: m.tensor([True], device=d).__irshift__(
+        m.tensor([1], device=d)
+    ),
+    "shift in place that broadcasts": lambda m, d: m.tensor([1], device=d).__ilshift__(
+        m.tensor([1, 2], device=d)
+    ),
+    "shift of small integers in place": lambda m, d: m.tensor(
+        [130], dtype=m.uint8, device=d
+    ).__ilshift__(m.tensor([1], device=d)),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWING)
+def test_results_that_the_type_does_not_hold(name: str, device: str) -> None:
+    def outcome(m: Any, where: str) -> Any:
+        try:
+            result = OVERFLOWING[name](m, where)
+        except RuntimeError as error:
+            return str(error).split(" in ")[0]
+        return result.tolist(), str(result.dtype).rpartition(".")[2]
+
+    assert outcome(lucid_gpu, device) == outcome(torch_module(), "cpu")

@@ -46,8 +46,8 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The lower triangular ``L`` with ``A = L L^H``; with ``upper`` its adjoint.
 
     Gradient after Murray, Differentiation of the Cholesky decomposition (2016), (8):
-    ``L^-H P(L^H g) L^-1`` made Hermitian, where ``P`` takes the lower triangle and half the
-    diagonal.
+    ``L^-H X L^-1``, where ``X`` is half of the lower triangle of ``L^H g`` and its mirror image.
+    It is Hermitian but for the imaginary part of that triangle's diagonal, as in PyTorch.
 
     Parameters
     ----------
@@ -102,9 +102,8 @@ def _cholesky_vjp(node: Any, g: Tensor) -> Any:
         array = linalg.cholesky_gradient(L.device, L.array, g.array)
         return (from_array(array, L.dtype, L.device),)
     inner = lower(adjoint(L) @ g)
-    inner = with_diagonal(inner, diagonal_of(inner) * 0.5)
-    half = (inner + adjoint(inner)) * 0.5
-    for _ in range(2):  # from the left, and from the right as it is Hermitian
+    half = with_diagonal(inner + adjoint(inner), diagonal_of(inner)) * 0.5
+    for _ in range(2):  # from the left, and by the adjoint from the right
         half = adjoint(by_triangle(L, half, Triangle(upper=False), turned=True))
     return (half,)
 

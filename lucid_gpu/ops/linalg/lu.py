@@ -211,6 +211,12 @@ def lu_unpack(
     P, L, U
         Of shapes (..., m, m), (..., m, k) and (..., k, n), where ``k = min(m, n)``.
     """
+    if unpack_pivots and LU_pivots.dtype is not dt.int32:
+        raise RuntimeError(
+            "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype."
+            "\nNote: this function is intended to be used with the output produced by "
+            f"torch.linalg.lu_factor; got {LU_pivots.dtype.name}"
+        )
     m, n = LU_data.shape[-2:]
     k = min(m, n)
     nothing = LU_data.new_empty((0,))
