@@ -77,14 +77,10 @@ def default_restore_location(storage: Any, location: str) -> Any:
         For a place that is not here.
     """
     try:
-        if isinstance(storage, Tensor):
-            return _restored(storage, location)
-        where = _restored(empty(0), location).device
+        where = _restored(empty(0, device="cpu"), location).device
     except Damage as error:
         raise RuntimeError(
             f"don't know how to restore data location of {type(storage).__name__} (tagged with "
             f"{location}): {error}"
         ) from None
-    if where == storage.device:
-        return storage
-    return storage.cpu() if where.type == "cpu" else storage.cuda(where)
+    return storage.to(device=where)
