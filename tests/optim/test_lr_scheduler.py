@@ -325,3 +325,13 @@ def test_a_sequence_that_cannot_be_made_changes_nothing():
     with pytest.raises(StopIteration):
         schedules.SequentialLR(optimizer, [first], [])
     assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_the_warning_of_epochs_has_its_name():
+    optimizer = optimizer_of(lucid_gpu)
+    scheduler = lucid_gpu.optim.lr_scheduler.StepLR(optimizer, 2)
+    optimizer.step()
+    with pytest.warns(UserWarning) as caught:
+        scheduler.step(1)
+    words = lucid_gpu.optim.lr_scheduler.EPOCH_DEPRECATION_WARNING
+    assert words in [str(w.message) for w in caught]

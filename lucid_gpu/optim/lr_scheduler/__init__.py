@@ -18,6 +18,9 @@ from lucid_gpu.optim.lr_scheduler.decay import (
 )
 from lucid_gpu.optim.lr_scheduler.functions import LambdaLR, MultiplicativeLR
 from lucid_gpu.optim.lr_scheduler.plateau import ReduceLROnPlateau
+from lucid_gpu.optim.lr_scheduler.scheduler import (
+    EPOCH_DEPRECATION_WARNING as EPOCH_DEPRECATION_WARNING,
+)
 from lucid_gpu.optim.lr_scheduler.scheduler import LRScheduler
 
 __all__ = [
