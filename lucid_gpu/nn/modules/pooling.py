@@ -58,7 +58,7 @@ class _Pool(Module):
         return ", ".join(f"{name}={getattr(self, name)}" for name in self._shown)
 
 
-class _MaxPoolNd(_Pool):
+class _MaxPool(_Pool):
     _function = "max_pool"
     _shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
     _about = """
@@ -94,25 +94,25 @@ class _MaxPoolNd(_Pool):
         )
 
 
-class MaxPool1d(_MaxPoolNd):
+class MaxPool1d(_MaxPool):
     """The maximum of each window, from shape (n, c, l) to (n, c, l_out), or both without n."""
 
     _rank = 1
 
 
-class MaxPool2d(_MaxPoolNd):
+class MaxPool2d(_MaxPool):
     """The maximum of each window, from (n, c, h, w) to (n, c, h_out, w_out), or both without n."""
 
     _rank = 2
 
 
-class MaxPool3d(_MaxPoolNd):
+class MaxPool3d(_MaxPool):
     """The maximum of each window, from (n, c, d, h, w) to (n, c, d_out, h_out, w_out)."""
 
     _rank = 3
 
 
-class _AvgPoolNd(_Pool):
+class _AvgPool(_Pool):
     _function = "avg_pool"
     _shown = ("kernel_size", "stride", "padding")
     _about = """
@@ -151,11 +151,11 @@ class _AvgPoolNd(_Pool):
         return result
 
 
-class AvgPool1d(_AvgPoolNd):
+class AvgPool1d(_AvgPool):
     """The mean of each window, from shape (n, c, l) to (n, c, l_out), or both without n."""
 
     _rank = 1
-    _about = _AvgPoolNd._about.replace(
+    _about = _AvgPool._about.replace(
         "    divisor_override : int, optional\n"
         "        Divide sums by this number instead of the window size.\n",
         "",
@@ -177,19 +177,19 @@ class AvgPool1d(_AvgPoolNd):
         return F.avg_pool1d(*args[:-1])
 
 
-class AvgPool2d(_AvgPoolNd):
+class AvgPool2d(_AvgPool):
     """The mean of each window, from (n, c, h, w) to (n, c, h_out, w_out), or both without n."""
 
     _rank = 2
 
 
-class AvgPool3d(_AvgPoolNd):
+class AvgPool3d(_AvgPool):
     """The mean of each window, from (n, c, d, h, w) to (n, c, d_out, h_out, w_out)."""
 
     _rank = 3
 
 
-class _AdaptiveAvgPoolNd(_Pool):
+class _AdaptiveAvgPool(_Pool):
     _function = "adaptive_avg_pool"
     _shown = ("output_size",)
     _about = """
@@ -209,25 +209,25 @@ class _AdaptiveAvgPoolNd(_Pool):
         return result
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     """Average pooling to a given size, from shape (n, c, l) to (n, c, output_size)."""
 
     _rank = 1
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     """Average pooling to a given size, from shape (n, c, h, w) to (n, c, *output_size)."""
 
     _rank = 2
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     """Average pooling to a given size, from shape (n, c, d, h, w) to (n, c, *output_size)."""
 
     _rank = 3
 
 
-class _AdaptiveMaxPoolNd(_Pool):
+class _AdaptiveMaxPool(_Pool):
     _function = "adaptive_max_pool"
     _shown = ("output_size",)
     _about = """
@@ -248,25 +248,25 @@ class _AdaptiveMaxPoolNd(_Pool):
         return self._pooled(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     """Max pooling to a given size, from shape (n, c, l) to (n, c, output_size)."""
 
     _rank = 1
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     """Max pooling to a given size, from shape (n, c, h, w) to (n, c, *output_size)."""
 
     _rank = 2
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """Max pooling to a given size, from shape (n, c, d, h, w) to (n, c, *output_size)."""
 
     _rank = 3
 
 
-class _MaxUnpoolNd(_Pool):
+class _MaxUnpool(_Pool):
     _function = "max_unpool"
     _shown = ("kernel_size", "stride", "padding")
     _about = """
@@ -291,25 +291,25 @@ class _MaxUnpoolNd(_Pool):
         return result
 
 
-class MaxUnpool1d(_MaxUnpoolNd):
+class MaxUnpool1d(_MaxUnpool):
     """Place values at the positions of the maxima of a `MaxPool1d`, and zeros elsewhere."""
 
     _rank = 1
 
 
-class MaxUnpool2d(_MaxUnpoolNd):
+class MaxUnpool2d(_MaxUnpool):
     """Place values at the positions of the maxima of a `MaxPool2d`, and zeros elsewhere."""
 
     _rank = 2
 
 
-class MaxUnpool3d(_MaxUnpoolNd):
+class MaxUnpool3d(_MaxUnpool):
     """Place values at the positions of the maxima of a `MaxPool3d`, and zeros elsewhere."""
 
     _rank = 3
 
 
-class _LPPoolNd(_Pool):
+class _LPPool(_Pool):
     _function = "lp_pool"
     _shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
     _about = """
@@ -338,25 +338,25 @@ class _LPPoolNd(_Pool):
         return result
 
 
-class LPPool1d(_LPPoolNd):
+class LPPool1d(_LPPool):
     """The p-norm of each window, from shape (n, c, l) to (n, c, l_out), or both without n."""
 
     _rank = 1
 
 
-class LPPool2d(_LPPoolNd):
+class LPPool2d(_LPPool):
     """The p-norm of each window, from (n, c, h, w) to (n, c, h_out, w_out), or both without n."""
 
     _rank = 2
 
 
-class LPPool3d(_LPPoolNd):
+class LPPool3d(_LPPool):
     """The p-norm of each window, from (n, c, d, h, w) to (n, c, d_out, h_out, w_out)."""
 
     _rank = 3
 
 
-class _FractionalMaxPoolNd(_Pool):
+class _FractionalMaxPool(_Pool):
     _function = "fractional_max_pool"
     _shown = ()
     _about = """
@@ -414,13 +414,13 @@ class _FractionalMaxPoolNd(_Pool):
         )
 
 
-class FractionalMaxPool2d(_FractionalMaxPoolNd):
+class FractionalMaxPool2d(_FractionalMaxPool):
     """Max pooling over random windows, from shape (n, c, h, w) to (n, c, *output_size)."""
 
     _rank = 2
 
 
-class FractionalMaxPool3d(_FractionalMaxPoolNd):
+class FractionalMaxPool3d(_FractionalMaxPool):
     """Max pooling over random windows, from shape (n, c, d, h, w) to (n, c, *output_size)."""
 
     _rank = 3
