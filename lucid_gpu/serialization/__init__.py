@@ -26,14 +26,37 @@ __all__ = [
     "DEFAULT_PROTOCOL",
     "MAP_LOCATION",
     "CheckpointError",
+    "SourceChangeWarning",
     "add_safe_globals",
     "clear_safe_globals",
+    "default_restore_location",
     "get_safe_globals",
     "load",
+    "location_tag",
     "normalize_storage_type",
     "safe_globals",
     "save",
 ]
+
+
+class SourceChangeWarning(Warning):
+    """PyTorch's warning of whole modules in its oldest files; filters of packages name it."""
+
+
+def default_restore_location(storage: Any, location: str) -> Any:
+    """A tensor or storage on the device of that name, as `load` puts it where it was saved.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no such device.
+    """
+    return storage.to(device=device(location))
+
+
+def location_tag(storage: Any) -> str:
+    """The name of the device of a tensor or storage, such as "cpu" or "cuda:0"."""
+    return str(storage.device)
 
 
 def normalize_storage_type(storage_type: type) -> type:

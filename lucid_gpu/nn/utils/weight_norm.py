@@ -59,8 +59,8 @@ def added(module: _M, kind: Any, name: str, *settings: Any) -> _M:
         raise RuntimeError(f"Cannot register two {kind.kind} hooks on the same parameter {name}")
     if isinstance(module._parameters.get(name), UninitializedParameter):
         raise ValueError(
-            f"The module passed to `{kind.__name__}` can't have uninitialized parameters. Make sure to run "
-            f"the dummy forward before applying {kind.kind}"
+            f"The module passed to `{kind.__name__}` can't have uninitialized parameters. "
+            f"Make sure to run the dummy forward before applying {kind.kind}"
         )
     hook = kind(module, name, *settings)
     setattr(module, name, hook.start(module))

@@ -18,7 +18,11 @@ from lucid_gpu.optim.lr_scheduler.decay import (
 )
 from lucid_gpu.optim.lr_scheduler.functions import LambdaLR, MultiplicativeLR
 from lucid_gpu.optim.lr_scheduler.plateau import ReduceLROnPlateau
-from lucid_gpu.optim.lr_scheduler.scheduler import LRScheduler
+from lucid_gpu.optim.lr_scheduler.scheduler import (
+    LRScheduler,
+    _enable_get_lr_call,
+    _warn_get_lr_called_within_step,
+)
 
 __all__ = [
     "ChainedScheduler",
