@@ -7,10 +7,10 @@ import hashlib
 import importlib
 import io
 import pickle
-from collections import OrderedDict, deque, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional  # noqa: UP035 - as TorchScript's users write them
+from typing import Any, List, Optional  # noqa: UP035 - as TorchScript's users write them
 
 import pytest
 
@@ -106,6 +106,8 @@ TREES: list[Any] = [
     deque([1, [2]], maxlen=3),
     [],
     {"x": ()},
+    defaultdict(list, a=[1], b=(2, 3)),
+    Counter("aab"),  # a leaf: no container that was registered
 ]
 
 
@@ -142,11 +144,6 @@ def test_trees_of_a_registered_type() -> None:
 class Settings:
     rates: list[float]
     name: str | None = None
-
-
-class Point(NamedTuple):
-    x: int
-    y: int
 
 
 def test_paths_through_trees(monkeypatch: pytest.MonkeyPatch) -> None:
