@@ -128,6 +128,7 @@ _TORCH_NAMES = (
         "library",
         "masked",
         "mps",
+        "nested",
         "onnx",
         "overrides",
         "quasirandom",
@@ -141,6 +142,10 @@ _TORCH_NAMES = (
 _SYMBOLS = (
     *("SymBool", "SymFloat", "SymInt", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min"),
     *("sym_not", "sym_sum"),
+)
+_REFUSED = (  # when called
+    *("embedding_bag", "hash_tensor", "sparse_bsc_tensor", "sparse_bsr_tensor"),
+    *("sparse_compressed_tensor", "sparse_csc_tensor", "sparse_csr_tensor"),
 )
 _FIRST_NAMES = ("get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled")
 _MODULES = (
@@ -159,7 +164,17 @@ _UNLISTED = (  # in ``dir()``
     *_STORAGE_TYPES,
     *_SYMBOLS,
     *_FIRST_NAMES,
-    *("DeviceObjType", "classes", "get_device_module", "mps", "torch_version", "typename", "xpu"),
+    *_REFUSED,
+    *(
+        "DeviceObjType",
+        "classes",
+        "get_device_module",
+        "mps",
+        "nested",
+        "torch_version",
+        "typename",
+        "xpu",
+    ),
     *("_compile", "_disable_dynamo", "_inductor"),
     *("Any", "annotations", "importlib", "__dir__"),
     *("compat", "devices", "kernels", "launch", "tape"),  # not for users
@@ -188,6 +203,7 @@ _FROM = {
     "compile": "lucid_gpu.compiler",
     "_disable_dynamo": "lucid_gpu._compile",
     **dict.fromkeys(_SYMBOLS, "lucid_gpu._sym"),
+    **dict.fromkeys(_REFUSED, "lucid_gpu.compat.refused"),
     **dict.fromkeys(("get_device_module", "typename"), "lucid_gpu._utils"),
     "install_as_torch": "lucid_gpu.torch",
     "get_default_device": "lucid_gpu.devices",

@@ -22,6 +22,7 @@ from lucid_gpu.ops.linalg.inverse import (
     tensorinv,
     tensorsolve,
 )
+from lucid_gpu.ops.linalg.ldl import ldl_factor, ldl_factor_ex, ldl_solve
 from lucid_gpu.ops.linalg.lu import lu, lu_factor, lu_factor_ex, lu_solve
 from lucid_gpu.ops.linalg.matrices import LinAlgError
 from lucid_gpu.ops.linalg.norms import cond, matrix_norm, norm, vector_norm
@@ -41,7 +42,8 @@ from lucid_gpu.ops.registry import findable
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
-    "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor",
+    "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "ldl_factor", "ldl_factor_ex",
+    "ldl_solve", "lstsq", "lu", "lu_factor",
     "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power",
     "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex",
     "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot",

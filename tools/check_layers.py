@@ -45,10 +45,10 @@ BELOW: dict[str, tuple[str, ...]] = {
     "linalg": ("ops",),
     "random": ("ops",),
     "special": ("ops",),
-    "sparse": ("ops",),
+    "sparse": ("ops", "compat"),
     "autograd": ("ops", "profiler", "compat"),  # Function records as ops do
     "testing": ("autograd",),
-    "serialization": ("nn", "sparse"),
+    "serialization": ("nn", "sparse", "compat"),
     "nn": ("amp", "autograd", "compat", "distributed"),
     "func": ("nn",),
     "numpy": ("func", "utils", "linalg", "fft", "special"),

@@ -13,7 +13,6 @@ __all__ = ["beside", "imported", "lacking"]
 
 _INSTEAD = {
     "export": "models are saved by their state_dict()",
-    "nested": "batches of unequal length are padded, or packed by nn.utils.rnn",
     "quantization": "there is no quantization; amp.autocast computes in 16 bits",
 }
 

@@ -5,12 +5,17 @@
 structure of the object as JSON in their header (`structure.py`).
 """
 
+import enum
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, TypeAlias
 
+from lucid_gpu.compat.refused import refused
 from lucid_gpu.device import device
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.serialization.errors import CheckpointError
 from lucid_gpu.serialization.loading import load
+from lucid_gpu.serialization.locations import default_restore_location, location_tag
 from lucid_gpu.serialization.safe_globals import (
     add_safe_globals,
     clear_safe_globals,
@@ -26,16 +31,21 @@ __all__ = [
     "DEFAULT_PROTOCOL",
     "MAP_LOCATION",
     "CheckpointError",
+    "LoadEndianness",
     "SourceChangeWarning",
     "add_safe_globals",
+    "check_module_version_greater_or_equal",
     "clear_safe_globals",
     "default_restore_location",
+    "get_default_load_endianness",
     "get_safe_globals",
     "load",
     "location_tag",
     "normalize_storage_type",
+    "register_package",
     "safe_globals",
     "save",
+    "skip_data",
 ]
 
 
@@ -43,24 +53,53 @@ class SourceChangeWarning(Warning):
     """PyTorch's warning of whole modules in its oldest files; filters of packages name it."""
 
 
-def default_restore_location(storage: Any, location: str) -> Any:
-    """A tensor or storage on the device of that name, as `load` puts it where it was saved.
-
-    Raises
-    ------
-    RuntimeError
-        If there is no such device.
-    """
-    return storage.to(device=device(location))
-
-
-def location_tag(storage: Any) -> str:
-    """The name of the device of a tensor or storage, such as "cpu" or "cuda:0"."""
-    return str(storage.device)
-
-
 def normalize_storage_type(storage_type: type) -> type:
     """The type of storages of that name, such as `FloatStorage` for one of PyTorch's on a GPU."""
     from lucid_gpu.ops.storage_types import TYPES
 
     return TYPES["cpu", storage_type.__name__]
+
+
+class LoadEndianness(enum.Enum):
+    """How the bytes of numbers lie in files that do not say it."""
+
+    NATIVE = 1
+    LITTLE = 2
+    BIG = 3
+
+
+def get_default_load_endianness() -> LoadEndianness | None:
+    """What `load` takes for files that do not say it: None, which is this machine's."""
+    return None
+
+
+def check_module_version_greater_or_equal(
+    module: ModuleType, req_version_tuple: tuple[Any, ...], error_if_malformed: bool = True
+) -> bool:
+    """Whether the version of a module is at least that of a tuple, part by part.
+
+    RuntimeError for a version of another form, or a warning and True.
+    """
+    parts = str(module.__version__).split(".")
+    try:
+        version = tuple(type(r)(parts[i]) for i, r in enumerate(req_version_tuple))
+    except (ValueError, IndexError) as error:
+        words = (
+            f"'{module.__name__}' module version string is malformed '{module.__version__}' and "
+            f"cannot be compared with tuple {req_version_tuple}"
+        )
+        if error_if_malformed:
+            raise RuntimeError(words) from error
+        warn_user(f"{words}, but continuing assuming that requirement is met")
+        return True
+    return version >= req_version_tuple
+
+
+register_package = refused(
+    "serialization.register_package",
+    "tensors are on the devices cpu, cuda and meta; load(map_location=function) places others",
+)
+skip_data = refused(
+    "serialization.skip_data",
+    "files hold the bytes of their tensors; load(path, mmap=True) reads none before they are used",
+)

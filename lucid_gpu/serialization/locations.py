@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.device import device
+from lucid_gpu.ops.creation import empty
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["RestoreLocation", "placing"]
+__all__ = ["RestoreLocation", "default_restore_location", "location_tag", "placing"]
 
 # of a CPU tensor, and the name of where it was saved
 RestoreLocation = Callable[[Tensor, str], Tensor]
@@ -60,3 +61,30 @@ def _restored(t: Tensor, location: str) -> Tensor:
             f"use: {missing}. Load with map_location='cpu' to have the tensors on the CPU"
         )
     return t.to(where)
+
+
+def location_tag(storage: Any) -> str:
+    """The name of where a tensor or a storage is, as files have it: "cpu" or "cuda:0"."""
+    return str(storage.device)
+
+
+def default_restore_location(storage: Any, location: str) -> Any:
+    """A tensor or a storage at the place of that name, as ``map_location`` is written with it.
+
+    Raises
+    ------
+    RuntimeError
+        For a place that is not here.
+    """
+    try:
+        if isinstance(storage, Tensor):
+            return _restored(storage, location)
+        where = _restored(empty(0), location).device
+    except Damage as error:
+        raise RuntimeError(
+            f"don't know how to restore data location of {type(storage).__name__} (tagged with "
+            f"{location}): {error}"
+        ) from None
+    if where == storage.device:
+        return storage
+    return storage.cpu() if where.type == "cpu" else storage.cuda(where)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.compat.refused import refused
 from lucid_gpu.sparse.arithmetic import elementwise as elementwise
 from lucid_gpu.sparse.arithmetic import to, total_of
 from lucid_gpu.sparse.arithmetic import zeros_like as zeros_like
@@ -22,11 +23,41 @@ from lucid_gpu.tensor import Tensor
 
 refuse_the_rest()
 
+_BY_PARTS = "there is no sparse form of it here; write it for x.coalesce().values() and .indices()"
+log_softmax = refused("sparse.log_softmax", _BY_PARTS)
+softmax = refused("sparse.softmax", _BY_PARTS)
+sampled_addmm = refused(
+    "sparse.sampled_addmm",
+    "it takes the layout CSR, which is not here; write (mat1[rows] * mat2.mT[columns]).sum(1) for "
+    "rows, columns = input.indices()",
+)
+spdiags = refused(
+    "sparse.spdiags", "write sparse_coo_tensor(indices, values, shape) of the diagonals' places"
+)
+
 
 def __getattr__(name: str) -> Any:
     if name in TYPES:
         return TYPES[name]
     raise AttributeError(f"module 'lucid_gpu.sparse' has no attribute {name!r}")
+
+
+def addmm(
+    mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
+) -> Tensor:
+    """``beta * mat + alpha * (mat1 @ mat2)`` with a sparse ``mat1``, whose gradient is sparse.
+
+    Parameters
+    ----------
+    mat, mat1, mat2 : Tensor
+        Of shapes (n, m), (n, k) and (k, m); ``mat1`` may be sparse, as in `sparse.mm`.
+    beta, alpha : float
+    """
+    product = mm(mat1, mat2)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:  # not even NaN is read
+        return product
+    return product + (mat if beta == 1 else mat * beta)
 
 
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:

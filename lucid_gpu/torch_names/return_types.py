@@ -7,6 +7,7 @@ from lucid_gpu.ops.linalg.determinant import SignAndLogarithm
 from lucid_gpu.ops.linalg.eigen import EIGENS
 from lucid_gpu.ops.linalg.householder import GeQRF
 from lucid_gpu.ops.linalg.inverse import Inverse, Solution, Triangular
+from lucid_gpu.ops.linalg.ldl import LDL, LDLWithInfo
 from lucid_gpu.ops.linalg.lu import LU, PLUS, LUWithInfo
 from lucid_gpu.ops.linalg.old_names import OLD_QR, SVD
 from lucid_gpu.ops.linalg.qr import QR
@@ -28,6 +29,7 @@ svd, linalg_svd, triangular_solve = SVD, LinalgSVD, Triangular
 linalg_cholesky_ex, linalg_inv_ex, linalg_solve_ex = Factor, Inverse, Solution
 linalg_eig, linalg_eigh = EIGENS["linalg_eig"], EIGENS["linalg_eigh"]
 linalg_lstsq, linalg_lu_factor, linalg_lu_factor_ex = LeastSquares, LU, LUWithInfo
+linalg_ldl_factor, linalg_ldl_factor_ex = LDL, LDLWithInfo
 
 __all__ = [
     "aminmax",
@@ -42,6 +44,8 @@ __all__ = [
     "linalg_eig",
     "linalg_eigh",
     "linalg_inv_ex",
+    "linalg_ldl_factor",
+    "linalg_ldl_factor_ex",
     "linalg_lstsq",
     "linalg_lu",
     "linalg_lu_factor",

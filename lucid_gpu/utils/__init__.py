@@ -16,6 +16,7 @@ _TORCH_NAMES = (
         "_contextlib",
         "_pytree",
         "collect_env",
+        "benchmark",
         "cpp_extension",
         "deterministic",
         "flop_counter",

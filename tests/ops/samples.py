@@ -666,6 +666,19 @@ ROWS = [
     .but(vmap="draws random numbers", expanded="of lower rank"),
     row("lu_unpack", t(3, 3), fixed([2, 2, 3], "int32")),
     row("linalg.lu", t(3, 3, of="square")),
+    *[
+        row(name, *given).but(
+            gradients="its gradient is refused",
+            gradcheck="its gradient is refused",
+            forward="its gradient is refused",
+            strides="its gradient is refused",
+        )
+        for name, given in (
+            ("linalg.ldl_factor", [t(3, 3, of="definite")]),
+            ("linalg.ldl_factor_ex", [t(3, 3, of="definite")]),
+            ("linalg.ldl_solve", [t(3, 3), fixed([3, -3, -3], "int32"), t(3, 2)]),
+        )
+    ],
     row("linalg.lu_factor", t(3, 3, of="square")),
     row("linalg.lu_factor_ex", t(3, 3, of="square")),
     row("linalg.lu_solve", t(3, 3, of="square"), fixed([2, 2, 3], "int32"), t(3, 2)),

@@ -134,3 +134,30 @@ def test_types_for_annotations() -> None:
     normalize = lucid_gpu.serialization.normalize_storage_type
     assert normalize(lucid_gpu.FloatStorage) is lucid_gpu.FloatStorage
     assert lucid_gpu._subclasses.FakeTensorMode and lucid_gpu._decomp
+
+
+def test_tolerances_as_packages_ask_for_them() -> None:
+    comparison = module("testing._comparison")
+    assert comparison.assert_close is lucid_gpu.testing.assert_close
+    half, wide = lucid_gpu.float16, lucid_gpu.ones(1).double()
+    assert comparison.default_tolerances(wide, half) == (1e-3, 1e-5)
+    assert comparison.default_tolerances(wide, dtype_precisions={wide.dtype: (1, 2)}) == (1, 2)
+    assert comparison.get_tolerances(half, wide, rtol=None, atol=None) == (1e-3, 1e-5)
+    assert comparison.get_tolerances(half, rtol=1, atol=2) == (1, 2)
+    with pytest.raises(ValueError, match="must both be specified"):
+        comparison.get_tolerances(half, rtol=1, atol=None)
+
+
+def test_what_compilers_and_transforms_are_asked_by_name() -> None:
+    names = [kind.name for kind in module("_C._functorch").TransformType]
+    assert names == ["Torch", "Vmap", "Grad", "Jvp", "Functionalize"]
+    with pytest.warns(UserWarning, match="only once"):
+        lucid_gpu._dynamo.utils.warn_once("only once, of test_private_files")
+    lucid_gpu._dynamo.utils.warn_once("only once, of test_private_files", 2)
+
+
+def test_a_convolution_over_time_first() -> None:
+    x, w, b = lucid_gpu.randn(5, 2, 3), lucid_gpu.randn(3, 3, 4), lucid_gpu.randn(4)
+    expected = nn.functional.conv1d(x.permute(1, 2, 0), w.permute(2, 1, 0), b, padding=1)
+    made = nn.functional.conv_tbc(x, w, b, 1)
+    assert lucid_gpu.allclose(made, expected.permute(2, 0, 1), atol=1e-5)

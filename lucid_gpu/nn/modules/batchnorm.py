@@ -160,7 +160,8 @@ class BatchNorm3d(_BatchNorm):
 __getattr__ = beside(
     globals(),
     {
-        "lucid_gpu.nn.modules.lazy": "LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d",
+        "lucid_gpu.nn.modules.lazy": "_LazyNormBase LazyBatchNorm1d LazyBatchNorm2d "
+        "LazyBatchNorm3d",
         "lucid_gpu.nn.modules.sync_batchnorm": "SyncBatchNorm",
     },
 )

@@ -11,8 +11,9 @@ from typing import Any, overload
 
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.modules.parameter_list import ParameterDict, ParameterList
+from lucid_gpu.ops.user_warnings import warn_user
 
-__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+__all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
 @contextmanager
@@ -106,6 +107,25 @@ class _Numbered(Module):
         module = self[key]
         del self[key]
         return module
+
+
+class Container(Module):
+    """A module with the children given, under their names; PyTorch's users write a `Module`.
+
+    Parameters
+    ----------
+    **kwargs : Module
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        warn_user(
+            "`nn.Container` is deprecated. All of its functionality is now implemented in "
+            "`nn.Module`. Subclass that instead.",
+            FutureWarning,
+        )
+        for name, module in kwargs.items():
+            self.add_module(name, module)
 
 
 class Sequential(_Numbered):

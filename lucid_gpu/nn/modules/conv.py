@@ -361,6 +361,6 @@ __getattr__ = beside(
     globals(),
     {
         "lucid_gpu.nn.modules.lazy": "LazyConv1d LazyConv2d LazyConv3d "
-        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d"
+        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d _LazyConvXdMixin"
     },
 )

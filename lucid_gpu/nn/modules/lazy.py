@@ -117,7 +117,7 @@ class _OfFeatures(_OfInput):
         return int(input.shape[-1])
 
 
-class _OfChannels(_OfInput):
+class _LazyConvXdMixin(_OfInput):
     _rank: int
 
     def _size_of(self, input: Tensor) -> int:
@@ -130,7 +130,7 @@ class _OfChannels(_OfInput):
         return int(input.shape[-rank - 1])
 
 
-class _OfBatches(_OfInput):
+class _LazyNormBase(_OfInput):
     ranks: tuple[int, ...]
 
     def _size_of(self, input: Tensor) -> int:
@@ -140,7 +140,7 @@ class _OfBatches(_OfInput):
         return int(input.shape[1])
 
 
-class _OfInstances(_OfInput):
+class _OfInstances(_LazyNormBase):
     rank: int
     _defaults = {"affine": True, "track_running_stats": True}
 
@@ -153,9 +153,9 @@ class _OfInstances(_OfInput):
 
 _ROWS: tuple[tuple[type[_OfInput], tuple[type[Module], ...]], ...] = (
     (_OfFeatures, (linear.Linear,)),
-    (_OfChannels, (conv.Conv1d, conv.Conv2d, conv.Conv3d)),
-    (_OfChannels, (conv.ConvTranspose1d, conv.ConvTranspose2d, conv.ConvTranspose3d)),
-    (_OfBatches, (batchnorm.BatchNorm1d, batchnorm.BatchNorm2d, batchnorm.BatchNorm3d)),
+    (_LazyConvXdMixin, (conv.Conv1d, conv.Conv2d, conv.Conv3d)),
+    (_LazyConvXdMixin, (conv.ConvTranspose1d, conv.ConvTranspose2d, conv.ConvTranspose3d)),
+    (_LazyNormBase, (batchnorm.BatchNorm1d, batchnorm.BatchNorm2d, batchnorm.BatchNorm3d)),
     (
         _OfInstances,
         (instancenorm.InstanceNorm1d, instancenorm.InstanceNorm2d, instancenorm.InstanceNorm3d),

@@ -927,3 +927,11 @@ def _swap(parameter: Parameter, fn: Callable[[Tensor], Tensor], name: str) -> No
         except Exception as error:
             raise RuntimeError(f"_apply(): Couldn't swap {name}.grad") from error
         parameter.grad = grad
+
+
+_forward_unimplemented = Module.forward
+
+
+def _has_any_global_hook() -> bool:
+    """Whether a hook holds for all modules."""
+    return bool(EVERYWHERE)

@@ -64,7 +64,7 @@ class _Pad(Module):
         return f"{self.padding}"
 
 
-class _ConstantPad(_Pad):
+class _ConstantPadNd(_Pad):
     def __init__(self, padding: Any, value: float) -> None:
         super().__init__(padding)
         self.value = value
@@ -76,36 +76,48 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class _ZeroPad(_ConstantPad):
+class _ReflectionPadNd(_Pad):
+    pass
+
+
+class _ReplicationPadNd(_Pad):
+    pass
+
+
+class _CircularPadNd(_Pad):
+    pass
+
+
+class _ZeroPad(_ConstantPadNd):
     def __init__(self, padding: Any) -> None:
         super().__init__(padding, 0.0)
 
     extra_repr = _Pad.extra_repr
 
 
-def _row(name: str, base: type[_Pad], rank: int, mode: str) -> Any:
+def _row(name: str, base: type[_Pad], rank: int, mode: str, *others: type[_Pad]) -> Any:
     summary = _SUMMARIES["zero" if base is _ZeroPad else mode]
     about = _ABOUT.format(summary=summary, shapes=_SHAPES[rank])
-    if base is _ConstantPad:
+    if base is _ConstantPadNd:
         about += "\nvalue : float"
     body = {"rank": rank, "mode": mode, "__doc__": about, "__module__": __name__}
-    return type(name, (base,), body)
+    return type(name, (base, *others), body)
 
 
 # fmt: off
-ConstantPad1d    = _row("ConstantPad1d", _ConstantPad, 1, "constant")
-ConstantPad2d    = _row("ConstantPad2d", _ConstantPad, 2, "constant")
-ConstantPad3d    = _row("ConstantPad3d", _ConstantPad, 3, "constant")
-ZeroPad1d        = _row("ZeroPad1d", _ZeroPad, 1, "constant")
-ZeroPad2d        = _row("ZeroPad2d", _ZeroPad, 2, "constant")
-ZeroPad3d        = _row("ZeroPad3d", _ZeroPad, 3, "constant")
-ReflectionPad1d  = _row("ReflectionPad1d", _Pad, 1, "reflect")
-ReflectionPad2d  = _row("ReflectionPad2d", _Pad, 2, "reflect")
-ReflectionPad3d  = _row("ReflectionPad3d", _Pad, 3, "reflect")
-ReplicationPad1d = _row("ReplicationPad1d", _Pad, 1, "replicate")
-ReplicationPad2d = _row("ReplicationPad2d", _Pad, 2, "replicate")
-ReplicationPad3d = _row("ReplicationPad3d", _Pad, 3, "replicate")
-CircularPad1d    = _row("CircularPad1d", _Pad, 1, "circular")
-CircularPad2d    = _row("CircularPad2d", _Pad, 2, "circular")
-CircularPad3d    = _row("CircularPad3d", _Pad, 3, "circular")
+ConstantPad1d    = _row("ConstantPad1d", _ConstantPadNd, 1, "constant")
+ConstantPad2d    = _row("ConstantPad2d", _ConstantPadNd, 2, "constant")
+ConstantPad3d    = _row("ConstantPad3d", _ConstantPadNd, 3, "constant")
+ZeroPad1d        = _row("ZeroPad1d", _ZeroPad, 1, "constant", ConstantPad1d)
+ZeroPad2d        = _row("ZeroPad2d", _ZeroPad, 2, "constant", ConstantPad2d)
+ZeroPad3d        = _row("ZeroPad3d", _ZeroPad, 3, "constant", ConstantPad3d)
+ReflectionPad1d  = _row("ReflectionPad1d", _ReflectionPadNd, 1, "reflect")
+ReflectionPad2d  = _row("ReflectionPad2d", _ReflectionPadNd, 2, "reflect")
+ReflectionPad3d  = _row("ReflectionPad3d", _ReflectionPadNd, 3, "reflect")
+ReplicationPad1d = _row("ReplicationPad1d", _ReplicationPadNd, 1, "replicate")
+ReplicationPad2d = _row("ReplicationPad2d", _ReplicationPadNd, 2, "replicate")
+ReplicationPad3d = _row("ReplicationPad3d", _ReplicationPadNd, 3, "replicate")
+CircularPad1d    = _row("CircularPad1d", _CircularPadNd, 1, "circular")
+CircularPad2d    = _row("CircularPad2d", _CircularPadNd, 2, "circular")
+CircularPad3d    = _row("CircularPad3d", _CircularPadNd, 3, "circular")
 # fmt: on

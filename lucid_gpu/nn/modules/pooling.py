@@ -58,7 +58,7 @@ class _Pool(Module):
         return ", ".join(f"{name}={getattr(self, name)}" for name in self._shown)
 
 
-class _MaxPool(_Pool):
+class _MaxPoolNd(_Pool):
     _function = "max_pool"
     _shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
     _about = """
@@ -94,25 +94,25 @@ class _MaxPool(_Pool):
         )
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPoolNd):
     """The maximum of each window, from shape (n, c, l) to (n, c, l_out), or both without n."""
 
     _rank = 1
 
 
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPoolNd):
     """The maximum of each window, from (n, c, h, w) to (n, c, h_out, w_out), or both without n."""
 
     _rank = 2
 
 
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPoolNd):
     """The maximum of each window, from (n, c, d, h, w) to (n, c, d_out, h_out, w_out)."""
 
     _rank = 3
 
 
-class _AvgPool(_Pool):
+class _AvgPoolNd(_Pool):
     _function = "avg_pool"
     _shown = ("kernel_size", "stride", "padding")
     _about = """
@@ -151,11 +151,11 @@ class _AvgPool(_Pool):
         return result
 
 
-class AvgPool1d(_AvgPool):
+class AvgPool1d(_AvgPoolNd):
     """The mean of each window, from shape (n, c, l) to (n, c, l_out), or both without n."""
 
     _rank = 1
-    _about = _AvgPool._about.replace(
+    _about = _AvgPoolNd._about.replace(
         "    divisor_override : int, optional\n"
         "        Divide sums by this number instead of the window size.\n",
         "",
@@ -177,19 +177,19 @@ class AvgPool1d(_AvgPool):
         return F.avg_pool1d(*args[:-1])
 
 
-class AvgPool2d(_AvgPool):
+class AvgPool2d(_AvgPoolNd):
     """The mean of each window, from (n, c, h, w) to (n, c, h_out, w_out), or both without n."""
 
     _rank = 2
 
 
-class AvgPool3d(_AvgPool):
+class AvgPool3d(_AvgPoolNd):
     """The mean of each window, from (n, c, d, h, w) to (n, c, d_out, h_out, w_out)."""
 
     _rank = 3
 
 
-class _AdaptiveAvgPool(_Pool):
+class _AdaptiveAvgPoolNd(_Pool):
     _function = "adaptive_avg_pool"
     _shown = ("output_size",)
     _about = """
@@ -209,25 +209,25 @@ class _AdaptiveAvgPool(_Pool):
         return result
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """Average pooling to a given size, from shape (n, c, l) to (n, c, output_size)."""
 
     _rank = 1
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     """Average pooling to a given size, from shape (n, c, h, w) to (n, c, *output_size)."""
 
     _rank = 2
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """Average pooling to a given size, from shape (n, c, d, h, w) to (n, c, *output_size)."""
 
     _rank = 3
 
 
-class _AdaptiveMaxPool(_Pool):
+class _AdaptiveMaxPoolNd(_Pool):
     _function = "adaptive_max_pool"
     _shown = ("output_size",)
     _about = """
@@ -248,25 +248,25 @@ class _AdaptiveMaxPool(_Pool):
         return self._pooled(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """Max pooling to a given size, from shape (n, c, l) to (n, c, output_size)."""
 
     _rank = 1
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """Max pooling to a given size, from shape (n, c, h, w) to (n, c, *output_size)."""
 
     _rank = 2
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """Max pooling to a given size, from shape (n, c, d, h, w) to (n, c, *output_size)."""
 
     _rank = 3
 
 
-class _MaxUnpool(_Pool):
+class _MaxUnpoolNd(_Pool):
     _function = "max_unpool"
     _shown = ("kernel_size", "stride", "padding")
     _about = """
@@ -291,25 +291,25 @@ class _MaxUnpool(_Pool):
         return result
 
 
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpoolNd):
     """Place values at the positions of the maxima of a `MaxPool1d`, and zeros elsewhere."""
 
     _rank = 1
 
 
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpoolNd):
     """Place values at the positions of the maxima of a `MaxPool2d`, and zeros elsewhere."""
 
     _rank = 2
 
 
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpoolNd):
     """Place values at the positions of the maxima of a `MaxPool3d`, and zeros elsewhere."""
 
     _rank = 3
 
 
-class _LPPool(_Pool):
+class _LPPoolNd(_Pool):
     _function = "lp_pool"
     _shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
     _about = """
@@ -338,19 +338,19 @@ class _LPPool(_Pool):
         return result
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPoolNd):
     """The p-norm of each window, from shape (n, c, l) to (n, c, l_out), or both without n."""
 
     _rank = 1
 
 
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPoolNd):
     """The p-norm of each window, from (n, c, h, w) to (n, c, h_out, w_out), or both without n."""
 
     _rank = 2
 
 
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPoolNd):
     """The p-norm of each window, from (n, c, d, h, w) to (n, c, d_out, h_out, w_out)."""
 
     _rank = 3

@@ -14,9 +14,25 @@ from lucid_gpu.nn.utils.rnn import PackedSequence
 from lucid_gpu.ops import recurrent
 from lucid_gpu.ops.creation import empty, zeros
 from lucid_gpu.ops.recurrence import CELLS
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
+
+
+def _apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tensor:
+    """The parts of a tensor in another order, along ``dim``."""
+    return tensor.index_select(dim, permutation)
+
+
+def apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tensor:
+    """`Tensor.index_select` under an older name, with a FutureWarning."""
+    warn_user(
+        "`apply_permutation` is deprecated, please use `tensor.index_select(dim, permutation)` "
+        "instead",
+        FutureWarning,
+    )
+    return _apply_permutation(tensor, permutation, dim)
 
 
 def _autocast(input: Tensor) -> bool:

@@ -39,22 +39,25 @@ def _get_activation_fn(activation: Activation) -> Callable[[Tensor], Tensor]:
     return _ACTIVATIONS[activation]
 
 
-def _causal_mask(size: int, device: Any = None, dtype: Any = None) -> Tensor:
+def _generate_square_subsequent_mask(size: int, device: Any = None, dtype: Any = None) -> Tensor:
     """-inf above the diagonal, 0 elsewhere."""
     return full((size, size), -math.inf, device=device, dtype=dtype).triu(1)
 
 
-def _is_causal(mask: Tensor | None, hint: bool | None, size: int) -> bool:
-    """The hint, or without one whether the mask is the causal one."""
-    if hint is not None or mask is None:
-        return bool(hint)
+def _detect_is_causal_mask(
+    mask: Tensor | None, is_causal: bool | None = None, size: int | None = None
+) -> bool:
+    """The hint, or without one whether the mask is the causal one, by default of its own size."""
+    if is_causal is not None or mask is None:
+        return bool(is_causal)
+    size = mask.shape[-2] if size is None else size
     if tuple(mask.shape) != (size, size):
         return False
-    return bool((mask == _causal_mask(size, mask.device, mask.dtype)).all())
+    return bool((mask == _generate_square_subsequent_mask(size, mask.device, mask.dtype)).all())
 
 
-def _length(x: Tensor, batch_first: bool) -> int:
-    return x.shape[1 if batch_first and x.ndim == 3 else 0]
+def _get_seq_len(src: Tensor, batch_first: bool) -> int:
+    return src.shape[1 if batch_first and src.ndim == 3 else 0]
 
 
 class _Layer(Module):
@@ -293,8 +296,8 @@ class TransformerEncoder(Module):
         """
         mask = additive_mask(mask, "mask", src.dtype)
         padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype)
-        length = _length(src, self.layers[0].self_attn.batch_first)
-        causal = _is_causal(mask, is_causal, length)
+        length = _get_seq_len(src, self.layers[0].self_attn.batch_first)
+        causal = _detect_is_causal_mask(mask, is_causal, length)
         for layer in self.layers:
             src = layer(src, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
         return src if self.norm is None else self.norm(src)
@@ -331,8 +334,8 @@ class TransformerDecoder(Module):
 
         Without ``tgt_is_causal`` the mask itself is looked at.
         """
-        length = _length(tgt, self.layers[0].self_attn.batch_first)
-        causal = _is_causal(tgt_mask, tgt_is_causal, length)
+        length = _get_seq_len(tgt, self.layers[0].self_attn.batch_first)
+        causal = _detect_is_causal_mask(tgt_mask, tgt_is_causal, length)
         for layer in self.layers:
             tgt = layer(
                 tgt,
@@ -460,4 +463,4 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
         """The mask that hides the future: -inf above the diagonal, else 0, of shape (sz, sz)."""
-        return _causal_mask(sz, device, dtype)
+        return _generate_square_subsequent_mask(sz, device, dtype)

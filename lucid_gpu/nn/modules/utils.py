@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 
@@ -23,6 +23,19 @@ _quadruple = _ntuple(4, "_quadruple")
 def _reverse_repeat_tuple(t: Any, n: int) -> tuple[Any, ...]:
     """Last first, each ``n`` times: a layer's padding as `nn.functional.pad` takes it."""
     return tuple([x for x in reversed(t) for _ in range(n)])
+
+
+def _list_with_default(out_size: Any, defaults: Sequence[int]) -> Any:
+    """Sizes, those that are None taken from the last defaults; a number stays one.
+
+    ValueError for fewer defaults than PyTorch's pooling has: at most as many as sizes.
+    """
+    if isinstance(out_size, int):
+        return out_size
+    if len(defaults) <= len(out_size):
+        raise ValueError(f"Input dimension should be at least {len(out_size) + 1}")
+    last = defaults[-len(out_size) :]
+    return [d if size is None else size for size, d in zip(out_size, last, strict=False)]
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:

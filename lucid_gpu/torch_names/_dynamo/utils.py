@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-__all__ = ["disable_cache_limit", "is_compile_supported"]
+from lucid_gpu.ops.user_warnings import warn_user_once
+
+__all__ = ["disable_cache_limit", "is_compile_supported", "warn_once"]
 
 
 def disable_cache_limit() -> contextlib.AbstractContextManager[None]:
@@ -15,3 +17,8 @@ def disable_cache_limit() -> contextlib.AbstractContextManager[None]:
 def is_compile_supported(device_type: str) -> bool:
     """Whether `compile` takes functions for a kind of device: it gives them back."""
     return device_type in ("cpu", "cuda")
+
+
+def warn_once(msg: str, stacklevel: int = 1) -> None:
+    """Warn of something at the user's line, once in a process; ``stacklevel`` has no effect."""
+    warn_user_once(msg)

@@ -1,7 +1,9 @@
-"""`torch.ao`: `quantization`, for code that imports it."""
+"""`torch.ao`: `quantization` and `nn`, for code that imports them."""
 
 from __future__ import annotations
 
-from . import quantization
+from lucid_gpu.compat.module_names import imported
 
-__all__ = ["quantization"]
+
+def __getattr__(name: str) -> object:
+    return imported(globals(), name, modules=("nn", "quantization"))

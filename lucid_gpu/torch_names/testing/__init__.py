@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.testing` under PyTorch's names."""
