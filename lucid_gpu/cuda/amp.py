@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from typing import Any
 
@@ -10,6 +11,10 @@ from lucid_gpu import amp
 from lucid_gpu.dtypes import dtype, float16
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+__path__ = [  # `cuda.amp.grad_scaler`
+    os.path.join(os.path.dirname(os.path.dirname(__file__)), "torch_names", "cuda", "amp")
+]
 
 
 def deprecated(name: str, instead: str) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 __all__ = ["REGISTERED", "Structure", "flatten", "leaves_of", "spread", "tree_map", "unflatten"]
 
-# Containers of users': a function to children and context, and one back from those.
-REGISTERED: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+# Of a type of container, a function to children and context, and one back from those.
+REGISTERED: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    defaultdict: (
+        lambda d: (list(d.values()), [d.default_factory, list(d)]),
+        lambda values, context: defaultdict(context[0], zip(context[1], values, strict=True)),
+    )
+}
 
 
 class Structure(NamedTuple):
@@ -47,7 +52,7 @@ LEAF = Structure(None, (), ())
 
 def _opened(tree: Any) -> tuple[Sequence[Any], tuple[Any, ...]] | None:
     """The branches of a container, and its keys or context; None for a leaf."""
-    if isinstance(tree, dict) and type(tree) not in REGISTERED:
+    if type(tree) in (dict, OrderedDict):
         return list(tree.values()), tuple(tree)
     if type(tree) in (tuple, list) or (isinstance(tree, tuple) and hasattr(tree, "_fields")):
         return tree, ()
@@ -75,8 +80,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
         below, structure = flatten(child, is_leaf)
         leaves += below
         structures.append(structure)
-    kind = dict if isinstance(tree, defaultdict) else type(tree)  # whose first argument is another
-    return leaves, Structure(kind, keys, tuple(structures))
+    return leaves, Structure(type(tree), keys, tuple(structures))
 
 
 def unflatten(leaves: Sequence[Any], structure: Structure) -> Any:

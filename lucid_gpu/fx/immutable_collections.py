@@ -48,3 +48,7 @@ trees.REGISTERED[immutable_list] = (
     lambda branches: (list(branches), None),
     lambda branches, _: immutable_list(branches),
 )
+trees.REGISTERED[immutable_dict] = (
+    lambda branches: (list(branches.values()), list(branches)),
+    lambda branches, keys: immutable_dict(zip(keys, branches, strict=True)),
+)

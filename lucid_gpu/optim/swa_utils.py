@@ -15,6 +15,7 @@ from lucid_gpu.ops.foreach import update_in_place
 from lucid_gpu.optim.lr_scheduler.scheduler import (
     LRScheduler,
     Rate,
+    _warn_get_lr_called_within_step,
     by_group,
     restores_on_error,
 )
@@ -220,7 +221,7 @@ class SWALR(LRScheduler):
         return (1 - math.cos(math.pi * t)) / 2 if self._anneal_strategy == "cos" else t
 
     def get_lr(self) -> list[Rate]:
-        self._warn_outside_step()
+        _warn_get_lr_called_within_step(self)
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)

@@ -32,6 +32,7 @@ __all__ = [
     "MAP_LOCATION",
     "CheckpointError",
     "LoadEndianness",
+    "SourceChangeWarning",
     "add_safe_globals",
     "check_module_version_greater_or_equal",
     "clear_safe_globals",
@@ -46,6 +47,10 @@ __all__ = [
     "save",
     "skip_data",
 ]
+
+
+class SourceChangeWarning(Warning):
+    """PyTorch's warning of whole modules in its oldest files; filters of packages name it."""
 
 
 def normalize_storage_type(storage_type: type) -> type:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ from lucid_gpu import device as _device
 from lucid_gpu.compiler import is_compiling
 
 __all__ = [
+    "ExceptionWrapper",
     "_element_size",
     "_flatten_dense_tensors",
     "_get_all_device_indices",
@@ -59,6 +62,32 @@ def _get_device_module(device_type: str) -> Any:
             f"'torch.{device_type}'."
         )
     return importlib.import_module(f"lucid_gpu.{device_type}")
+
+
+class ExceptionWrapper:
+    """An error of another thread or process, for `reraise` in this one.
+
+    Parameters
+    ----------
+    exc_info : tuple, optional
+        What `sys.exc_info` gave; by default, gives now.
+    where : str
+        Said in the message, such as "in replica 0".
+    """
+
+    def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
+        exc_info = sys.exc_info() if exc_info is None else exc_info
+        self.exc_type: type[BaseException] = exc_info[0]
+        self.exc_msg = "".join(traceback.format_exception(*exc_info))
+        self.where = where
+
+    def reraise(self) -> None:
+        """Raise the error, of its own type where that takes a message."""
+        from lucid_gpu.utils.data.worker import Failure
+
+        name = self.exc_type.__name__
+        text = f"Caught {name} {self.where}.\nOriginal {self.exc_msg}"
+        raise Failure(self.exc_type, text).error()
 
 
 def _element_size(dtype: dtype) -> int:

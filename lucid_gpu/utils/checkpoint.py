@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from lucid_gpu.autograd.backward import backward
@@ -30,6 +30,7 @@ __all__ = [
     "CheckpointFunction",
     "CheckpointPolicy",
     "SelectiveCheckpointContext",
+    "check_backward_validity",
     "checkpoint",
     "checkpoint_sequential",
     "create_selective_checkpoint_contexts",
@@ -59,6 +60,19 @@ def detach_variable(inputs: Any) -> tuple[Any, ...]:
     return tuple(
         [t.detach().requires_grad_(t.requires_grad) if isinstance(t, Tensor) else t for t in inputs]
     )
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warn if none of some inputs requires grad."""
+    _check_validity(inputs, stacklevel=3)
+
+
+def _check_validity(inputs: Iterable[Any], stacklevel: int) -> None:
+    if not any(isinstance(t, Tensor) and t.requires_grad for t in inputs):
+        warnings.warn(
+            "None of the inputs have requires_grad=True. Gradients will be None",
+            stacklevel=stacklevel,
+        )
 
 
 def noop_context_fn() -> Contexts:
@@ -229,10 +243,7 @@ class CheckpointFunction(Function):
     def forward(ctx: Any, function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
         """Call the function; its arguments are all that is kept."""
         tensors = [a for a in args if isinstance(a, Tensor)]
-        if not any(t.requires_grad for t in tensors):
-            warnings.warn(
-                "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=4
-            )
+        _check_validity(tensors, stacklevel=5)
         ctx.function = function
         ctx.around = around(preserve)
         ctx.others = [Tensor if isinstance(a, Tensor) else a for a in args]

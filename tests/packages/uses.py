@@ -728,6 +728,53 @@ def _timm(on: Any) -> None:
         on.train(net, lambda net=net: net(x).pow(2).mean(), steps=1)
 
 
+_MM = (
+    "addict", "yapf", "termcolor", "rich", "pygments", "markdown-it-py", "mdurl", "platformdirs",
+    "opencv-python-headless", "matplotlib", "mmcv-lite",
+)  # fmt: skip
+
+
+@package("mmengine", *_MM)
+def _mmengine(on: Any) -> None:
+    """its Runner: loaders, hooks, clipped steps of SGD, a schedule; base classes of layers"""
+    import logging
+    import tempfile
+
+    from mmengine.model import BaseModel
+    from mmengine.runner import Runner
+    from torch import nn
+
+    class Model(BaseModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = on.weights(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)))
+
+        def forward(self, x: Any, y: Any, mode: str = "loss") -> Any:
+            return {"loss": (self.layers(x) - y).square().mean()}
+
+    rows = [(on.randn(4), on.randn(1)) for _ in range(16)]
+    loader = {
+        "batch_size": 4,
+        "dataset": rows,
+        "sampler": {"type": "DefaultSampler", "shuffle": False},
+        "collate_fn": {"type": "default_collate"},
+    }
+    runner = Runner(
+        Model(),
+        tempfile.mkdtemp(),
+        train_dataloader=loader,
+        train_cfg={"by_epoch": True, "max_epochs": 4},
+        optim_wrapper={
+            "optimizer": {"type": "SGD", "lr": 0.05, "momentum": 0.9},
+            "clip_grad": {"max_norm": 0.5},
+        },
+        param_scheduler={"type": "MultiStepLR", "milestones": [2]},
+        default_scope="mmengine",
+        log_level=logging.ERROR,
+    )
+    on.keep(*runner.train().parameters())
+
+
 _HUB = (
     "huggingface_hub", "tqdm", "pyyaml", "requests", "urllib3", "idna", "certifi", "anyio", "h11",
     "charset_normalizer", "httpx2", "httpcore2", "truststore", "importlib_metadata", "zipp",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib
+import io
 import pickle
-from collections import OrderedDict, deque, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, List, Optional  # noqa: UP035 - as TorchScript's users write them
@@ -14,6 +16,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import nn, utils
+from lucid_gpu.func import trees
 from tests.oracle import torch_module
 
 jit: Any = lucid_gpu.jit
@@ -103,6 +106,8 @@ TREES: list[Any] = [
     deque([1, [2]], maxlen=3),
     [],
     {"x": ()},
+    defaultdict(list, a=[1], b=(2, 3)),
+    Counter("aab"),  # a leaf: no container that was registered
 ]
 
 
@@ -133,6 +138,54 @@ def test_trees_of_a_registered_type() -> None:
     assert total.a.tolist() == [3.0, 6.0]
     with pytest.raises(ValueError, match="already registered"):
         tree.register_pytree_node(Pair, list, list)
+
+
+@dataclasses.dataclass
+class Settings:
+    rates: list[float]
+    name: str | None = None
+
+
+def test_paths_through_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = utils._pytree
+    monkeypatch.setattr(trees, "REGISTERED", {**trees.REGISTERED})
+    monkeypatch.setattr(tree, "_WITH_KEYS", {**tree._WITH_KEYS})
+    tree.register_dataclass(Settings)
+    data = {"a": [1, Point(2, 3)], 7: Settings([4.0])}
+    found = {tree.keystr(path): leaf for path, leaf in tree.tree_leaves_with_path(data)}
+    expected = {"['a'][0]": 1, "['a'][1].x": 2, "['a'][1].y": 3, "[7].rates[0]": 4.0}
+    assert found == expected
+    paths = [path for path, _ in tree.tree_flatten_with_path(data)[0]]
+    assert [tree.key_get(data, path) for path in paths] == list(expected.values())
+    assert tree.tree_map(lambda x: -x, data[7]) == Settings([-4.0])
+    spec = tree.treespec_dict(a=tree.treespec_tuple([tree.treespec_leaf()] * 2))
+    assert spec == tree.tree_structure({"a": (1, 2)})
+    assert tree.is_namedtuple(Point) and tree.is_namedtuple(Point(1, 2))
+    with pytest.raises(ValueError, match="field_names must be specified"):
+        tree.register_dataclass(Pair)
+
+
+def test_an_error_of_another_thread() -> None:
+    wrapper = importlib.import_module("lucid_gpu._utils").ExceptionWrapper
+    try:
+        {}["key"]
+    except KeyError:
+        caught = wrapper(where="in replica 0")
+    with pytest.raises(KeyError, match="Caught KeyError in replica 0") as error:
+        caught.reraise()
+    assert "Traceback" in str(error.value)
+
+
+def test_where_storages_are_restored() -> None:
+    restore = lucid_gpu.serialization.default_restore_location
+    file = io.BytesIO()
+    lucid_gpu.save({"x": lucid_gpu.ones(2)}, file)
+    file.seek(0)
+    loaded = lucid_gpu.load(file, map_location=lambda s, place: restore(s, "cpu"))
+    assert loaded["x"].tolist() == [1, 1]
+    assert lucid_gpu.serialization.location_tag(loaded["x"].untyped_storage()) == "cpu"
+    with pytest.raises(RuntimeError, match="nowhere"):
+        restore(loaded["x"], "nowhere")
 
 
 def test_trees_other_questions() -> None:
@@ -858,7 +911,11 @@ def test_an_optimizer_written_after_pytorchs() -> None:
         "nn.modules.transformer._get_clones", "nn.modules.module._addindent",
         "nn.init._no_grad_trunc_normal_", "optim.adamw.AdamW",
         "distributions.multivariate_normal._batch_mv", "backends.cuda.sdp_kernel",
-        "compiler.cudagraph_mark_step_begin",
+        "compiler.cudagraph_mark_step_begin", "cuda.amp.grad_scaler.GradScaler",
+        "cuda.amp.autocast_mode.custom_fwd", "nn.utils.weight_norm.weight_norm",
+        "nn.utils.spectral_norm.SpectralNorm", "optim.lr_scheduler._enable_get_lr_call",
+        "nn.parallel.scatter_gather.is_namedtuple", "serialization.SourceChangeWarning",
+        "utils.checkpoint.check_backward_validity",
     ],
 )  # fmt: skip
 def test_names_stand_where_packages_look_for_them(path: str) -> None:

@@ -18,15 +18,21 @@ _SHARDED = (
 _WRAPPED = (
     "BackwardPrefetch",
     "CPUOffload",
+    "FullOptimStateDictConfig",
     "FullStateDictConfig",
     "FullyShardedDataParallel",
+    "LocalOptimStateDictConfig",
     "LocalStateDictConfig",
     "MixedPrecision",
+    "OptimStateDictConfig",
+    "ShardedOptimStateDictConfig",
     "ShardedStateDictConfig",
     "ShardingStrategy",
+    "StateDictConfig",
+    "StateDictSettings",
     "StateDictType",
 )
-_MODULES = ("fully_sharded_data_parallel", "sharded_grad_scaler", "wrap")
+_MODULES = ("api", "fully_sharded_data_parallel", "sharded_grad_scaler", "wrap")
 __all__ = [*_SHARDED, *_WRAPPED]
 _FROM = dict.fromkeys(_SHARDED, "lucid_gpu.nn.parallel.fully_sharded") | dict.fromkeys(
     _WRAPPED, "lucid_gpu.nn.parallel.fully_sharded_data_parallel"

@@ -31,13 +31,19 @@ from lucid_gpu.tensor import Tensor
 __all__ = [
     "BackwardPrefetch",
     "CPUOffload",
+    "FullOptimStateDictConfig",
     "FullStateDictConfig",
     "FullyShardedDataParallel",
+    "LocalOptimStateDictConfig",
     "LocalStateDictConfig",
     "MixedPrecision",
+    "OptimStateDictConfig",
     "ShardedGradScaler",
+    "ShardedOptimStateDictConfig",
     "ShardedStateDictConfig",
     "ShardingStrategy",
+    "StateDictConfig",
+    "StateDictSettings",
     "StateDictType",
 ]
 
@@ -70,23 +76,62 @@ class StateDictType(enum.Enum):
 
 
 @dataclass
-class FullStateDictConfig:
-    """Whole tensors, on the host if ``offload_to_cpu``, and with ``rank0_only`` there alone."""
+class StateDictConfig:
+    """What tensors of a `state_dict` are: on the host if ``offload_to_cpu``."""
 
     offload_to_cpu: bool = False
+
+
+@dataclass
+class FullStateDictConfig(StateDictConfig):
+    """Whole, and with ``rank0_only`` on the first rank alone."""
+
     rank0_only: bool = False
 
 
 @dataclass
-class ShardedStateDictConfig:
-    """Rows, on the host if ``offload_to_cpu``."""
+class ShardedStateDictConfig(StateDictConfig):
+    """Rows."""
+
+
+@dataclass
+class LocalStateDictConfig(StateDictConfig):
+    """Rows."""
+
+
+@dataclass
+class OptimStateDictConfig:
+    """The same of an optimizer, whose own ``state_dict`` holds rows: this one is kept only."""
+
+    offload_to_cpu: bool = True
+
+
+@dataclass
+class FullOptimStateDictConfig(OptimStateDictConfig):
+    """See `OptimStateDictConfig`."""
+
+    rank0_only: bool = False
+
+
+@dataclass
+class ShardedOptimStateDictConfig(OptimStateDictConfig):
+    """See `OptimStateDictConfig`."""
+
+
+@dataclass
+class LocalOptimStateDictConfig(OptimStateDictConfig):
+    """See `OptimStateDictConfig`."""
 
     offload_to_cpu: bool = False
 
 
 @dataclass
-class LocalStateDictConfig(ShardedStateDictConfig):
-    """As `ShardedStateDictConfig`."""
+class StateDictSettings:
+    """What `state_dict` gives: see `FullyShardedDataParallel.state_dict_type`."""
+
+    state_dict_type: StateDictType = StateDictType.FULL_STATE_DICT
+    state_dict_config: StateDictConfig | None = None
+    optim_state_dict_config: OptimStateDictConfig | None = None
 
 
 @dataclass
@@ -214,7 +259,7 @@ class FullyShardedDataParallel(Module):
         self._shard_precise(module, mixed, options)
         fully_shard(module, mp_policy=_policy(mixed, True), **options)
         self._fsdp_wrapped_module = module
-        self._kind: tuple[StateDictType, Any] = (StateDictType.FULL_STATE_DICT, None)
+        self._settings = StateDictSettings()
         self._register_load_state_dict_pre_hook(self._rename)
 
     @staticmethod
@@ -271,7 +316,7 @@ class FullyShardedDataParallel(Module):
         See `state_dict_type`.
         """
         entries: dict[str, Any] = self.module.state_dict(*args, **kwargs)
-        kind, config = self._kind
+        kind, config = self._settings.state_dict_type, self._settings.state_dict_config
         offloads = config is not None and config.offload_to_cpu
         for name, value in list(entries.items()):
             if kind is StateDictType.FULL_STATE_DICT and hasattr(value, "full_tensor"):
@@ -308,10 +353,20 @@ class FullyShardedDataParallel(Module):
         state_dict_type: StateDictType,
         state_dict_config: Any = None,
         optim_state_dict_config: Any = None,
-    ) -> None:
-        """What `state_dict` gives from now on."""
+    ) -> StateDictSettings:
+        """Say what `state_dict` gives from now on; what it gave so far is returned."""
+        before = FullyShardedDataParallel.get_state_dict_type(module)
         for one in FullyShardedDataParallel.fsdp_modules(module):
-            one._kind = (state_dict_type, state_dict_config)
+            one._settings = StateDictSettings(
+                state_dict_type, state_dict_config, optim_state_dict_config
+            )
+        return before
+
+    @staticmethod
+    def get_state_dict_type(module: Module) -> StateDictSettings:
+        """What `state_dict` gives."""
+        modules = FullyShardedDataParallel.fsdp_modules(module, root_only=True)
+        return modules[0]._settings if modules else StateDictSettings()
 
     @staticmethod
     @contextmanager
@@ -328,17 +383,19 @@ class FullyShardedDataParallel(Module):
         module : Module
         state_dict_type : StateDictType
         state_dict_config : FullStateDictConfig or ShardedStateDictConfig, optional
-        optim_state_dict_config : optional
-            Accepted and ignored: optimizers have a ``state_dict`` of rows.
+        optim_state_dict_config : OptimStateDictConfig, optional
+            Kept only: optimizers have a ``state_dict`` of rows.
         """
         modules = FullyShardedDataParallel.fsdp_modules(module)
-        before = [one._kind for one in modules]
-        FullyShardedDataParallel.set_state_dict_type(module, state_dict_type, state_dict_config)
+        before = [one._settings for one in modules]
+        FullyShardedDataParallel.set_state_dict_type(
+            module, state_dict_type, state_dict_config, optim_state_dict_config
+        )
         try:
             yield
         finally:
-            for one, kind in zip(modules, before, strict=True):
-                one._kind = kind
+            for one, settings in zip(modules, before, strict=True):
+                one._settings = settings
 
     @staticmethod
     @contextmanager

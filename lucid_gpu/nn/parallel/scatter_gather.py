@@ -9,7 +9,12 @@ from lucid_gpu.device import device as Device
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["gather", "scatter", "scatter_kwargs"]
+__all__ = ["gather", "is_namedtuple", "scatter", "scatter_kwargs"]
+
+
+def is_namedtuple(obj: Any) -> bool:
+    """Whether an object is a named tuple."""
+    return isinstance(obj, tuple) and hasattr(obj, "_fields")
 
 
 def _on(target: int | str | Device) -> Device:
@@ -34,7 +39,7 @@ def scatter(inputs: Any, target_gpus: Sequence[int | str | Device], dim: int = 0
     if isinstance(inputs, Tensor):
         parts = inputs.chunk(len(target_gpus), dim)
         return tuple(part.to(_on(d)) for part, d in zip(parts, target_gpus))
-    if isinstance(inputs, tuple) and hasattr(inputs, "_fields"):
+    if is_namedtuple(inputs):
         return [type(inputs)(*row) for row in zip(*(scatter(v, target_gpus, dim) for v in inputs))]
     if isinstance(inputs, (tuple, list)) and inputs:
         rows = zip(*(scatter(v, target_gpus, dim) for v in inputs))

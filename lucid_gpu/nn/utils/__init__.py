@@ -22,12 +22,8 @@ from lucid_gpu.nn.utils.memory_format import (
     convert_conv2d_weight_memory_format,
     convert_conv3d_weight_memory_format,
 )
-from lucid_gpu.nn.utils.old_norms import (
-    remove_spectral_norm,
-    remove_weight_norm,
-    spectral_norm,
-    weight_norm,
-)
+from lucid_gpu.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
+from lucid_gpu.nn.utils.weight_norm import remove_weight_norm, weight_norm
 
 __path__ = [  # `nn.utils._named_member_accessor`
     *__path__,

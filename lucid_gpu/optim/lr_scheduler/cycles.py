@@ -10,6 +10,7 @@ from typing import Any
 from lucid_gpu.optim.lr_scheduler.scheduler import (
     LRScheduler,
     Rate,
+    _warn_get_lr_called_within_step,
     by_group,
     checked_optimizer,
     refuse_capture,
@@ -131,7 +132,7 @@ class CyclicLR(_WithMomentum):
         return SCALES[self.mode][1](self.gamma, x)
 
     def get_lr(self) -> list[Rate]:
-        self._warn_outside_step()
+        _warn_get_lr_called_within_step(self)
         t = self.last_epoch
         cycle = math.floor(1 + t / self.total_size)
         x = 1.0 + t / self.total_size - cycle
@@ -232,7 +233,7 @@ class OneCycleLR(_WithMomentum):
 
     def get_lr(self) -> list[Rate]:
         """The next rates, by group; ValueError after ``total_steps`` of them."""
-        self._warn_outside_step()
+        _warn_get_lr_called_within_step(self)
         t = self.last_epoch
         if t > self.total_steps:
             raise ValueError(
@@ -324,7 +325,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Rate]:
-        self._warn_outside_step()
+        _warn_get_lr_called_within_step(self)
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 

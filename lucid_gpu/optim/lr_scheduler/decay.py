@@ -7,7 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from math import cos, pi
 
-from lucid_gpu.optim.lr_scheduler.scheduler import LRScheduler, Rate, rates_of
+from lucid_gpu.optim.lr_scheduler.scheduler import (
+    LRScheduler,
+    Rate,
+    _warn_get_lr_called_within_step,
+    rates_of,
+)
 from lucid_gpu.optim.optimizer import Optimizer
 
 __all__ = [
@@ -33,7 +38,7 @@ class _ByFactor(LRScheduler):
         raise NotImplementedError
 
     def get_lr(self) -> list[Rate]:
-        self._warn_outside_step()
+        _warn_get_lr_called_within_step(self)
         factor = self._factor()
         rates = rates_of(self.optimizer)
         return rates if factor is None else [lr * factor for lr in rates]
@@ -254,7 +259,7 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Rate]:
-        self._warn_outside_step()
+        _warn_get_lr_called_within_step(self)
         t, period, least = self.last_epoch, self.T_max, self.eta_min
         rates = rates_of(self.optimizer)
         if self._is_initial:

@@ -6,7 +6,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.optim.lr_scheduler.scheduler import LRScheduler, Rate, rates_of
+from lucid_gpu.optim.lr_scheduler.scheduler import (
+    LRScheduler,
+    Rate,
+    _warn_get_lr_called_within_step,
+    rates_of,
+)
 from lucid_gpu.optim.optimizer import Optimizer
 
 __all__ = ["LambdaLR", "MultiplicativeLR"]
@@ -50,7 +55,7 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Rate]:
-        self._warn_outside_step()
+        _warn_get_lr_called_within_step(self)
         both = zip(self.base_lrs, self.lr_lambdas, strict=True)
         return [base * function(self.last_epoch) for base, function in both]
 
@@ -81,7 +86,7 @@ class MultiplicativeLR(LambdaLR):
     """
 
     def get_lr(self) -> list[Rate]:
-        self._warn_outside_step()
+        _warn_get_lr_called_within_step(self)
         rates = rates_of(self.optimizer)
         if self._is_initial:
             return rates

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
 from lucid_gpu.devices import capturing
@@ -46,6 +47,26 @@ def restores_on_error(init: Callable[P, None]) -> Callable[P, None]:
             raise
 
     return restoring
+
+
+@contextlib.contextmanager
+def _enable_get_lr_call(o: LRScheduler) -> Iterator[LRScheduler]:
+    """While a scheduler's `step` asks for the next rates."""
+    o._get_lr_called_within_step = True
+    try:
+        yield o
+    finally:
+        o._get_lr_called_within_step = False
+
+
+def _warn_get_lr_called_within_step(lr_scheduler: LRScheduler) -> None:
+    """Warn the caller of a `get_lr`, which calls this, unless it is a scheduler's `step`."""
+    if not lr_scheduler._get_lr_called_within_step:
+        warnings.warn(
+            "To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 class LRScheduler:
@@ -115,15 +136,6 @@ class LRScheduler:
         """
         raise NotImplementedError(f"{type(self).__name__} must define get_lr()")
 
-    def _warn_outside_step(self) -> None:
-        if not self._get_lr_called_within_step:
-            warnings.warn(
-                "To get the last learning rate computed by the scheduler, "
-                "please use `get_last_lr()`.",
-                UserWarning,
-                stacklevel=3,
-            )
-
     # -- stepping ---------------------------------------------------------------------------
 
     def get_last_lr(self) -> list[Rate]:
@@ -164,11 +176,8 @@ class LRScheduler:
         self._set_lrs(self.get_lr if epoch is None or closed is None else closed)
 
     def _set_lrs(self, get_lr: Any) -> None:
-        self._get_lr_called_within_step = True
-        try:
+        with _enable_get_lr_call(self):
             values = get_lr()
-        finally:
-            self._get_lr_called_within_step = False
         for group, lr in zip(self.optimizer.param_groups, values, strict=True):
             set_rate(group, lr)
         self._last_lr = rates_of(self.optimizer)

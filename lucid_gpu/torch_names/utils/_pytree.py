@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.func import trees
 
 __all__ = [
+    "GetAttrKey",
+    "KeyEntry",
     "LeafSpec",
     "MappingKey",
     "PyTree",
     "SequenceKey",
     "TreeSpec",
     "arg_tree_leaves",
+    "is_namedtuple",
     "is_namedtuple_class",
     "is_namedtuple_instance",
+    "is_structseq",
     "is_structseq_class",
     "is_structseq_instance",
+    "key_get",
+    "keystr",
+    "register_dataclass",
     "register_pytree_node",
     "tree_all",
     "tree_all_only",
@@ -29,6 +37,7 @@ __all__ = [
     "tree_is_leaf",
     "tree_iter",
     "tree_leaves",
+    "tree_leaves_with_path",
     "tree_map",
     "tree_map_",
     "tree_map_only",
@@ -36,6 +45,9 @@ __all__ = [
     "tree_map_with_path",
     "tree_structure",
     "tree_unflatten",
+    "treespec_dict",
+    "treespec_leaf",
+    "treespec_tuple",
 ]
 
 Context = Any
@@ -48,11 +60,42 @@ class SequenceKey(NamedTuple):
 
     idx: int
 
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+    def get(self, sequence: Any) -> Any:
+        """The branch."""
+        return sequence[self.idx]
+
 
 class MappingKey(NamedTuple):
     """The key of a branch."""
 
     key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+    def get(self, mapping: Any) -> Any:
+        """The branch."""
+        return mapping[self.key]
+
+
+class GetAttrKey(NamedTuple):
+    """The name of a branch of a named tuple or data class."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+    def get(self, obj: Any) -> Any:
+        """The branch."""
+        return getattr(obj, self.name)
+
+
+KeyEntry = SequenceKey | MappingKey | GetAttrKey
+_Path = tuple[Any, ...]
 
 
 class TreeSpec:
@@ -150,10 +193,35 @@ class LeafSpec(TreeSpec):
         super().__init__(trees.LEAF)
 
 
+PyTreeSpec = TreeSpec
+
+
+def treespec_leaf() -> LeafSpec:
+    """What a leaf is."""
+    return LeafSpec()
+
+
+def treespec_tuple(iterable: Iterable[TreeSpec] = (), /) -> TreeSpec:
+    """What a tuple of such trees is."""
+    return TreeSpec(tuple, None, list(iterable))
+
+
+def treespec_dict(mapping: Any = (), /, **kwargs: TreeSpec) -> TreeSpec:
+    """What a dictionary of such trees is."""
+    branches = dict(mapping, **kwargs)
+    return TreeSpec(dict, list(branches), list(branches.values()))
+
+
+# Of registered types, the functions to pairs of key and child.
+_WITH_KEYS: dict[type, Callable[[Any], tuple[Any, Any]]] = {}
+
+
 def register_pytree_node(
     cls: type,
     flatten_fn: Callable[[Any], tuple[Any, Any]],
     unflatten_fn: Callable[[Any, Any], Any],
+    *,
+    flatten_with_keys_fn: Callable[[Any], tuple[Any, Any]] | None = None,
     **settings: Any,
 ) -> None:
     """Let a type be a container, here and in `lucid_gpu.func`.
@@ -164,6 +232,9 @@ def register_pytree_node(
         From a container, its children and a context.
     unflatten_fn : callable
         From children and context, the container.
+    flatten_with_keys_fn : callable, optional
+        From a container, pairs of a key and a child, and a context. Children without keys are
+        numbered in paths.
 
     Raises
     ------
@@ -173,9 +244,59 @@ def register_pytree_node(
     if cls in trees.REGISTERED:
         raise ValueError(f"{cls} is already registered as pytree node.")
     trees.REGISTERED[cls] = (flatten_fn, unflatten_fn)
+    if flatten_with_keys_fn is not None:
+        _WITH_KEYS[cls] = flatten_with_keys_fn
 
 
-_register_pytree_node = register_pytree_node
+_register_pytree_node = _private_register_pytree_node = register_pytree_node
+
+
+def register_dataclass(
+    cls: type,
+    *,
+    field_names: Sequence[str] | None = None,
+    drop_field_names: Sequence[str] | None = None,
+    serialized_type_name: str | None = None,
+) -> None:
+    """Let a data class be a container: its fields that are not None are the branches.
+
+    Parameters
+    ----------
+    field_names : sequence of str, optional
+        All fields that its constructor takes, for a class that is no data class, say.
+    drop_field_names : sequence of str, optional
+        Fields that are left out, and keep their defaults.
+
+    Raises
+    ------
+    ValueError
+        If the class is registered, or lacks a field that is named.
+    """
+    if field_names is None:
+        if not dataclasses.is_dataclass(cls):
+            raise ValueError(f"field_names must be specified with a list of all fields used to "
+                             f"initialize {cls}, as it is not a dataclass.")  # fmt: skip
+        field_names = [field.name for field in dataclasses.fields(cls) if field.init]
+    unknown = [name for name in drop_field_names or () if name not in field_names]
+    if unknown:
+        raise ValueError(f"{cls} has no fields {unknown} to drop; it has {list(field_names)}")
+    kept = [name for name in field_names if name not in (drop_field_names or ())]
+
+    def taken_apart(obj: Any) -> tuple[list[Any], tuple[str, ...]]:
+        names = tuple([name for name in kept if getattr(obj, name) is not None])
+        return [getattr(obj, name) for name in names], names
+
+    register_pytree_node(
+        cls,
+        taken_apart,
+        lambda children, names: cls(**dict(zip(names, children))),
+        flatten_with_keys_fn=lambda obj: (
+            [(GetAttrKey(n), c) for n, c in zip(*reversed(taken_apart(obj)))],
+            taken_apart(obj)[1],
+        ),
+    )
+
+
 _get_node_type = type
 
 
@@ -313,28 +434,55 @@ def tree_any_only(types: Any, pred: Any, tree: Any, is_leaf: Test = None) -> boo
     return tree_any(_only(types, pred, lambda leaf: False), tree, is_leaf)
 
 
-def _paths(spec: TreeSpec, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    if spec.is_leaf():
-        yield above
-    keys = spec._structure.keys if issubclass(spec.type or tuple, dict) else None
-    for i, child in enumerate(spec.children()):
-        key = SequenceKey(i) if keys is None else MappingKey(keys[i])
-        yield from _paths(child, (*above, key))
+def _keyed(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """The branches of a container, each with its key."""
+    if type(tree) in _WITH_KEYS:
+        return iter(_WITH_KEYS[type(tree)](tree)[0])
+    if isinstance(tree, dict):
+        return ((MappingKey(key), child) for key, child in tree.items())
+    if is_namedtuple_instance(tree):
+        return ((GetAttrKey(name), getattr(tree, name)) for name in tree._fields)
+    children = trees.flatten(tree, lambda part: part is not tree)[0]
+    return ((SequenceKey(i), child) for i, child in enumerate(children))
+
+
+def _with_paths(tree: Any, is_leaf: Test, above: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+    if tree_is_leaf(tree, is_leaf):
+        yield above, tree
+    else:
+        for key, child in _keyed(tree):
+            yield from _with_paths(child, is_leaf, (*above, key))
+
+
+def tree_leaves_with_path(tree: Any, is_leaf: Test = None) -> list[tuple[_Path, Any]]:
+    """The leaves, each with the keys that lead to it."""
+    return list(_with_paths(tree, is_leaf))
 
 
 def tree_flatten_with_path(
     tree: Any, is_leaf: Test = None
-) -> tuple[list[tuple[tuple[Any, ...], Any]], TreeSpec]:
+) -> tuple[list[tuple[_Path, Any]], TreeSpec]:
     """The leaves, each with the keys that lead to it, and what the tree is besides."""
-    leaves, spec = tree_flatten(tree, is_leaf)
-    return list(zip(_paths(spec), leaves)), spec
+    return tree_leaves_with_path(tree, is_leaf), tree_structure(tree, is_leaf)
+
+
+def keystr(kp: _Path) -> str:
+    """The keys as one writes them in Python, such as ``['weights'][0].bias``."""
+    return "".join([str(key) for key in kp])
+
+
+def key_get(obj: Any, kp: _Path) -> Any:
+    """The part of a tree to which keys lead."""
+    for key in kp:
+        obj = key.get(obj)
+    return obj
 
 
 def tree_map_with_path(
     func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Test = None
 ) -> Any:
     """`tree_map`; ``func`` gets the keys that lead to the leaf before it."""
-    paths = _paths(tree_structure(tree, is_leaf))
+    paths = iter([path for path, _ in tree_leaves_with_path(tree, is_leaf)])
     return tree_map(lambda *leaves: func(next(paths), *leaves), tree, *rests, is_leaf=is_leaf)
 
 
@@ -397,6 +545,11 @@ def is_structseq_instance(obj: Any) -> bool:
     return is_structseq_class(type(obj))
 
 
+def is_structseq(obj: Any) -> bool:
+    """Whether an object is such a class, or of one."""
+    return is_structseq_class(obj if isinstance(obj, type) else type(obj))
+
+
 def is_namedtuple_class(cls: Any) -> bool:
     """Whether a class is a named tuple."""
     return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
@@ -405,6 +558,11 @@ def is_namedtuple_class(cls: Any) -> bool:
 def is_namedtuple_instance(obj: Any) -> bool:
     """Whether an object is a named tuple."""
     return is_namedtuple_class(type(obj))
+
+
+def is_namedtuple(obj: Any) -> bool:
+    """Whether an object is a named tuple, or a class of them."""
+    return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
 
 
 def _deque(children: Any, context: Any) -> Any:

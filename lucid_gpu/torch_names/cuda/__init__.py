@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.cuda` under PyTorch's names."""
