@@ -164,6 +164,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         For an odd size, and for a 0-d tensor.
     IndexError
         For a ``dim`` that there is not.
+    NotImplementedError
+        For whole numbers and bool.
     """
     require_tensor("glu", "input", 1, input)
     if input.dtype.category < 2:

@@ -80,6 +80,8 @@ _MEAN = """The mean of each window of {what}.
     ------
     RuntimeError
         For another rank, or settings that do not fit the input.
+    NotImplementedError
+        For whole numbers but int64, and for bool.
     """
 
 
@@ -156,7 +158,13 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """As `avg_pool2d`, of signals (n, c, w) or (c, w); without ``divisor_override``."""
+    """As `avg_pool2d`, of signals (n, c, w) or (c, w); without ``divisor_override``.
+
+    Raises
+    ------
+    NotImplementedError
+        For whole numbers but int64, and for bool.
+    """
     settings = kernel_size, stride, padding, 1
     return _avg_pool(1, input, settings, ceil_mode, count_include_pad, 0)
 

@@ -210,6 +210,11 @@ def lu_unpack(
     -------
     P, L, U
         Of shapes (..., m, m), (..., m, k) and (..., k, n), where ``k = min(m, n)``.
+
+    Raises
+    ------
+    RuntimeError
+        For pivots of another type.
     """
     if unpack_pivots and LU_pivots.dtype is not dt.int32:
         raise RuntimeError(

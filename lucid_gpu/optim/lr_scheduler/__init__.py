@@ -19,8 +19,9 @@ from lucid_gpu.optim.lr_scheduler.decay import (
 from lucid_gpu.optim.lr_scheduler.functions import LambdaLR, MultiplicativeLR
 from lucid_gpu.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from lucid_gpu.optim.lr_scheduler.scheduler import (
-from lucid_gpu.optim.lr_scheduler.scheduler import (  # noqa: F401  packages take them from here
-    EPOCH_DEPRECATION_WARNING,
+    EPOCH_DEPRECATION_WARNING as EPOCH_DEPRECATION_WARNING,
+)
+from lucid_gpu.optim.lr_scheduler.scheduler import (
     LRScheduler,
     _enable_get_lr_call,
     _warn_get_lr_called_within_step,
