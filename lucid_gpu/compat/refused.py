@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from lucid_gpu.tape.door import op
+
 __all__ = ["refused"]
 
 
@@ -24,7 +26,7 @@ def refused(path: str, instead: str) -> Callable[..., NoReturn]:
 
     function.__name__ = function.__qualname__ = path.rpartition(".")[2]
     function.__doc__ = f"Refuse with a NotImplementedError: {instead}."
-    return function
+    return op(function)
 
 
 _LAYOUTS = "sparse tensors are of the layout COO here; write sparse_coo_tensor(indices, values)"

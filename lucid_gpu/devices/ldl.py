@@ -26,8 +26,11 @@ def factored(where: device, array: Any, hermitian: bool) -> tuple[Any, Any, Any]
 
     Two equal negative pivots stand for a block of two rows.
     """
+    *batch, n, _ = array.shape
+    if where.type == "meta":
+        empty = backend(where).xp.empty
+        return empty(array.shape, array.dtype), empty((*batch, n), np.int32), empty(batch, np.int32)
     factors = np.tril(backend(where).to_numpy(array))
-    *batch, n, _ = factors.shape
     flat = factors.reshape(math.prod(batch), n, n)
     pivots = np.empty((len(flat), n), np.int32)
     info = np.empty(len(flat), np.int32)
@@ -109,6 +112,8 @@ def _eliminate_two(A: Any, k: int, rest: slice, conj: Any) -> None:
 
 def solved(where: device, factors: Any, pivots: Any, B: Any, hermitian: bool) -> Any:
     """Solutions of systems by what `factored` gave; all have the same batch."""
+    if where.type == "meta":
+        return backend(where).xp.empty(B.shape, B.dtype)
     LD, places, X = [backend(where).to_numpy(a) for a in (factors, pivots, B)]
     X = np.array(X)
     *batch, n, k = X.shape

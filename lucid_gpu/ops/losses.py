@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from lucid_gpu.dtypes import bool as bool_type
+from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import (
     require_float,
@@ -445,7 +446,7 @@ def _cut_off_batched(level: Batch, f: Any, x: Tensor, target: Tensor) -> Any:
 
 
 @op(autocast="float32")
-@keeping("target", "weight", "pos_weight")
+@keeping("input", "target", "weight", "pos_weight")
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -475,6 +476,8 @@ def binary_cross_entropy_with_logits(
         For targets of another shape.
     RuntimeError
         For targets of integers.
+    NotImplementedError
+        For scores of integers.
     """
     require_tensors("binary_cross_entropy_with_logits", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
@@ -487,6 +490,8 @@ def binary_cross_entropy_with_logits(
             f"result type {input.dtype.type_name} can't be cast to the desired output type "
             f"{target.dtype.type_name}: give targets as floats, target.to(input.dtype)"
         )
+    if input.dtype.category < 2:
+        raise unimplemented("log_sigmoid_cpu", input.dtype)
     below = input < 0  # each branch is the whole function, and loses no digits of its gradient
     curve = apply(TABLE["where"], below, input, -input).exp().log1p()
     positive = target if pos_weight is None else pos_weight * target

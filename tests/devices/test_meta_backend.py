@@ -23,7 +23,7 @@ from tests.oracle import torch_module
 REFUSED = """allclose argwhere bincount equal histogram histogramdd istft
     masked_select nn.functional.ctc_loss
     nn.functional.gaussian_nll_loss nonzero unique unique_consecutive"""
-NO_GRADIENT = ("det", "geqrf")
+NO_GRADIENT = ("det", "geqrf", "linalg.ldl_factor", "linalg.ldl_factor_ex", "linalg.ldl_solve")
 
 
 def moved(value: Any) -> Any:
