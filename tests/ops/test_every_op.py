@@ -43,11 +43,11 @@ KNOWN: dict[tuple[str, str], str] = {
 WIDER = {
     "int64": """cholesky_solve logaddexp2 max_pool1d prelu stft stft-2
         nn.functional.embedding_bag nn.functional.fold nn.functional.gaussian_nll_loss
-        nn.functional.glu nn.functional.grid_sample nn.functional.max_unpool1d
+        nn.functional.grid_sample nn.functional.max_unpool1d
         nn.functional.max_unpool2d nn.functional.max_unpool3d nn.functional.unfold""",
     "bool": """cholesky_solve conv1d conv2d conv3d conv_transpose1d conv_transpose2d
         conv_transpose3d linalg.vander logaddexp2 mvlgamma prelu stft stft-2 triangular_solve
-        nn.functional.embedding_bag nn.functional.glu nn.functional.grid_sample
+        nn.functional.embedding_bag nn.functional.grid_sample
         nn.functional.local_response_norm nn.functional.max_unpool1d nn.functional.max_unpool2d
         nn.functional.max_unpool3d nn.functional.pad-2""",
 }
