@@ -21,6 +21,7 @@ __all__ = [
     "device",
     "device_count",
     "device_of",
+    "get_arch_list",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
@@ -246,6 +247,15 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
     """A GPU's compute capability, such as ``(9, 0)``."""
     about = get_device_properties(device)
     return about.major, about.minor
+
+
+def get_arch_list() -> list[str]:
+    """The architectures that kernels are compiled for, such as "sm_90"; none without a GPU."""
+    if not is_available():
+        return []
+    from lucid_gpu.launch import nvrtc
+
+    return [f"sm_{number}" for number in sorted(nvrtc.library().getSupportedArchs())]
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

@@ -9,6 +9,7 @@ program that never asks); from then on `max_memory_allocated` is exact. Without 
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from lucid_gpu.cuda.gpus import cupy, index_of, is_available
@@ -20,14 +21,17 @@ __all__ = [
     "OutOfMemoryError",
     "empty_cache",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
     "memory_stats",
     "memory_summary",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
 ]
@@ -58,6 +62,32 @@ def max_memory_allocated(device: Any = None) -> int:
 def max_memory_reserved(device: Any = None) -> int:
     """The most bytes taken from the GPU since the last reset; 0 without a GPU."""
     return cuda_memory.note_reserved(cupy(), index_of(device)) if is_available() else 0
+
+
+def memory_cached(device: Any = None) -> int:
+    """The older name of `memory_reserved`, in bytes."""
+    _renamed("memory_cached", "memory_reserved")
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: Any = None) -> int:
+    """The older name of `max_memory_reserved`, in bytes."""
+    _renamed("max_memory_cached", "max_memory_reserved")
+    return max_memory_reserved(device)
+
+
+def reset_max_memory_cached(device: Any = None) -> None:
+    """The older name of `reset_peak_memory_stats`."""
+    _renamed("reset_max_memory_cached", "reset_peak_memory_stats")
+    reset_peak_memory_stats(device)
+
+
+def _renamed(old: str, new: str) -> None:
+    warnings.warn(
+        f"lucid_gpu.cuda.{old} has been renamed to lucid_gpu.cuda.{new}",
+        FutureWarning,
+        stacklevel=3,
+    )
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:

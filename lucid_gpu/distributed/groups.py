@@ -145,12 +145,6 @@ class ProcessGroup:
         self.engine.close()
 
 
-class GroupMember:
-    """What stands for a group: the default one, and one that this process is not in."""
-
-    NON_GROUP_MEMBER = -100
-
-
 class _World:
     default: ProcessGroup | None = None
     groups: list[ProcessGroup] = []  # made by new_group, living
@@ -171,6 +165,12 @@ class _Group(type):
 
 class group(metaclass=_Group):
     """``group.WORLD`` is the default group."""
+
+
+class GroupMember(metaclass=_Group):
+    """What stands for a group: ``WORLD``, the default one, and one this process is not in."""
+
+    NON_GROUP_MEMBER = -100
 
 
 def init_process_group(

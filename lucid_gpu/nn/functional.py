@@ -479,7 +479,7 @@ findable(dict(globals()), __name__)
 # What PyTorch's own functions are made of
 _LATE = {
     "lucid_gpu.ops.native_functions": "conv_tbc",
-    "lucid_gpu._nn_functional": "_canonical_mask _get_softmax_dim _in_projection "
+    "lucid_gpu._nn_functional": "_Reduction _canonical_mask _get_softmax_dim _in_projection "
     "_in_projection_packed _none_or_dtype _verify_batch_size max_pool1d_with_indices "
     "max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d_with_indices "
     "adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices "

@@ -13,6 +13,8 @@ from lucid_gpu import Tensor, dtype, zeros_like
 from lucid_gpu.nn import functional
 from lucid_gpu.nn.functional import linear
 
+from .nn import _reduction as _Reduction  # noqa: F401  losses of packages ask it
+
 __all__: list[str] = []
 
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["device_count", "is_available", "manual_seed"]
+__all__ = [
+    "current_allocated_memory",
+    "device_count",
+    "driver_allocated_memory",
+    "empty_cache",
+    "is_available",
+    "manual_seed",
+    "synchronize",
+]
 
 
 def device_count() -> int:
@@ -17,3 +25,21 @@ def is_available() -> bool:
 
 def manual_seed(seed: int) -> None:
     """Do nothing: there is no generator."""
+
+
+def synchronize() -> None:
+    """Do nothing: nothing runs."""
+
+
+def empty_cache() -> None:
+    """Do nothing: nothing is kept."""
+
+
+def current_allocated_memory() -> int:
+    """Bytes in use: 0."""
+    return 0
+
+
+def driver_allocated_memory() -> int:
+    """Bytes taken: 0."""
+    return 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib
 import io
 import pickle
+import re
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -916,11 +918,26 @@ def test_an_optimizer_written_after_pytorchs() -> None:
         "nn.utils.spectral_norm.SpectralNorm", "optim.lr_scheduler._enable_get_lr_call",
         "nn.parallel.scatter_gather.is_namedtuple", "serialization.SourceChangeWarning",
         "utils.checkpoint.check_backward_validity",
+        "nn.functional._Reduction.get_enum", "_C._LinAlgError", "jit.RecursiveScriptModule",
+        "mps.empty_cache", "mps.driver_allocated_memory", "cuda.get_arch_list",
+        "distributed.fsdp.api.StateDictSettings",
     ],
 )  # fmt: skip
 def test_names_stand_where_packages_look_for_them(path: str) -> None:
-    module, _, name = path.rpartition(".")
-    assert callable(getattr(importlib.import_module(f"lucid_gpu.{module}"), name))
+    module, *names = re.split(r"\.(?=[^.]*$|_Reduction)", path)
+    found: Any = importlib.import_module(f"lucid_gpu.{module}")
+    assert callable(functools.reduce(getattr, names, found))
+
+
+def test_older_names_of_memory_warn_and_answer() -> None:
+    cuda = lucid_gpu.cuda
+    with pytest.warns(FutureWarning, match="renamed to lucid_gpu.cuda.memory_reserved"):
+        assert cuda.memory_cached() == cuda.memory_reserved()
+    with pytest.warns(FutureWarning, match="max_memory_reserved"):
+        assert cuda.max_memory_cached() == cuda.max_memory_reserved()
+    with pytest.warns(FutureWarning, match="reset_peak_memory_stats"):
+        cuda.reset_max_memory_cached()
+    assert lucid_gpu.distributed.GroupMember.WORLD is lucid_gpu.distributed.group.WORLD
 
 
 def test_kernels_of_attention_by_the_first_name() -> None:

@@ -25,6 +25,7 @@ from lucid_gpu import (
     mm,
     tensor,
 )
+from lucid_gpu.linalg import LinAlgError as _LinAlgError
 from lucid_gpu.tape.engine import current_number as _current_graph_task_id
 from lucid_gpu.tape.engine import will_run as _will_engine_execute_node
 from lucid_gpu.tape.levels import open_levels

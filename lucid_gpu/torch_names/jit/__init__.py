@@ -19,6 +19,7 @@ __all__ = [
     "Error",
     "Final",
     "Future",
+    "RecursiveScriptModule",
     "ScriptFunction",
     "ScriptModule",
     "TracerWarning",
@@ -71,6 +72,10 @@ class ScriptModule(Module):
 
     TypeError for arguments.
     """
+
+
+class RecursiveScriptModule(ScriptModule):
+    """What no module is: for `isinstance`."""
 
 
 class ScriptFunction:
