@@ -5052,3 +5052,158 @@ def _pytorch_pfn_extras(on: Any) -> None:
     loader = torch.utils.data.DataLoader([{"x": a, "y": b} for a, b in zip(x, y)], batch_size=4)
     trainer.run(loader)
     on.keep(*net.parameters(), torch.tensor(seen))
+
+
+def _language_model(
+    on: Any, model: Any, length: int, pick: Callable[[Any], Any] = lambda y: y
+) -> None:
+    """Trained on tokens, in float64, by the cross entropy of its scores."""
+    import torch
+
+    tokens = torch.arange(length).reshape(1, length) * 3 % 20
+    on.weights(model, 0.2).double()
+    on.train(model, lambda: torch.nn.functional.cross_entropy(pick(model(tokens)).mT, tokens))
+
+
+@package("axial_attention", "axial_positional_embedding")
+def _axial_attention(on: Any) -> None:
+    """attention along one axis of images after the other, and a reversible transformer of them"""
+    from axial_attention import AxialAttention, AxialImageTransformer
+
+    for net, size in (
+        (AxialAttention(dim=8, dim_index=1, heads=2, num_dimensions=2), (1, 8, 4, 5)),
+        (AxialImageTransformer(dim=8, depth=2, heads=2, axial_pos_emb_shape=(4, 4)), (1, 8, 4, 4)),
+    ):
+        on.weights(net).double()
+        x = on.randn(*size).double()
+        on.train(net, lambda net=net, x=x: net(x).pow(2).mean())
+
+
+@package(
+    *("sinkhorn_transformer", "product_key_memory", "local_attention", "mixture_of_experts"),
+    *("einops", "axial_positional_embedding", "hyper_connections", "torch_einops_utils"),
+)
+def _sinkhorn_transformer(on: Any) -> None:
+    """a language model whose buckets are sorted by Sinkhorn's iterations"""
+    from sinkhorn_transformer import SinkhornTransformerLM
+
+    sizes = {"num_tokens": 20, "dim": 16, "heads": 2, "depth": 2, "max_seq_len": 16}
+    _language_model(on, SinkhornTransformerLM(bucket_size=4, causal=False, **sizes).eval(), 16)
+
+
+@package("compressive_transformer_pytorch", "mogrifier")
+def _compressive_transformer(on: Any) -> None:
+    """a language model that keeps memories and compresses old ones"""
+    from compressive_transformer_pytorch import CompressiveTransformer
+
+    sizes = {"seq_len": 8, "mem_len": 8, "cmem_len": 2, "cmem_ratio": 4}
+    model = CompressiveTransformer(num_tokens=20, dim=16, depth=2, heads=2, **sizes)
+    _language_model(on, model, 8, lambda y: y[0])
+
+
+@package("colt5_attention", "einops", "local_attention", "hyper_connections", "torch_einops_utils")
+def _colt5_attention(on: Any) -> None:
+    """a feed-forward layer of which some tokens take a heavier branch"""
+    from colt5_attention import ConditionalRoutedFeedForward
+
+    sizes = {"num_heavy_tokens": 4, "light_ff_mult": 0.5, "heavy_ff_mult": 2}
+    net = on.weights(ConditionalRoutedFeedForward(8, **sizes)).double()
+    x = on.randn(2, 12, 8).double()
+    on.train(net, lambda: net(x).pow(2).mean())
+
+
+@package("token_shift_gpt", "einops")
+def _token_shift_gpt(on: Any) -> None:
+    """a language model that shifts features along the sequence instead of attending"""
+    from token_shift_gpt import TokenShiftGPT
+
+    _language_model(
+        on, TokenShiftGPT(num_tokens=20, dim=16, max_seq_len=16, depth=2, ff_mult=2), 16
+    )
+
+
+@package("h_transformer_1d", "einops", "rotary_embedding_torch")
+def _h_transformer_1d(on: Any) -> None:
+    """a language model with hierarchical attention"""
+    from h_transformer_1d import HTransformer1D
+
+    sizes = {"max_seq_len": 32, "heads": 2, "dim_head": 8, "block_size": 8}
+    _language_model(on, HTransformer1D(num_tokens=20, dim=16, depth=2, causal=False, **sizes), 32)
+
+
+@package("gateloop_transformer", "einops", "rotary_embedding_torch")
+def _gateloop_transformer(on: Any) -> None:
+    """a language model with gated loops by an associative scan"""
+    from gateloop_transformer import Transformer
+
+    _language_model(on, Transformer(num_tokens=20, dim=16, depth=2, use_gate_looped_attn=True), 8)
+
+
+@package("mega_pytorch", "einops")
+def _mega_pytorch(on: Any) -> None:
+    """a language model with moving averages by FFT and gated attention"""
+    from mega_pytorch import Mega
+
+    sizes = {"ema_heads": 4, "attn_dim_qk": 8, "attn_dim_value": 16}
+    _language_model(on, Mega(num_tokens=20, dim=16, depth=2, **sizes), 8)
+
+
+@package("simple_hierarchical_transformer", "einops", "rotary_embedding_torch")
+def _simple_hierarchical_transformer(on: Any) -> None:
+    """a language model with a second, coarser hierarchy of tokens"""
+    from simple_hierarchical_transformer import HierarchicalTransformer
+
+    sizes = {"seq_len": 16, "hierarchies": (1, 2), "window_sizes": (8, None), "dim_head": 8}
+    _language_model(
+        on, HierarchicalTransformer(num_tokens=20, dim=16, depth=1, heads=2, **sizes), 16
+    )
+
+
+@package("block_recurrent_transformer_pytorch", "einops", "hyper_connections", "torch_einops_utils")
+def _block_recurrent_transformer(on: Any) -> None:
+    """a language model with states that blocks hand on"""
+    from block_recurrent_transformer_pytorch import BlockRecurrentTransformer
+
+    sizes = {"max_seq_len": 16, "block_width": 8, "num_state_vectors": 8, "dim_head": 8}
+    model = BlockRecurrentTransformer(
+        num_tokens=20,
+        dim=16,
+        depth=2,
+        heads=2,
+        recurrent_layers=(2,),
+        use_flash_attn=False,
+        **sizes,
+    )
+    _language_model(on, model, 16, lambda y: y[0])
+
+
+@package("soft_moe_pytorch", "einops")
+def _soft_moe(on: Any) -> None:
+    """a soft mixture of experts"""
+    from soft_moe_pytorch import SoftMoE
+
+    net = on.weights(SoftMoE(dim=8, seq_len=12, num_experts=3)).double()
+    x = on.randn(1, 12, 8).double()
+    on.train(net, lambda: net(x).pow(2).mean())
+
+
+@package("flash_pytorch", "einops", "rotary_embedding_torch")
+def _flash_pytorch(on: Any) -> None:
+    """a gated attention unit in groups, with Laplace's attention function"""
+    from flash_pytorch import FLASH
+
+    sizes = {"group_size": 8, "query_key_dim": 8, "expansion_factor": 2.0}
+    net = on.weights(FLASH(dim=16, causal=True, laplace_attn_fn=True, **sizes)).double()
+    x = on.randn(1, 20, 16).double()
+    on.train(net, lambda: net(x).pow(2).mean())
+
+
+@package("st_moe_pytorch", "einops", "colt5_attention", "beartype")
+def _st_moe(on: Any) -> None:
+    """a sparse mixture of experts with two of them a token, none left out by chance"""
+    from st_moe_pytorch import MoE
+
+    sizes = {"threshold_train": 0.0, "threshold_eval": 0.0}  # no token is left out by chance
+    net = on.weights(MoE(dim=8, num_experts=4, gating_top_n=2, **sizes).eval()).double()
+    x = on.randn(2, 6, 8).double()
+    on.train(net, lambda: net(x)[0].pow(2).mean())
