@@ -393,7 +393,7 @@ class OpNode(Node):
                 edges.append((region.region_node(value), 0))
         super().__init__(tuple(edges))
         self.needs_input_grad: tuple[bool, ...] = tuple(needs)
-        self.function: Vjp | None = function
+        self.function: Any = function  # None once it is freed
         if saved and modes.watchers:
             self.saved = tuple([None if t is None else save(t) for t in saved])
         elif saved:  # as `save` does
