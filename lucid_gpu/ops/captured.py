@@ -28,7 +28,7 @@ __all__ = ["watching"]
 DEPENDENT = frozenset(  # ops whose results' shapes depend on values
     ["argwhere", "bincount", "masked_select", "nonzero", "unique", "unique_consecutive"]
 )
-_OWN = ("also", "function", "metas", "needs_input_grad", "saved")  # of `OpNode`
+_OWN = ("also", "function", "given", "metas", "needs_input_grad", "saved")  # of `OpNode`
 _SETTINGS = (type(None), bool, int, float, complex, str, slice, type, type(...), Band, DeviceError)
 
 

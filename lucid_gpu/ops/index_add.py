@@ -307,7 +307,8 @@ def _added(input: Tensor, what: Addition) -> Tensor:
         what.name, array, (input, what.source), _added_vjp,
         dtype=input.dtype, again=what.again, taken=what.taken,
     )  # fmt: skip
-    watch(result, what.read)
+    if what.source._expr.program.needs_grad:  # else PyTorch's op does not save it either
+        watch(result, what.read)
     return result
 
 

@@ -364,7 +364,8 @@ class OpNode(Node):
     also: tuple[Any, ...] = ()  # what it holds or PyTorch's op saves beside: `fusion.saving`
     reads_arrays = True
     takes_none = False  # whether the gradient function takes None for an output without a cotangent
-    kept: Any = None  # memory of the op's own, which goes when what it saved goes
+    kept: Any = None  # memory of the op's own
+    given: tuple[str, ...] = ()  # attributes that `record` set, which go when what it saved goes
     earlier: Tensor | None = None  # the sum that the first gradient is added to
     shown: int | None = None  # the number of the edge whose value lies in the memory of the output
     back_order: Order = None  # see `leads_back`
@@ -392,7 +393,7 @@ class OpNode(Node):
                 edges.append((region.region_node(value), 0))
         super().__init__(tuple(edges))
         self.needs_input_grad: tuple[bool, ...] = tuple(needs)
-        self.function = function
+        self.function: Any = function  # None once it is freed
         if saved and modes.watchers:
             self.saved = tuple([None if t is None else save(t) for t in saved])
         elif saved:  # as `save` does
@@ -437,7 +438,7 @@ class OpNode(Node):
                 source.output_written(write, index)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
-        if self._released and self.saved:
+        if self._released and self.function is None:
             raise RuntimeError(SECOND_TIME)
         for entry in self.also:
             stale = None if entry is RESULT else entry.stale
@@ -521,10 +522,13 @@ class OpNode(Node):
 
     def release(self) -> None:
         self._released = True
-        if self.saved:
-            self.saved = (None,)
-            self.kept = None
-        self.also = ()
+        if self.saved or self.also:  # as in PyTorch, what saved nothing goes backward again
+            if self.saved:
+                self.saved = (None,)
+            self.function = None  # which may hold arrays, as what `record` was given may
+            for name in self.given:
+                self.__dict__.pop(name, None)
+            self.also = self.given = ()
 
 
 def _zeros(like: Program) -> Tensor:
@@ -597,6 +601,7 @@ def record(
                 node = _classes[name](inputs, vjp, saved)
                 if attributes:
                     node.__dict__.update(attributes)
+                    node.given = (*attributes,)
                 break
     many, plain = type(array) is tuple, None
     if results is None or modes.watchers:

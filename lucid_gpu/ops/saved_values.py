@@ -272,7 +272,7 @@ class _Opened(RegionNode):
     saved_tensors = OpNode.saved_tensors
     vjp = OpNode.vjp
     release = OpNode.release
-    back_order = OpNode.back_order
+    back_order, given = OpNode.back_order, OpNode.given
     _finished, _tied = OpNode._finished, OpNode._tied
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import tracemalloc
 import weakref
 from typing import Any
 
@@ -340,3 +341,65 @@ def test_graphs_are_built_on_one_thread_and_run_on_another(device: str) -> None:
     thread.start()
     thread.join()
     np.testing.assert_allclose(x.grad.tolist(), [2 * np.exp(2.0)] * 3, rtol=1e-6)
+
+
+LARGE = 20_000
+KEEP_INDICES: dict[str, Any] = {
+    "getitem": lambda x, index: x[index],
+    "mask": lambda x, index: x[x.detach() > 0],
+    "gather": lambda x, index: x.gather(0, index),
+    "index_select": lambda x, index: x.index_select(0, index),
+    "index_put": lambda x, index: x.index_put((index,), x),
+    "index_add": lambda x, index: x.index_add(0, index, x),
+    "scatter": lambda x, index: x.scatter(0, index, x),
+    "take": lambda x, index: x.take(index),
+    "sort": lambda x, index: x.sort()[0],
+    "topk": lambda x, index: x.topk(LARGE)[0],
+    "cummax": lambda x, index: x.cummax(0)[0],
+    "embedding": lambda x, index: lucid_gpu.nn.functional.embedding(index, x[:, None]),
+    "max_pool1d": lambda x, index: lucid_gpu.nn.functional.max_pool1d(x[None], 2),
+}
+
+
+@pytest.mark.parametrize("name", KEEP_INDICES)
+def test_losses_in_a_list_keep_no_index_arrays(name: str, device: str) -> None:
+    x = lucid_gpu.linspace(-1, 1, LARGE, device=device).requires_grad_()
+
+    def loss() -> Any:
+        index = lucid_gpu.arange(LARGE, device=device).flip(0)
+        result = KEEP_INDICES[name](x, index).sum()
+        result.backward()
+        return result
+
+    tracemalloc.start()
+    try:
+        losses = [loss() for _ in range(8)]  # what is planned and made once
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        losses += [loss() for _ in range(5)]
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert kept < 2 * LARGE, f"{kept} bytes of 5 steps"
+
+
+def test_what_a_second_backward_says_after_ops_with_indices(device: str) -> None:
+    x = lucid_gpu.arange(4.0, device=device).requires_grad_()
+    index = lucid_gpu.tensor([2, 0], device=device)
+    for op in (lambda: x[index], lambda: x.sort()[0], lambda: x.take(index)):
+        y = op()
+        y.sum().backward(retain_graph=True)
+        y.sum().backward()
+        with pytest.raises(RuntimeError, match="Specify retain_graph=True"):
+            y.sum().backward()
+
+
+def test_an_index_is_saved_for_the_gradient_of_the_source_alone(device: str) -> None:
+    x = lucid_gpu.arange(4.0, device=device).requires_grad_()
+    index = lucid_gpu.tensor([2, 0], device=device)
+    y = x.index_add(0, index, lucid_gpu.ones(2, device=device))
+    index.zero_()
+    y.sum().backward()
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0] * 4

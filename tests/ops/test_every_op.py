@@ -17,6 +17,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.autograd import gradcheck, gradgradcheck
 from lucid_gpu.func import jvp, vmap
+from lucid_gpu.fusion import eager
 from lucid_gpu.tape.door import body_of, op_of
 from tests.ops.samples import NOT_SAMPLED, ROWS, Drawn, Fixed, Row, draw, placeholders
 from tests.oracle import torch_module
@@ -26,6 +27,7 @@ SPACES = ("linalg", "fft", "special", "nn.functional", "Tensor")
 # (test, row) -> what is wrong. These must fail: who repairs one takes out its line.
 CELL = "PyTorch does not cast it on a CPU"
 INSIDE = "PyTorch casts the products that it is made of"
+VIEW_WRITTEN = "a write to a view is a node that PyTorch lets go backward once"
 KNOWN: dict[tuple[str, str], str] = {
     ("autocast", "gru"): CELL,
     ("autocast", "gru_cell"): CELL,
@@ -35,6 +37,17 @@ KNOWN: dict[tuple[str, str], str] = {
     ("autocast", "cov"): INSIDE,
     ("autocast", "linalg.pinv"): INSIDE,
     ("autocast", "lobpcg"): INSIDE,
+    **{
+        (
+            "second_backward",
+            f"fft.{name}",
+        ): "PyTorch saves the operand, whose sizes its formula reads"
+        for name in ("fft-2", "ihfft", "ihfft2", "ihfftn", "rfft", "rfft2", "rfftn")
+    },
+    ("second_backward", "Tensor.fill_diagonal_"): VIEW_WRITTEN,
+    ("second_backward", "Tensor.__setitem__"): VIEW_WRITTEN,
+    ("second_backward", "nn.functional.affine_grid"): "a product here, which saves an operand",
+    ("second_backward", "lu_unpack"): "products here, which save an operand",
     ("types-int64", "lu_unpack"): "integers become real",
     ("types-bool", "lu_unpack"): "bool becomes real",
     ("types-int64", "rnn_tanh_cell"): "integers are refused, where PyTorch makes them real",
@@ -240,6 +253,29 @@ def test_every_line_is_of_an_op() -> None:
 
 
 # --- values and gradients -------------------------------------------------------------------------
+
+
+def second_backward(row: Row, module: Any) -> str | None:
+    """What a backward after a backward says; None where there is no gradient."""
+    inputs = leaves(module, arrays_of(row))
+    results = [part for part in tensors_in(called(row, module, inputs)) if part.requires_grad]
+    if not results:
+        return None
+    ones = [module.ones(tuple(part.shape), dtype=part.dtype) for part in results]
+    module.autograd.backward(results, ones)
+    try:
+        module.autograd.backward(results, ones)
+    except RuntimeError as error:
+        return str(error)
+    return "nothing"
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+@rows_for("second_backward", lambda row: has_tensors(row) and "gradients" not in row.reasons)
+def test_a_second_backward_is_refused_where_torch_refuses_it(row: Row, eagerly: bool) -> None:
+    expected = second_backward(row, torch_module())
+    with eager(eagerly):
+        assert second_backward(row, lucid_gpu) == expected
 
 
 @rows_for("values")
