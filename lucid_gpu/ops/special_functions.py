@@ -332,11 +332,13 @@ def _of_arrays(name: str, input: Tensor, other: Tensor) -> Tensor:
     if d.is_complex or (d.category == 2) is not (name == "nextafter") or d is dt.bool:
         raise dt.unimplemented(name, d)
     broadcast_shapes([tuple(input.shape), tuple(other.shape)], name)
-    arrays = [t.detach().to(d).array for t in (input, other)]
+    # C multiplies narrow integers as int32; what the type does not hold is cut off at the end
+    of = dt.int32 if name == "lcm" and d.itemsize < 4 else d
+    arrays = [t.detach().to(of).array for t in (input, other)]
     values = getattr(xp_of(input), name)(*arrays)
     if name == "lcm":
-        values = abs(values)  # of products that the type does not hold too
-    return from_array(xp_of(input).asarray(values), d, input.device)
+        values = abs(values)
+    return from_array(xp_of(input).asarray(values, dtype=d.numpy), d, input.device)
 
 
 _OPS: tuple[Any, ...] = (

@@ -137,6 +137,19 @@ def test_functions_with_steps_read_what_would_be_stored(name, kind, device):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [0.1, 0.3, -2.2])
+def test_a_number_is_a_divisor_as_it_is_and_a_modulus_as_it_would_be_stored(number, kind, device):
+    torch_module()  # skips without it
+    x = np.append(np.random.default_rng(5).standard_normal(500) * 9, [-77.5, -20.5])
+    results = []
+    for m, where in modules(device):
+        t = m.tensor(x, dtype=m.float32, device=where).to(getattr(m, kind))
+        made = t // number, m.div(t, number, rounding_mode="trunc"), t % number, t.fmod(number)
+        results.append([y.float().cpu().numpy() for y in made])
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_steps_do_not_depend_on_when_their_operand_was_read(kind, device):
     rng = np.random.default_rng(4)
     x, y = (
