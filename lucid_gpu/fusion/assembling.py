@@ -78,7 +78,9 @@ def emit(
         numbers = [known[a].op in ("constant", "scalar") for a in args]
         args = tuple([as_stored(assembly, a) if n else a for a, n in zip(args, numbers)])
     elif op.name in STEPS:
-        kept = [known[a].op == "constant" and not _is_cut(known[a]) for a in args]
+        numbers = [known[a].op in ("constant", "scalar") for a in args]
+        kept = [n and not _is_cut(known[a]) for a, n in zip(args, numbers)]
+        kept[-1] = kept[-1] or (numbers[-1] and op.name in QUOTIENTS)
         args = tuple([a if k else as_stored(assembly, a) for a, k in zip(args, kept)])
     elif op.name == "pow":
         args = tuple([as_stored(assembly, a) if _is_cut(known[a]) else a for a in args])
@@ -164,6 +166,7 @@ SUMS = ("add", "sub")
 # A last digit of what they read decides on a whole unit of their results.
 STEPS = ("floor", "ceil", "round", "trunc", "sign", "sgn", "floor_divide", "truncated_quotient",
          "fmod", "remainder")  # fmt: skip
+QUOTIENTS = ("floor_divide", "truncated_quotient")  # whose divisor, if a number, is not rounded
 
 
 def sum_as_stored(assembly: Assembly, index: int) -> int:

@@ -148,7 +148,7 @@ def rrelu(
     return apply(TABLE["where"], x <= 0, x * slope, x)
 
 
-@op
+@op(whole=True)
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """``a * sigmoid(b)`` of the two halves of a dimension, ``(*, 2 m)``; Dauphin et al. (2017).
 

@@ -82,7 +82,8 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
         high = where(input > 1 - eps, 1 - eps, input)
         input = where(input < eps, eps, high)
     inside = (input >= 0).logical_and(input <= 1)
-    input = input + where(inside, -0.0, math.nan)  # or the derivative were that of other functions
+    unchanged = where(inside, -0.0, math.nan).to(input.dtype)
+    input = input + unchanged  # or the derivative were that of other functions
     slopes = input.log() - (-input).log1p()  # infinite at 0 and 1, not NaN
     return composes(slopes, whole)
 
@@ -105,7 +106,7 @@ def sinc(input: Tensor) -> Tensor:
 _SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in range(10)]  # the next is below 2e-20
 
 
-@op
+@op(whole=True)
 @keeping("input", "other")
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """``log2(2**a + 2**b)`` without overflow, element by element; the two broadcast.
@@ -332,11 +333,13 @@ def _of_arrays(name: str, input: Tensor, other: Tensor) -> Tensor:
     if d.is_complex or (d.category == 2) is not (name == "nextafter") or d is dt.bool:
         raise dt.unimplemented(name, d)
     broadcast_shapes([tuple(input.shape), tuple(other.shape)], name)
-    arrays = [t.detach().to(d).array for t in (input, other)]
+    # C multiplies narrow integers as int32; what the type does not hold is cut off at the end
+    of = dt.int32 if name == "lcm" and d.itemsize < 4 else d
+    arrays = [t.detach().to(of).array for t in (input, other)]
     values = getattr(xp_of(input), name)(*arrays)
     if name == "lcm":
-        values = abs(values)  # of products that the type does not hold too
-    return from_array(xp_of(input).asarray(values), d, input.device)
+        values = abs(values)
+    return from_array(xp_of(input).asarray(values, dtype=d.numpy), d, input.device)
 
 
 _OPS: tuple[Any, ...] = (

@@ -137,6 +137,19 @@ def test_functions_with_steps_read_what_would_be_stored(name, kind, device):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [0.1, 0.3, -2.2])
+def test_a_number_is_a_divisor_as_it_is_and_a_modulus_as_it_would_be_stored(number, kind, device):
+    torch_module()  # skips without it
+    x = np.append(np.random.default_rng(5).standard_normal(500) * 9, [-77.5, -20.5])
+    results = []
+    for m, where in modules(device):
+        t = m.tensor(x, dtype=m.float32, device=where).to(getattr(m, kind))
+        made = t // number, m.div(t, number, rounding_mode="trunc"), t % number, t.fmod(number)
+        results.append([y.float().cpu().numpy() for y in made])
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_steps_do_not_depend_on_when_their_operand_was_read(kind, device):
     rng = np.random.default_rng(4)
     x, y = (
@@ -208,6 +221,9 @@ STEPS = {
     "add": lambda m, a, b, c: a.add(b, alpha=0.3),
     "sub": lambda m, a, b, c: m.sub(a, b, alpha=0.3),
     "add_": lambda m, a, b, c: a.clone().add_(b, alpha=3),
+    "glu": lambda m, a, b, c: m.nn.functional.glu(a),
+    "logaddexp2": lambda m, a, b, c: m.logaddexp2(a, b),
+    "logit": lambda m, a, b, c: m.logit(a, eps=0.1),
 }
 
 
@@ -216,9 +232,10 @@ STEPS = {
 def test_one_op_is_rounded_once_where_each_is_computed_on_its_line(name, kind, device):
     rng = np.random.default_rng(1)
     given = [
-        lucid_gpu.tensor(rng.standard_normal(999), dtype=getattr(lucid_gpu, kind), device=device)
+        lucid_gpu.tensor(rng.standard_normal(998), dtype=getattr(lucid_gpu, kind), device=device)
         for _ in range(3)
     ]
-    fused = STEPS[name](lucid_gpu, *given).tolist()
+    fused = STEPS[name](lucid_gpu, *given)
+    assert fused.dtype is given[0].dtype
     with lucid_gpu.fusion.eager():
-        assert STEPS[name](lucid_gpu, *given).tolist() == fused
+        assert STEPS[name](lucid_gpu, *given).tolist() == fused.tolist()

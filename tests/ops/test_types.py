@@ -299,6 +299,13 @@ OVERFLOWING: dict[str, Any] = {
     "lcm": lambda m, d: m.lcm(
         m.tensor([2, 2, -7], device=d).int(), m.tensor([2**31 - 1, 6, 3], device=d).int()
     ),
+    "lcm of int8": lambda m, d: m.lcm(
+        m.tensor([-60, 9, -128], dtype=m.int8, device=d),
+        m.tensor([-96, 15, 127], dtype=m.int8, device=d),
+    ),
+    "lcm of int16": lambda m, d: m.lcm(
+        m.tensor([-12595, 200], device=d).short(), m.tensor([-7585, 201], device=d).short()
+    ),
     "shift of bools in place": lambda m, d: m.tensor([True], device=d).__ilshift__(1),
     "shift back of bools in place": lambda m, d: m.tensor([True], device=d).__irshift__(
         m.tensor([1], device=d)
