@@ -1087,3 +1087,13 @@ def test_a_parameter_that_refuses_ops_can_be_made() -> None:
     assert point.shape == "an attribute"
     with pytest.raises(TypeError, match="an op"):
         lucid_gpu.exp(point)
+
+
+def test_tree_map_takes_the_keys_of_dictionaries_in_any_order() -> None:
+    from lucid_gpu.utils._pytree import tree_map
+
+    for kind in (dict, OrderedDict):
+        paired = tree_map(lambda x, y: (x, y), {"a": 1, "b": [2]}, kind(b=[20], a=10))
+        assert paired == {"a": (1, 10), "b": [(2, 20)]}
+    with pytest.raises(ValueError, match="is not of the structure"):
+        tree_map(lambda x, y: x, {"a": 1, "b": 2}, {"a": 1, "c": 2})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -50,6 +50,7 @@ __all__ = [
     "treespec_tuple",
 ]
 
+_DICTS = (dict, OrderedDict)
 Context = Any
 PyTree = Any
 Test = Callable[[Any], bool] | None
@@ -172,7 +173,9 @@ class TreeSpec:
         if self.is_leaf():
             return [tree]
         parts, here = trees.flatten(tree, lambda t: t is not tree)
-        if (here.kind, here.keys, len(parts)) != (*self._structure[:2], self.num_children):
+        if type(tree) in _DICTS and self.type in _DICTS and set(tree) == set(self._structure.keys):
+            parts = [tree[key] for key in self._structure.keys]  # in whatever order they come
+        elif (here.kind, here.keys, len(parts)) != (*self._structure[:2], self.num_children):
             raise ValueError(f"the tree {here} is not of the structure {self._structure}")
         return [p for c, part in zip(self.children(), parts) for p in c.flatten_up_to(part)]
 
