@@ -526,8 +526,10 @@ class OpNode(Node):
             if self.saved:
                 self.saved = (None,)
             self.function = None  # which may hold arrays, as what `record` was given may
+            own = self.__dict__
             for name in self.given:
-                self.__dict__.pop(name, None)
+                if name in own and name != "gives_new":  # which the pass reads after this
+                    del own[name]
             self.also = self.given = ()
 
 
