@@ -8,7 +8,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import ldl
 from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
-from lucid_gpu.ops.linalg.matrices import require_inexact
+from lucid_gpu.ops.linalg.matrices import refuse_zero_pivots, require_inexact
 from lucid_gpu.ops.memory_formats import columns
 from lucid_gpu.ops.named_results import result_of
 from lucid_gpu.ops.record import record
@@ -68,13 +68,7 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> LDL:
 
 
 def _check(name: str, info: Tensor) -> None:
-    if not info.is_meta and info.any():
-        number = next(n for n in info.reshape(-1).tolist() if n)
-        raise RuntimeError(
-            f"{name}: D[{number},{number}] is zero and using it on ldl_solve would result in a "
-            "division by zero. If you still want to perform the factorization, consider calling "
-            "linalg.ldl_factor_ex(A)"
-        )
+    refuse_zero_pivots(info, name, "D", "ldl_solve", "linalg.ldl_factor_ex(A)")
 
 
 @op

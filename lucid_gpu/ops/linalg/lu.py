@@ -14,6 +14,7 @@ from lucid_gpu.ops.linalg.matrices import (
     diagonal_of,
     identity_like,
     lower,
+    refuse_zero_pivots,
     require_matrices,
     upper,
 )
@@ -75,13 +76,8 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
         If a pivot is zero, and without pivoting.
     """
     factors, pivots, info = lu_factor_ex(A, pivot=pivot)
-    if not A.is_meta and info.any():
-        number = next(n for n in info.reshape(-1).tolist() if n)
-        raise RuntimeError(
-            f"torch.linalg.lu_factor: U[{number},{number}] is zero and using it on lu_solve would "
-            "result in a division by zero. If you still want to perform the factorization, "
-            "consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
-        )
+    instead = "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+    refuse_zero_pivots(info, "torch.linalg.lu_factor", "U", "lu_solve", instead)
     return LU(factors, pivots)
 
 

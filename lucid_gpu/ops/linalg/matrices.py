@@ -43,6 +43,17 @@ def require_matrices(name: str, A: Tensor, low_precision: bool = False) -> None:
         )
 
 
+def refuse_zero_pivots(info: Tensor, name: str, factor: str, solve: str, instead: str) -> None:
+    """Refuse factors of which ``info`` gives the number of the first zero pivot, or else 0."""
+    if not info.is_meta and info.any():
+        number = next(n for n in info.reshape(-1).tolist() if n)
+        raise RuntimeError(
+            f"{name}: {factor}[{number},{number}] is zero and using it on {solve} would result in "
+            "a division by zero. If you still want to perform the factorization, consider calling "
+            + instead
+        )
+
+
 def require_same_type(name: str, A: Tensor, B: Tensor, a: str = "A", b: str = "B") -> None:
     """Refuse operands of two types, which the sentence calls ``a`` and ``b``."""
     if A.dtype is not B.dtype:
