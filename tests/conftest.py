@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +90,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-class NoTorch(MetaPathFinder):
-    """Finds no torch, as where it is not installed."""
+class NoTorch(PathFinder):
+    """Finds what is on the path but torch, as where it is not installed."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    @classmethod
+    def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname.partition(".")[0] == "torch":
+            return None
+        return super().find_spec(fullname, path, target)
 
 
 def use_driver(config: pytest.Config) -> None:
@@ -127,7 +129,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Also in the processes that tests start; a test that wants another mode names it.
     compiling.setting.mode = os.environ["LUCID_COMPILE"] = "wait"
     if config.getoption("--without-torch"):
-        sys.meta_path.insert(0, NoTorch())
+        sys.meta_path[sys.meta_path.index(PathFinder)] = NoTorch
     if config.getoption("--standin"):
         use_standin(config)
     if config.getoption("--driver"):
