@@ -14,6 +14,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.autograd import Function
 from lucid_gpu.cuda import pending
+from tests.slow import slow_but
 
 LENGTH = 150_000
 
@@ -51,7 +52,9 @@ def chain_of_products(x: Any, length: int) -> Any:
     return y
 
 
-@pytest.mark.parametrize("build", [chain_of_functions, chain_of_products])
+@pytest.mark.parametrize(
+    "build", slow_but([chain_of_functions, chain_of_products], chain_of_products)
+)
 def test_a_chain_of_150_000_nodes_goes_backward(build: Any, device: str, without_gc: None) -> None:
     x = lucid_gpu.ones(1, device=device, requires_grad=True)
     y = build(x, LENGTH)
@@ -59,7 +62,9 @@ def test_a_chain_of_150_000_nodes_goes_backward(build: Any, device: str, without
     assert x.grad.item() == pytest.approx(1, rel=0.1)
 
 
-@pytest.mark.parametrize("build", [chain_of_functions, chain_of_views, chain_of_products])
+@pytest.mark.parametrize(
+    "build", slow_but([chain_of_functions, chain_of_views, chain_of_products], chain_of_views)
+)
 def test_a_chain_of_150_000_nodes_is_freed_without_going_backward(
     build: Any, device: str, without_gc: None
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from bench import first_calls
 from bench.first_call_worker import exchanged
 from bench.peers import TREE
+from tests.slow import slow_but
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,9 @@ def test_every_script_takes_part():
     assert all((TREE / path).exists() for path in first_calls.scripts().values())
 
 
-@pytest.mark.parametrize("path", ["tests/scripts/regression.py", "examples/vae.py"])
+@pytest.mark.parametrize(
+    "path", slow_but(["tests/scripts/regression.py", "examples/vae.py"], "examples/vae.py")
+)
 def test_a_script_is_stopped_after_its_steps(path):
     ends = first_calls.ends(path, "lucid_gpu", 1)
     assert len(ends) == first_calls.STEPS

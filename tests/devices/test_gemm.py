@@ -125,6 +125,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("case", SHAPES)
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 @pytest.mark.parametrize("kind", [*TYPES.values()], ids=lambda kind: np.dtype(kind).name)

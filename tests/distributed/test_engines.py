@@ -12,6 +12,7 @@ import pytest
 from lucid_gpu.distributed.engines.one import OneEngine
 from lucid_gpu.distributed.reductions import ReduceOp
 from tests.distributed.processes import MPIEXEC, mpi, mpich, run
+from tests.slow import slow_but
 
 TYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.uint8, np.int64, np.complex64)
 
@@ -58,7 +59,7 @@ def test_one_rank_copies_what_it_sends() -> None:
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", slow_but([2, 3], 3))
 def test_mpiexec_starts_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 

@@ -94,8 +94,8 @@ def started(launcher: str, size: int, what: str) -> tuple[int, str]:
 CASES = [("mpiexec", 2, what) for what in ROWS if what != "leaves"]
 CASES += [("run", 3, what) for what in ("raises", "exits", "killed", "late")]
 CASES += [("run", 2, "leaves")]
-SLOW = {("mpiexec", what) for what in ("raises-late", "count", "op", "message")}
-SLOW |= {("run", what) for what in ("exits", "late")}
+SLOW = {("mpiexec", what) for what in ROWS if what not in ("raises", "late", "message-dtype")}
+SLOW |= {("run", what) for what in ("raises", "exits", "late")}
 
 
 def marked(launcher: str, size: int, what: str) -> Any:

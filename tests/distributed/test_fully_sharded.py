@@ -551,7 +551,7 @@ def several(*what: str) -> None:
 
 
 @mpi
-@pytest.mark.parametrize("size", slow_but([2, 3], 3))
+@pytest.mark.parametrize("size", slow_but([2, 3], 2))
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 

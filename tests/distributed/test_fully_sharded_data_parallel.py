@@ -179,7 +179,7 @@ PARTS = {f.__name__: f for f in (trained, states, gradients, precision, refused)
 
 
 @mpi
-@pytest.mark.parametrize("size", slow_but([2, 3], 3))
+@pytest.mark.parametrize("size", slow_but([2, 3], 2))
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 

@@ -489,7 +489,7 @@ def test_one_rank(part: str) -> None:
 
 
 @mpi
-@pytest.mark.parametrize("what", slow_but(FAULTS, "late", "silent", "raises", "killed"))
+@pytest.mark.parametrize("what", slow_but(FAULTS, "silent", "raises"))
 def test_the_job_ends_and_says_why(what: str) -> None:
     status, said = started("faulty", what, size=2)
     assert status, said

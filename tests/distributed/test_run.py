@@ -192,6 +192,7 @@ PLACES = {  # rank and world_size of each process, and what they say
 
 
 @mpi
+@pytest.mark.slow
 def test_ranks_that_do_not_fit_are_named(tmp_path: Path) -> None:
     """All rows at once: each waits until its time is over."""
     rows = {}

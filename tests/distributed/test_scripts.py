@@ -21,14 +21,14 @@ from tests.scripts.test_scripts import exchanged
 FOLDER = Path(__file__).parent / "scripts"
 RUN = [sys.executable, "-m", "lucid_gpu.distributed.run", "--nproc-per-node"]
 ONCE = [  # by make test
-    ("spawn_ddp", 4, ()),
-    ("torchrun_trainer", 2, ()),
+    ("spawn_ddp", 2, ()),
     ("pipeline", 2, ()),
-    ("zero_optimizer", 3, ()),
 ]
 CASES = [
     *ONCE,
-    ("spawn_ddp", 2, ()),
+    ("spawn_ddp", 4, ()),
+    ("torchrun_trainer", 2, ()),
+    ("zero_optimizer", 3, ()),
     ("mnist_sampler", 2, ()),
     ("gpt_accumulation", 2, ()),
     ("torchrun_trainer", 3, ()),
@@ -36,7 +36,6 @@ CASES = [
     ("mnist_sampler", 4, ()),
     ("gpt_accumulation", 3, ("--no-sync",)),
 ]
-# Each script is among the fast ones once.
 
 
 def free_port() -> str:

@@ -165,7 +165,7 @@ PARTS = (exchange, flat, from_the_first, saved)
 
 
 @mpi
-@pytest.mark.parametrize("size", slow_but([2, 3], 3))
+@pytest.mark.parametrize("size", slow_but([2, 3], 2))
 def test_several_ranks(size: int, tmp_path: Path) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__, str(tmp_path / "c")])
 

@@ -409,7 +409,7 @@ def several() -> None:
 
 
 @mpi
-@pytest.mark.parametrize("size", slow_but([2, 3, 4], 3))
+@pytest.mark.parametrize("size", slow_but([2, 3, 4], 2))
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 

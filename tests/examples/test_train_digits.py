@@ -135,6 +135,7 @@ def test_a_damaged_checkpoint(trained, tmp_path):
     assert "neither a safetensors file" in one_sentence(run(tmp_path, "--resume"))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_something_else(trained, tmp_path):
     assert "say --model mlp" in one_sentence(run(trained[0], "--resume", "--model", "cnn"))
     import lucid_gpu

@@ -35,7 +35,7 @@ def kernels(values, axes=None, packed=True, long_index=None):
 
 @pytest.mark.parametrize(
     "number",
-    slow_but(range(len(dt.ALL)), dt.ALL.index(dt.float32)),
+    slow_but(range(len(dt.ALL))),
     ids=[d.name for d in dt.ALL],
 )
 def test_table_rows_compile(number):

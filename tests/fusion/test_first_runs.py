@@ -28,6 +28,7 @@ def executable_of(row, d: dtype, shape):
     return blocked.Executable(plan), arrays, scalars
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("d", [dt.float32, dt.float64], ids=str)
 def test_the_bits_of_later_runs_are_those_of_the_first(d: dtype, shape) -> None:

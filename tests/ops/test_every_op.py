@@ -270,6 +270,7 @@ def second_backward(row: Row, module: Any) -> str | None:
     return "nothing"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("eagerly", [False, True])
 @rows_for("second_backward", lambda row: has_tensors(row) and "gradients" not in row.reasons)
 def test_a_second_backward_is_refused_where_torch_refuses_it(row: Row, eagerly: bool) -> None:

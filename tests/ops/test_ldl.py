@@ -38,6 +38,7 @@ def whole(a: Any, hermitian: bool) -> Any:
 CASES = list(itertools.product(KINDS, (0, 1, 2, 3, 9), ((), (2, 3), (0,))))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("hermitian", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize(("kind", "n", "batch"), CASES)
@@ -64,6 +65,7 @@ def test_solutions(
     assert np.abs(residue).max(initial=0) < size * 10
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("hermitian", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize(  # equal sizes of rounded numbers choose other pivots
