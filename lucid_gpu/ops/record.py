@@ -155,7 +155,8 @@ def version_of(tensor: Tensor) -> int:
 def watch(result: Tensor, *read: Tensor) -> None:
     """Have a recorded op refuse its gradient once tensors are written whose arrays it holds.
 
-    They are index tensors, read or returned, which are not tensors of ``saved_tensors``.
+    They are index tensors, read or returned, which are not tensors of ``saved_tensors``. There are
+    none where a list gave the indices, which are freed with the graph all the same.
     """
     program = result._expr.program
     if not program.needs_grad or not program.is_load or result._wrapper is not None:
@@ -163,6 +164,7 @@ def watch(result: Tensor, *read: Tensor) -> None:
     node = result._expr.leaves[0].node
     if isinstance(node, OpNode):
         node.also += tuple([Counted(t._expr.program, t._memory()) for t in read])
+        node.holds_indices = True
 
 
 def keeps(
@@ -401,6 +403,7 @@ class OpNode(Node):
     shown: int | None = None  # the number of the edge whose value lies in the memory of the output
     back_order: Order = None  # see `leads_back`
     ties: Ties = None  # as of rows
+    holds_indices = False  # see `watch`
 
     def __init__(
         self,
@@ -553,7 +556,7 @@ class OpNode(Node):
 
     def release(self) -> None:
         self._released = True
-        if self.saved or self.also:  # as in PyTorch, what saved nothing goes backward again
+        if self.saved or self.also or self.holds_indices:  # as in PyTorch, what saved nothing goes backward again
             if self.saved:
                 self.saved = (None,)
             self.function = None  # which may hold arrays, as what `record` was given may
