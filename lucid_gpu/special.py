@@ -45,6 +45,9 @@ from lucid_gpu.ops.orthogonal_polynomials import (
     shifted_chebyshev_polynomial_v,
     shifted_chebyshev_polynomial_w,
 )
+from lucid_gpu.ops.record import composes as _composes
+from lucid_gpu.ops.record import keeps as _keeps
+from lucid_gpu.tape.door import op as _op
 from lucid_gpu.tape.overrides import overridable as _overridable
 from lucid_gpu.tensor import Tensor, apply
 
@@ -84,6 +87,7 @@ def ndtr(input: Tensor) -> Tensor:
 
 
 @public
+@_op(whole=True)
 def log_ndtr(input: Tensor) -> Tensor:
     """The logarithm of `ndtr`, element by element, also where that vanishes; so its derivatives."""
     if input.dtype.category < 2:
@@ -91,7 +95,8 @@ def log_ndtr(input: Tensor) -> Tensor:
     far = input < -1
     low, high = where(far, input, -1.0), where(far, 0.0, input)
     tail = (erfcx(low * -_HALF_ROOT) * 0.5).log() - low * low * 0.5
-    return where(far, tail, ((high * _HALF_ROOT).erfc() * -0.5).log1p())
+    whole = where(far, tail, ((high * _HALF_ROOT).erfc() * -0.5).log1p())
+    return _keeps(whole, input, output=True, title="SpecialLogNdtrBackward0")
 
 
 @public
@@ -102,6 +107,7 @@ def entr(input: Tensor) -> Tensor:
 
 
 @public
+@_op(whole=True)
 def xlog1py(input: Any, other: Any) -> Tensor:
     """``x * log(1 + y)``, and 0 where x is, element by element; the two broadcast."""
     if isinstance(input, Tensor) and isinstance(other, Tensor):
@@ -113,7 +119,8 @@ def xlog1py(input: Any, other: Any) -> Tensor:
     # What has no logarithm at these ends, or an infinite one, must not reach gradients of zeros.
     end = (y <= -1).logical_or(y == math.inf)
     at_end = x.xlogy(where(end, y + 1, 1.0))
-    return where(end, at_end, x * where(end, 0.0, y).log1p())
+    whole = where(end, at_end, x * where(end, 0.0, y).log1p())
+    return _composes(whole, x, y, title="SpecialXlog1PyBackward0")
 
 
 round = _of_row("round", "round")

@@ -29,6 +29,7 @@ from lucid_gpu.fusion.program import WRAPPED, Program, leaf_of, load_program
 from lucid_gpu.fusion.saving import (
     FROM_OPERANDS,
     RESULT,
+    Composed,
     converted,
     converts,
     refusal,
@@ -48,9 +49,17 @@ _COUNTS_NUMBERS = (*_COMMUTES, "sub", "div")  # PyTorch makes a tensor of a numb
 _NAMES = {
     "capped": "Hardtanh",
     "cast": "ToCopy",
+    "entr": "SpecialEntr",
+    "erfcx": "SpecialErfcx",
     "gelu_tanh": "Gelu",
+    "i0e": "SpecialI0E",
+    "i1": "SpecialI1",
+    "i1e": "SpecialI1E",
     "log1p": "Log1P",
+    "ndtri": "SpecialNdtri",
     "square": "Pow",
+    "trigamma": "Polygamma",
+    "zeta": "SpecialZeta",
 }
 
 
@@ -137,6 +146,7 @@ class RegionNode(Node):
     also: tuple[Any, ...] = ()  # what PyTorch's ops save beside, as `Noted`; pending constants
     family: Any = None  # what the regions that one kernel computed have in common
     joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
+    composed = False  # is it named after a composition that is one op in PyTorch
 
     def __init__(self, expr: Expr) -> None:
         self.facts = facts = facts_of(expr.program)
@@ -149,6 +159,9 @@ class RegionNode(Node):
         also = getattr(expr, "also", None)
         if also is not None:
             self.also = also
+            for entry in also:
+                if type(entry) is Composed and entry.title is not None:
+                    self.__class__ = _class_of(entry.title, True)
         stale = getattr(expr, "stale", None)
         if stale is not None and not isinstance(stale, Replaced):
             self.output_stale = stale
@@ -163,6 +176,8 @@ class RegionNode(Node):
     @property
     def next_functions(self) -> tuple[Edge, ...]:
         """Where the last op's operands come from; the leaves, once nobody can see inside."""
+        if self.composed:
+            return self._edges_of_composition()
         operands = self._stored_operands()
         if self.made_by is not None:
             operands = [edge_of(o) if type(o) is Expr else None for o in self.made_by[1:]]
@@ -175,6 +190,42 @@ class RegionNode(Node):
         if len(edges) < len(operands) and (name in _COMMUTES or operands[0] is not None):
             edges += [(None, 0)] * (name in _COUNTS_NUMBERS)
         return tuple(edges)
+
+    @property
+    def composition(self) -> Composed | None:
+        """The composition that this node is named after, while its operands can be told."""
+        for entry in self.also:
+            if type(entry) is Composed and entry.title and entry.program is self.program:
+                return entry
+        return None
+
+    def operand_of(self, operand: tuple[Program, tuple[int, ...]]) -> Expr | None:
+        """An operand of the composition as the value that it was, None once nobody can reach it."""
+        program, places = operand
+        if any(i < 0 for i in places):  # the result does not read it
+            return None
+        cells = tuple([self.leaves[i] for i in places])
+        if program.is_load:
+            return Expr(program, cells, None)
+        stack, seen = [self.made_by], set()
+        while stack:
+            for e in stack.pop() or ():
+                if type(e) is not Expr or e in seen:
+                    continue
+                if e.program is program and e.leaves == cells:
+                    return e
+                seen.add(e)
+                stack.append(e.made_by)
+        return None
+
+    def _edges_of_composition(self) -> tuple[Edge, ...]:
+        entry = self.composition
+        if entry is None:
+            return self._edges
+        operands = [self.operand_of(operand) for operand in entry.operands]
+        if any(o is None for o in operands):
+            return self._edges
+        return tuple([edge_of(o) for o in operands if o is not None])
 
     def _stored_operands(self) -> list[Edge | None] | None:
         """The edges of an op whose operands are all leaves or, with None, numbers."""
@@ -608,6 +659,7 @@ def note_family(values: Sequence[Expr]) -> None:
 
 
 _types: dict[str, type[RegionNode]] = {}
+_composed_types: dict[str, type[RegionNode]] = {}
 
 
 def title_of(program: Program) -> str:
@@ -621,6 +673,8 @@ def title_of(program: Program) -> str:
         return "PowBackward0" if numbers[1] else "PowBackward2" if numbers[0] else "PowBackward1"
     if op == "sub" and numbers[0]:
         return "RsubBackward1"
+    if op in ("fmod", "remainder") and not numbers[1]:
+        return f"{op.capitalize()}Backward1"
     if op in ("clamp_min", "clamp_max"):
         return "ClampBackward1" if numbers[1] else "ClampBackward0"
     return (_NAMES.get(op) or "".join(word.capitalize() for word in op.split("_"))) + "Backward0"
@@ -634,10 +688,11 @@ def region_node(expr: Expr) -> RegionNode:
     return node
 
 
-def _class_of(title: str) -> type[RegionNode]:
-    kind = _types.get(title)
+def _class_of(title: str, composed: bool = False) -> type[RegionNode]:
+    types = _composed_types if composed else _types
+    kind = types.get(title)
     if kind is None:
-        kind = _types[title] = type(title, (RegionNode,), {"name": Node.name})
+        kind = types[title] = type(title, (RegionNode,), {"name": Node.name, "composed": composed})
     return kind
 
 

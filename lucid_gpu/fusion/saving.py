@@ -107,12 +107,18 @@ class Composed(NamedTuple):
         The operands that PyTorch's op saves, and the places of theirs.
     output : bool
         Whether it saves its result.
+    title : str or None
+        PyTorch's name for the op's node.
+    operands : tuple of (Program, tuple of int)
+        Those that a gradient may go to, where there is a title.
     """
 
     program: Program
     places: tuple[int, ...]
     saved: tuple[tuple[Program, tuple[int, ...]], ...]
     output: bool
+    title: str | None
+    operands: tuple[tuple[Program, tuple[int, ...]], ...]
 
     @property
     def stale(self) -> None:
@@ -124,22 +130,32 @@ class Composed(NamedTuple):
             return self
         at = [leaves.index(cell) for cell in own]
         saved = tuple([(p, tuple([at[i] for i in places])) for p, places in self.saved])
-        return Composed(self.program, tuple([at[i] for i in self.places]), saved, self.output)
+        return self._replace(places=tuple([at[i] for i in self.places]), saved=saved, operands=())
 
 
-def composed(value: Expr, saved: Sequence[Expr], output: bool = False) -> Composed:
-    """The composition that ends in a pending value and saves these operands."""
+def composed(
+    value: Expr,
+    saved: Sequence[Expr],
+    output: bool = False,
+    title: str | None = None,
+    operands: Sequence[Expr] = (),
+) -> Composed:
+    """The composition that ends in a pending value and saves these operands.
+
+    ``operands`` are those that a gradient may go to, where they are others than ``saved``.
+    """
     program, leaves = value.program, value.leaves
-    key: Any = (composed, output)
-    for operand in saved:
+    key: Any = (composed, output, title, len(saved))
+    for operand in (*saved, *operands):
         own = operand.leaves
         key += (operand.program, None if own == leaves else _places(own, leaves))
     entry: Composed | None = program.gradients.get(key)
     if entry is None:
         every = tuple(range(len(leaves)))
-        operands = [(p, every if places is None else places) for p, places in _pairs(key[2:])]
-        held = tuple([pair for pair in operands if pair[1] is not _ELSEWHERE])
-        entry = program.gradients[key] = Composed(program, every, held, output)
+        pairs = [(p, every if places is None else places) for p, places in _pairs(key[4:])]
+        held = tuple([pair for pair in pairs[: len(saved)] if pair[1] is not _ELSEWHERE])
+        to = tuple(pairs[len(saved) :] or pairs)
+        entry = program.gradients[key] = Composed(program, every, held, output, title, to)
     return entry
 
 

@@ -12,7 +12,7 @@ from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import factors_in, leaky_relu, operand, piecewise, unrounded
 from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.random_numbers import _uniform
-from lucid_gpu.ops.record import keeping, keeps
+from lucid_gpu.ops.record import composes, keeping, keeps
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.ops.user_warnings import warn_user
@@ -22,9 +22,9 @@ from lucid_gpu.tensor import Tensor, apply
 __all__ = ["glu", "gumbel_softmax", "hardshrink", "prelu", "rrelu", "softshrink", "threshold"]
 
 
-@op
+@op(whole=True)
 @takes_out
-@keeping("input")
+@keeping("input", title="ThresholdBackward0")
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     """``x`` where it is above ``threshold``, else ``value``; elementwise.
 
@@ -51,7 +51,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     require_float("hardshrink", input)
     x = piecewise(input)
     inside = (x >= -lambd).logical_and(x <= lambd)
-    return keeps(apply(TABLE["where"], inside, 0.0, x), input)
+    return keeps(apply(TABLE["where"], inside, 0.0, x), input, title="HardshrinkBackward0")
 
 
 @op(whole=True)
@@ -75,7 +75,8 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     compared = unrounded(x)
     none = input.detach() * 0  # NaN stays NaN; a gradient that is infinite does not come through
     inner = apply(TABLE["where"], compared < -lambd, x + lambd, none)
-    return keeps(apply(TABLE["where"], compared > lambd, x - lambd, inner), input)
+    moved = apply(TABLE["where"], compared > lambd, x - lambd, inner)
+    return keeps(moved, input, title="SoftshrinkBackward0")
 
 
 @op(autocast="lower", whole=True)
@@ -120,7 +121,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     above = input > 0
     below = apply(TABLE["where"], above, 0.0, input)  # the slope's gradient reads no infinity
     scaled = operand(slope) * operand(below)
-    return keeps(apply(TABLE["where"], above, input, scaled), input)
+    kept = apply(TABLE["where"], above, input, scaled)
+    return keeps(kept, input, title="PreluKernelBackward0", operands=(input, slope))
 
 
 @op(whole=True)
@@ -178,7 +180,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
             f"Halving dimension must be even, but dimension {dim} is size {input.shape[dim]}"
         )
     a, b = input.chunk(2, dim) if input.shape[dim] else (input, input)
-    return a * b.sigmoid()
+    return composes(a * b.sigmoid(), title="GluBackward0", operands=(input,))
 
 
 @op(autocast={"cuda": "float32"})

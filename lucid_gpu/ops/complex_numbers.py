@@ -12,7 +12,7 @@ from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.elementwise import cast, where
 from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.mirrors import bits_of
-from lucid_gpu.ops.record import keeping, record
+from lucid_gpu.ops.record import keeping, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.storage import CONJUGATED, NEGATED
@@ -118,7 +118,7 @@ def _complex_batched(level: Batch, f: Any, real: Tensor, imag: Tensor) -> Any:
     return level.wrap(f(level.aligned(real, rank), level.aligned(imag, rank)))
 
 
-@op
+@op(whole=True)
 @takes_out
 def angle(input: Tensor) -> Tensor:
     """The elements' angles in the complex plane; of real ones 0, pi if negative, NaN if NaN."""
@@ -128,8 +128,7 @@ def angle(input: Tensor) -> Tensor:
         input = cast(input, dt.get_default_dtype())
     flat = input.sign() * 0  # part of the graph, and of no slope
     turned: Tensor = where(input < 0, flat + math.pi, flat)
-    kept: Tensor = where(input.isnan(), input.detach(), turned)
-    return kept
+    return keeps(where(input.isnan(), input.detach(), turned), input, title="AngleBackward0")
 
 
 def _assign(name: str) -> Any:

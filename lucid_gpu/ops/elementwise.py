@@ -594,7 +594,7 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 def _clamp(input: Tensor, min: Any, max: Any) -> Tensor:
     """`clamp` with both bounds."""
     above = apply(TABLE["clamp_min"], input, min)
-    return composes(apply(TABLE["clamp_max"], above, max), input)
+    return composes(apply(TABLE["clamp_max"], above, max), input, title="ClampBackward1")
 
 
 def _within(d: dtype, *bounds: Any) -> list[Any]:
@@ -648,11 +648,16 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
             weight = weight.to(input.dtype)
         near = weight.abs() < 0.5
         moved = where(near, input, end) + where(near, weight, weight - 1) * (end - input)
-        return keeps(moved, input, end) if weight.requires_grad else moved
+        every, title = (input, end, weight), "LerpBackward1"
+        if weight.requires_grad:
+            return keeps(moved, input, end, title=title, operands=every)
+        return composes(moved, weight, title=title, operands=every)
     if abs(weight) >= 0.5:
         rest = (1 - input.dtype.compute.numpy.type(weight)).item()  # rounds as PyTorch's
-        return (input - end) * rest + end
-    return input + weight * (end - input)
+        moved = (input - end) * rest + end
+    else:
+        moved = input + weight * (end - input)
+    return composes(moved, title="LerpBackward0", operands=(input, end))
 
 
 def _of_one_type(*operands: Tensor) -> tuple[Tensor, ...]:
@@ -684,6 +689,7 @@ def addcmul(
     (value,) = factors_in(input.dtype, value)
     scaled = tensor1 if value == 1 else tensor1 * value  # first: rounds as PyTorch's
     result = input + scaled * tensor2
+    composes(result, *operands, title="AddcmulBackward0", operands=(input, *operands))
     needed = operands[1].requires_grad, operands[0].requires_grad
     return _keeps_converted(result, operands, (scaled, tensor2), needed)
 
@@ -717,6 +723,7 @@ def addcdiv(
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
     scaled = tensor1 if value == 1 else tensor1 * value  # first: rounds as PyTorch's
     result = input + scaled / tensor2
+    composes(result, *operands, title="AddcdivBackward0", operands=(input, *operands))
     needed = operands[1].requires_grad, operands[0].requires_grad or operands[1].requires_grad
     return _keeps_converted(result, operands, (scaled, tensor2), needed)
 
@@ -743,12 +750,14 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         value = number_in(value, input.dtype)
         refuse_beyond(value, input.dtype)
     filled = apply(TABLE["where"], mask, value, input).to(input.dtype)
+    operands = (input, value) if isinstance(value, Tensor) else (input,)
+    composes(filled, title="MaskedFillBackward0", operands=operands)
     return filled if filled._expr.program.order is None else lay(filled, None)
 
 
-@op
+@op(whole=True)
 @takes_out
-@keeping("input")
+@keeping("input", title="NanToNumBackward0")
 def nan_to_num(
     input: Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
@@ -777,24 +786,26 @@ def nan_to_num(
     return kept
 
 
-@op
+@op(whole=True)
 @takes_out
 def rad2deg(input: Tensor) -> Tensor:
     """Radians to degrees, element by element.
 
     RuntimeError for complex tensors.
     """
-    return _real("rad2deg", input) * (180.0 / math.pi)
+    turned = _real("rad2deg", input) * (180.0 / math.pi)
+    return composes(turned, title="Rad2DegBackward0", operands=(input,))
 
 
-@op
+@op(whole=True)
 @takes_out
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians, element by element.
 
     RuntimeError for complex tensors.
     """
-    return _real("deg2rad", input) * (math.pi / 180.0)
+    turned = _real("deg2rad", input) * (math.pi / 180.0)
+    return composes(turned, title="Deg2RadBackward0", operands=(input,))
 
 
 def _real(name: str, input: Tensor) -> Tensor:
@@ -830,7 +841,7 @@ def _rounded(input: Tensor, decimals: int) -> Tensor:
     return apply(TABLE["round"], input / scale) * scale
 
 
-@op
+@op(whole=True)
 @takes_out
 def frac(input: Tensor) -> Tensor:
     """The elements' fractional parts.
@@ -838,7 +849,8 @@ def frac(input: Tensor) -> Tensor:
     NotImplementedError for integers, bool and complex.
     """
     require_float("frac", input)
-    return apply(TABLE["fmod"], input, 1) + 0.0  # no -0.0
+    part = apply(TABLE["fmod"], input, 1) + 0.0  # no -0.0
+    return composes(part, title="FracBackward0", operands=(input,))
 
 
 # --- activations ----------------------------------------------------------------------------------
@@ -869,7 +881,8 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """
     require_float("leaky_relu", input)
     x = piecewise(input)
-    return keeps(apply(TABLE["where"], x > 0, x, x * negative_slope), input)
+    leaky = apply(TABLE["where"], x > 0, x, x * negative_slope)
+    return keeps(leaky, input, title="LeakyReluBackward0")
 
 
 @op(whole=True)
@@ -880,7 +893,7 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """
     require_float("elu", input)
     below = apply(TABLE["grown"], apply(TABLE["clamp_max"], input, 0.0)) * alpha
-    return composes(input.relu() + below, input)
+    return composes(input.relu() + below, input, title="EluBackward0")
 
 
 @op(whole=True)
@@ -894,14 +907,15 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     below = apply(TABLE["grown"], apply(TABLE["clamp_max"], input, 0.0) / alpha) * alpha
     if alpha != alpha:  # NaN is below 0 alone
-        return composes(where(input < 0, below, input), input)
-    return composes(input.relu() + below, input)
+        return composes(where(input < 0, below, input), input, title="CeluBackward0")
+    return composes(input.relu() + below, input, title="CeluBackward0")
 
 
 @op(whole=True)
 def selu(input: Tensor) -> Tensor:
     """Scaled elu of each element (Klambauer et al., Self-Normalizing Neural Networks, 2017)."""
-    return elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946
+    scaled = elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946
+    return composes(scaled, input, title="EluBackward0")
 
 
 @op(whole=True)
@@ -912,7 +926,7 @@ def silu(input: Tensor) -> Tensor:
     """
     if input.dtype.category < 2:
         require_float("silu", input)
-    return composes(input * input.sigmoid(), input)
+    return composes(input * input.sigmoid(), input, title="SiluBackward0")
 
 
 def unrounded(input: Tensor) -> Tensor:
@@ -933,7 +947,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
         curve = apply(TABLE["where"], far, 0.0, scaled).exp().log1p() / beta
     else:
         curve = input * 0.5 + math.inf  # infinite, with the slope that it comes to
-    return keeps(apply(TABLE["where"], far, input, curve), input)
+    return keeps(apply(TABLE["where"], far, input, curve), input, title="SoftplusBackward0")
 
 
 @op(whole=True)
@@ -943,7 +957,7 @@ def mish(input: Tensor) -> Tensor:
     NotImplementedError for integers, bool and complex.
     """
     require_float("mish", input)
-    return composes(input * softplus(input).tanh(), input)
+    return composes(input * softplus(input).tanh(), input, title="MishBackward0")
 
 
 _gelu_tanh = unary(TABLE["gelu_tanh"])
@@ -971,7 +985,8 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         return _gelu_tanh(input)
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return keeps((1 + (input * math.sqrt(0.5)).erf()) * 0.5 * input, input)
+    whole = (1 + (input * math.sqrt(0.5)).erf()) * 0.5 * input
+    return keeps(whole, input, title="GeluBackward0")
 
 
 @op(whole=True)
@@ -990,7 +1005,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
     if input.dtype.category != 2:
         return _hardtanh_of_integers(input, min_val, max_val)
     low = apply(TABLE["raised"], piecewise(input), min_val)
-    return composes(apply(TABLE["capped"], low, max_val), input)
+    return keeps(apply(TABLE["capped"], low, max_val), input, title="HardtanhBackward0")
 
 
 def _hardtanh_of_integers(input: Tensor, low: float, high: float) -> Tensor:
@@ -1016,7 +1031,7 @@ def hardsigmoid(input: Tensor) -> Tensor:
     """
     require_float("hardsigmoid", input)
     # x + 3 is compared with nothing: rounded to 16 bits it is 6 before x is 3
-    return keeps((hardtanh(input, -3.0, 3.0) + 3) / 6, input)
+    return keeps((hardtanh(input, -3.0, 3.0) + 3) / 6, input, title="HardsigmoidBackward0")
 
 
 _hardswish = unary(TABLE["hardswish"])
@@ -1041,7 +1056,8 @@ def logsigmoid(input: Tensor) -> Tensor:
     require_float("logsigmoid", input)
     below = input < 0  # each branch is the whole function, so derivatives at 0 are right too
     size = apply(TABLE["where"], below, input, -input)
-    return keeps(apply(TABLE["where"], below, input, 0.0) - size.exp().log1p(), input)
+    whole = apply(TABLE["where"], below, input, 0.0) - size.exp().log1p()
+    return keeps(whole, input, title="LogSigmoidBackward0")
 
 
 @op

@@ -271,7 +271,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
             return
     if recorded or bits_of(input) or (open_levels and innermost((input, value)) is not None):
         written_value = with_values(input, parsed, value)
-        watch(written_value, *tensors_of(index))
+        if not basic:
+            watch(written_value, *tensors_of(index))
         input._write(written_value, "index_put_")
         return
     mask = None if basic or value.ndim or input.device.type == "cpu" else only_mask(parsed)

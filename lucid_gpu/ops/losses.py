@@ -126,7 +126,9 @@ def mse_loss(
     reduction = reduction_of(size_average, reduce, reduction)
     _same_size("mse_loss", input, target)
     d = _difference("mse_loss", input, target)
-    return _weighted(keeps(d.square(), input, target), input, weight, reduction)
+    return _weighted(
+        keeps(d.square(), input, target, title="MseLossBackward0"), input, weight, reduction
+    )
 
 
 @op(autocast="float32")
@@ -171,7 +173,8 @@ def smooth_l1_loss(
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     d = _difference("smooth_l1_loss", input, target)
-    loss = keeps(apply(TABLE["bent"], d, beta) / beta if beta else d.abs(), input, target)
+    bent = apply(TABLE["bent"], d, beta) / beta if beta else d.abs()
+    loss = keeps(bent, input, target, title="SmoothL1LossBackward0")
     return reduce_loss(loss, reduction)
 
 
@@ -213,7 +216,7 @@ def huber_loss(
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     require_float("huber_loss", input)
     loss = apply(TABLE["bent"], _difference("huber_loss", input, target), delta)
-    loss = keeps(loss, input, target)
+    loss = keeps(loss, input, target, title="HuberLossBackward0")
     if weight is None or reduction != "mean":
         return _weighted(loss, input, weight, reduction)
     return _weighted(loss, input, weight, "none").mean()  # not over the sum of weights, as of mse

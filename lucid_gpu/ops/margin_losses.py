@@ -332,7 +332,10 @@ def soft_margin_loss(
             f"soft_margin_loss: scores are real floats, got {input.dtype.name} and targets of "
             f"{target.dtype.name}"
         )
-    return reduce_loss(keeps(-logsigmoid(target * input), input, target), reduction)
+    return reduce_loss(
+        keeps(-logsigmoid(target * input), input, target, title="SoftMarginLossBackward0"),
+        reduction,
+    )
 
 
 @op

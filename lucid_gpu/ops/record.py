@@ -155,7 +155,8 @@ def version_of(tensor: Tensor) -> int:
 def watch(result: Tensor, *read: Tensor) -> None:
     """Have a recorded op refuse its gradient once tensors are written whose arrays it holds.
 
-    They are index tensors, read or returned, which are not tensors of ``saved_tensors``.
+    They are index tensors, read or returned, which are not tensors of ``saved_tensors``. There are
+    none where a list gave the indices, which are freed with the graph all the same.
     """
     program = result._expr.program
     if not program.needs_grad or not program.is_load or result._wrapper is not None:
@@ -163,9 +164,16 @@ def watch(result: Tensor, *read: Tensor) -> None:
     node = result._expr.leaves[0].node
     if isinstance(node, OpNode):
         node.also += tuple([Counted(t._expr.program, t._memory()) for t in read])
+        node.holds_indices = True
 
 
-def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
+def keeps(
+    result: Tensor,
+    *saved: Tensor,
+    output: bool = False,
+    title: str | None = None,
+    operands: Sequence[Tensor] = (),
+) -> Tensor:
     """Have an op refuse its gradient once these tensors are written, as PyTorch's op.
 
     Parameters
@@ -176,6 +184,8 @@ def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
         What PyTorch's op saves, though our formulas read something else.
     output : bool
         Whether the result is among that.
+    title, operands
+        See `composes`.
     """
     value = result._expr
     if not value.program.needs_grad or result._wrapper is not None or not state.grad:
@@ -184,7 +194,9 @@ def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
     also = (*entries, RESULT) if output else tuple(entries)
     pending = not value.program.is_load
     if pending and not value.program.is_boundary:
-        also = (*also, composed(value, [t._expr for t in saved], output))
+        every = [t._expr for t in saved]
+        to = [t._expr for t in operands] if operands else ()
+        also = (*also, composed(value, every, output, title, to))
         value.also = (*getattr(value, "also", ()), *also)
         if isinstance(value.node, region.RegionNode):
             value.node.also += also
@@ -196,17 +208,33 @@ def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
     return result
 
 
-def composes(result: Tensor, *saved: Tensor) -> Tensor:
+def composes(
+    result: Tensor,
+    *saved: Tensor,
+    title: str | None = None,
+    operands: Sequence[Tensor] = (),
+) -> Tensor:
     """Say that a pending composition is one op in PyTorch, which saves these operands.
 
     Our formulas read them too: see `keeps` for those that do not.
+
+    Parameters
+    ----------
+    result : Tensor
+    *saved : Tensor
+    title : str, optional
+        PyTorch's name for the node, which is shown in place of the last op's.
+    operands : sequence of Tensor
+        Those that a gradient may go to, where they are others than ``saved``.
     """
     value = result._expr
     program = value.program
     if not program.needs_grad or program.is_load or result._wrapper is not None or not state.grad:
         return result
     if not program.is_boundary:
-        entry = composed(value, [t._expr for t in saved])
+        every = [t._expr for t in saved]
+        to = [t._expr for t in operands] if operands else ()
+        entry = composed(value, every, False, title, to)
         value.also = (*getattr(value, "also", ()), entry)
         if value.node is not None:
             value.node.also += (entry,)
@@ -266,7 +294,9 @@ def was_replaced(saved: Tensor) -> bool:
     return saved._storage is not None and saved._storage.uncounted
 
 
-def keeping(*names: str, output: bool = False, apart: bool = False) -> Callable[[F], F]:
+def keeping(
+    *names: str, output: bool = False, apart: bool = False, title: str | None = None
+) -> Callable[[F], F]:
     """Declare what PyTorch's op of this name saves beside what ours reads: see `keeps`.
 
     Parameters
@@ -277,6 +307,8 @@ def keeping(*names: str, output: bool = False, apart: bool = False) -> Callable[
         Whether the result, or the first of several, is saved.
     apart : bool
         Whether each is saved for its own gradient only.
+    title : str, optional
+        PyTorch's name for the node of a composition of these operands.
     """
 
     def declare(function: F) -> F:
@@ -292,7 +324,8 @@ def keeping(*names: str, output: bool = False, apart: bool = False) -> Callable[
             saved = [t for t in operands if isinstance(t, Tensor) and t._wrapper is None]
             if apart:
                 saved = [t for t in saved if t.requires_grad]
-            keeps(result[0] if isinstance(result, tuple) else result, *saved, output=output)
+            first = result[0] if isinstance(result, tuple) else result
+            keeps(first, *saved, output=output, title=title)
             return result
 
         return cast(F, kept)
@@ -370,6 +403,7 @@ class OpNode(Node):
     shown: int | None = None  # the number of the edge whose value lies in the memory of the output
     back_order: Order = None  # see `leads_back`
     ties: Ties = None  # as of rows
+    holds_indices = False  # see `watch`
 
     def __init__(
         self,
@@ -522,7 +556,9 @@ class OpNode(Node):
 
     def release(self) -> None:
         self._released = True
-        if self.saved or self.also:  # as in PyTorch, what saved nothing goes backward again
+        if (
+            self.saved or self.also or self.holds_indices
+        ):  # as in PyTorch, what saved nothing goes backward again
             if self.saved:
                 self.saved = (None,)
             self.function = None  # which may hold arrays, as what `record` was given may

@@ -7,6 +7,7 @@ node goes on as one of those that `lucid_gpu.ops.per_op_graph` makes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -17,14 +18,16 @@ from lucid_gpu.dtypes import dtype, float32
 from lucid_gpu.fusion.expression import (
     Expr,
     Write,
+    boundary,
     of_array,
     of_constant,
     stale_of,
     without_grad,
 )
+from lucid_gpu.fusion.inside import replay
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
-from lucid_gpu.fusion.region import RegionNode, edge_of, observe
+from lucid_gpu.fusion.region import RegionNode, edge_of, observe, region_node
 from lucid_gpu.fusion.saving import RESULT
 from lucid_gpu.ops.packing import Packed
 from lucid_gpu.ops.per_op_graph import (
@@ -63,6 +66,17 @@ _OF_NODE = {
     "LinalgSlogdetBackward0": ("A",),
     "LinalgSolveExBackward0": ("A", "result"),
     "LinalgSvdBackward0": ("U", "S", "Vh"),
+    "AddcdivBackward0": ("tensor1", "tensor2"),
+    "AddcmulBackward0": ("tensor1", "tensor2"),
+    "EluBackward0": ("self_or_result",),
+    "FmaxBackward0": ("self", "other"),
+    "FminBackward0": ("self", "other"),
+    "HuberLossBackward0": ("self", "target"),
+    "Logaddexp2Backward0": ("self", "other"),
+    "MseLossBackward0": ("self", "target"),
+    "SmoothL1LossBackward0": ("self", "target"),
+    "SoftMarginLossBackward0": ("self", "target"),
+    "SpecialXlog1PyBackward0": ("self", "other"),
 }  # PyTorch's names of what nodes save in their order, where it is not one operand, `self`
 
 FREED = (
@@ -332,6 +346,8 @@ def _vjp_of_last(node: RegionNode, cotangents: Sequence[Any]) -> list[Any]:
     if isinstance(node, _Opened):
         return list(OpNode.vjp(node, cotangents))  # type: ignore[arg-type]
     node._check_versions()
+    if node.composed:
+        return _vjp_of_composition(node, cotangents)
     alone = _look_unless_freed(node)
     assert alone is not None
     values: list[Any] = [*alone.numbers, None, cotangents[0]]
@@ -343,6 +359,21 @@ def _vjp_of_last(node: RegionNode, cotangents: Sequence[Any]) -> list[Any]:
     for leaf, gradient in gradients.items():
         results[alone.sources[leaf]] = gradient
     return results + [None] * (len(node.next_functions) - len(results))
+
+
+def _vjp_of_composition(node: RegionNode, cotangents: Sequence[Any]) -> list[Any]:
+    """The gradients of a composition's operands, as `next_functions` has them."""
+    edges, entry = node.next_functions, node.composition
+    if entry is None or edges == node._edges:
+        return list(node.vjp(cotangents))
+    done: dict[int, Expr] = {}
+    for operand in map(node.operand_of, entry.operands):
+        if operand is not None and operand.program.needs_grad and not operand.program.is_load:
+            done[id(operand)] = boundary(operand, region_node(operand))
+    value = Expr(node.program, node.leaves, node.made_by)
+    alone = region_node(replay(value, done, top=True))
+    gradients = dict(zip(alone._edges, alone.vjp(cotangents), strict=True))
+    return [gradients.pop(edge, None) for edge in edges]  # a sum goes to an edge once
 
 
 def _operand(node: RegionNode, index: int) -> Any:
@@ -369,8 +400,10 @@ def _operand(node: RegionNode, index: int) -> Any:
 def _saved_by_region(node: RegionNode, name: str) -> Any:
     if isinstance(node, _Opened):
         return _saved_by_node(node, name)
-    if name not in _ever_saved(node.program):
+    if name not in _names(node):
         raise _no_attribute(node, name)
+    if node.composed:
+        return _saved_by_composition(node, name)
     alone = _look_unless_freed(node)
     if alone is None or name not in alone.rule.names:
         return _number(node.program, name, partial(_operand, node))
@@ -378,6 +411,19 @@ def _saved_by_region(node: RegionNode, name: str) -> Any:
         return _in_its_memory(node, 0, _result(node))
     value = alone.tensors[alone.sources[alone.rule.saves[alone.rule.names.index(name)]]]._expr
     return _tensor_on(_fresh(node, value))
+
+
+def _saved_by_composition(node: RegionNode, name: str) -> Tensor:
+    entry = node.composition
+    if node._released or entry is None:
+        raise RuntimeError(SECOND_TIME)
+    operand = node.operand_of(entry.saved[list(_names(node)).index(name)])
+    if operand is None or (operand.program.is_load and not operand.leaves[0].filled):
+        raise RuntimeError(
+            f"{node.name()}._saved_{name} was not kept: the gradient does not read it. Keep the "
+            "tensor itself."
+        )
+    return _tensor_on(_fresh(node, operand))
 
 
 def _look_unless_freed(node: RegionNode) -> Alone | None:
@@ -400,7 +446,7 @@ def _number(program: Program, name: str, value: Callable[[int], Any]) -> Any:
 
 
 def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:
-    if name not in _ever_saved(node.program):
+    if node.composed or name not in _ever_saved(node.program):
         raise _no_attribute(node, name)
 
     def find_index() -> int | None:
@@ -486,7 +532,11 @@ def _sample(number: Any, d: dtype) -> Tensor:
 def _names(node: Any) -> Iterable[str]:
     """What a node can be asked for."""
     if isinstance(node, RegionNode):
-        return _ever_saved(node.program)
+        if not node.composed:
+            return _ever_saved(node.program)
+        entry = node.composition
+        count = len(entry.saved) if entry is not None else sys.maxsize
+        return _OF_NODE.get(type(node).__name__, ("self",))[:count]
     alone: Alone | None = getattr(node, "alone", None)
     return _names_of(node) if alone is None else _ever_saved(alone.rule.program)
 

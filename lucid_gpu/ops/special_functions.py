@@ -15,7 +15,7 @@ from lucid_gpu.ops.elementwise import _common_type, where
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.named_results import result_of
-from lucid_gpu.ops.record import composes, keeping, keeps
+from lucid_gpu.ops.record import keeping, keeps
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply, from_array
 
@@ -85,11 +85,11 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     unchanged = where(inside, -0.0, math.nan).to(input.dtype)
     input = input + unchanged  # or the derivative were that of other functions
     slopes = input.log() - (-input).log1p()  # infinite at 0 and 1, not NaN
-    return composes(slopes, whole)
+    return keeps(slopes, whole, title="LogitBackward0")
 
 
 @op(whole=True)
-@keeping("input")
+@keeping("input", title="SincBackward0")
 def sinc(input: Tensor) -> Tensor:
     """``sin(pi x) / (pi x)``, 1 at 0, element by element."""
     angle = input * math.pi
@@ -107,7 +107,7 @@ _SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in range(10)]  # the next i
 
 
 @op(whole=True)
-@keeping("input", "other")
+@keeping("input", "other", title="Logaddexp2Backward0")
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """``log2(2**a + 2**b)`` without overflow, element by element; the two broadcast.
 
@@ -120,16 +120,16 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     return (input * ln2).logaddexp(other * ln2) / ln2
 
 
-@op
-@keeping("input", "other")
+@op(whole=True)
+@keeping("input", "other", title="FmaxBackward0")
 def fmax(input: Tensor, other: Tensor) -> Tensor:
     """The larger of two elements; a number where the other is NaN. The two broadcast."""
     require_tensors("fmax", input=input, other=other)
     return where((input >= other).logical_or(other.isnan()), input, other)
 
 
-@op
-@keeping("input", "other")
+@op(whole=True)
+@keeping("input", "other", title="FminBackward0")
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """The smaller of two elements; a number where the other is NaN. The two broadcast."""
     require_tensors("fmin", input=input, other=other)

@@ -93,6 +93,12 @@ def test_a_second_pass_needs_retain_graph(device: str) -> None:
     assert x.grad.item() == pytest.approx(3 * np.exp(2.0), rel=1e-6)
 
 
+def with_rows(values: lucid_gpu.Tensor) -> lucid_gpu.Tensor:
+    written = lucid_gpu.zeros_like(values.detach())
+    written[[0]] = values[:1]
+    return written
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -102,6 +108,8 @@ def test_a_second_pass_needs_retain_graph(device: str) -> None:
         lambda x, w: x.amax(1).sum() + w.sum(),
         lambda x, w: x.tanh().sum(),
         lambda x, w: x[:, [0, 1]].prod(1).sum(),
+        lambda x, w: x[[0]].sum(),
+        lambda x, w: with_rows(x).sum(),
     ],
 )
 def test_whatever_saved_something_refuses_a_second_pass(function: Any, device: str) -> None:

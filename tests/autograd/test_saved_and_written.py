@@ -421,6 +421,17 @@ def _functions(m: Any) -> dict[str, Callable[[Any, Any], Any]]:
         "adaptive_max_pool1d": lambda x, y: f.adaptive_max_pool1d(x, 2),
         "conv1d": lambda x, y: f.conv1d(x[None], m.ones(1, 2, 2)),
         "pad": lambda x, y: f.pad(x[None], (1, 1), mode="reflect"),
+        "relu6": lambda x, y: f.relu6(x),
+        "logit": lambda x, y: x.logit(),
+        "log_ndtr": lambda x, y: m.special.log_ndtr(x),
+        "angle": lambda x, y: m.angle(x),
+        "spread of std_mean": lambda x, y: m.std_mean(x, 1)[0],
+        "mean of std_mean": lambda x, y: m.std_mean(x, 1)[1],
+        "mean of var_mean": lambda x, y: m.var_mean(x, 1)[1],
+        "spread of var_mean": lambda x, y: m.var_mean(x, 1)[0],
+        "addcmul": lambda x, y: m.addcmul(y, x, x),
+        "celu": lambda x, y: f.celu(x),
+        "frac": lambda x, y: x.frac(),
     }
 
 

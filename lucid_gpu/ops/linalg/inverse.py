@@ -327,10 +327,16 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is ``L``, shape (..., n, n).
 
-    RuntimeError for anything but square matrices; NotImplementedError for 16-bit floats.
+    RuntimeError for anything but square matrices; LinAlgError for a zero on a diagonal;
+    NotImplementedError for 16-bit floats.
     """
     require_matrices("cholesky_inverse", L)
     require_square("cholesky_inverse", L)
+    zeros = L.detach().diagonal(dim1=-2, dim2=-1) == 0
+    if zeros._wrapper is None and not zeros.is_meta and zeros.any():
+        rows = zeros.reshape(-1, L.shape[-1]).tolist()
+        numbers = [row.index(True) + 1 if any(row) else 0 for row in rows]
+        complain("cholesky_inverse", numbers, L.shape[:-2], SINGULAR)
     return cholesky_solve(identity_like(L, L.shape[-1]), L, upper)
 
 
