@@ -190,12 +190,15 @@ class _Run:
             return tuple([self._gradient(level, g, batched) for g, batched in pairs])
 
     def _gradient(self, level: BatchLevel, gradient: Any, batched: bool) -> Any:
-        """The gradient of an argument: the examples' own, or their sum where they share it."""
+        """The gradient of an argument: the examples' own, or their sum where they share it.
+
+        A gradient without the batch comes of outputs that all examples share, and is the sum.
+        """
         if not isinstance(gradient, Tensor):
             return gradient
         if batched:
             return level.full(gradient)
-        return level.value(gradient).sum(0) if level.holds(gradient) else gradient * level.size
+        return level.value(gradient).sum(0) if level.holds(gradient) else gradient
 
 
 def _wrapped(level: BatchLevel, values: Sequence[Any], batched: Sequence[bool]) -> list[Any]:

@@ -17,6 +17,7 @@ from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.program import WRAPPED, Instruction, intern
 from lucid_gpu.fusion.typing_rules import types_of
 from lucid_gpu.ops.elementwise import cast
+from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import expand, movedim, replay, reshape
 from lucid_gpu.ops.statistics import allclose
 from lucid_gpu.ops.strides import as_strided
@@ -83,6 +84,25 @@ class BatchedTensor(Tensor):
         if requires_grad == self.requires_grad and not state.transforms:
             return self
         raise RuntimeError(MARKED_INSIDE)
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Those of one example, in the memory of the batch."""
+        strides = value_below(self).stride()[1:]
+        return strides if dim is None else strides[normalize_dim(dim, self.ndim)]
+
+    @property
+    def data(self) -> NoReturn:
+        """RuntimeError: what it shares with its tensor is the batch's."""
+        raise RuntimeError(
+            "accessing `data` under vmap transform is not allowed; write .detach() instead"
+        )
+
+    @data.setter
+    def data(self, value: Any) -> NoReturn:
+        raise RuntimeError(
+            "mutating directly with `.data` under vmap transform is not allowed; write "
+            "x.copy_(value) instead."
+        )
 
     def _edge(self) -> tuple[Any, int]:
         return value_below(self)._edge()

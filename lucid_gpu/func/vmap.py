@@ -13,6 +13,7 @@ from lucid_gpu.func.trees import Structure
 from lucid_gpu.func.trees import flatten as tree_flatten
 from lucid_gpu.func.trees import spread as _broadcast_to_and_flatten
 from lucid_gpu.func.trees import unflatten as tree_unflatten
+from lucid_gpu.ops.generator import get_rng_state, set_rng_state
 from lucid_gpu.ops.shape import cat, movedim
 from lucid_gpu.tape.levels import ENDED
 from lucid_gpu.tensor import Tensor
@@ -38,7 +39,8 @@ def vmap(
         Which dimension of each argument counts the examples; None for what they share. One value
         stands for a whole argument, or for all.
     out_dims : int, None or tree of them
-        Where the results have that dimension; None for what does not depend on the example.
+        Where the results have that dimension; None for what does not depend on the example, and
+        for what is no tensor.
     randomness : {"error", "different", "same"}
         What random ops do: raise, draw for each example, or draw once for all.
     chunk_size : int, optional
@@ -116,7 +118,10 @@ def _in_chunks(call: _Call, leaves: Sequence[Any], size: int, count: int) -> Any
         [leaf] * len(sizes) if dim is None else leaf.split(count, dim)
         for leaf, dim in zip(leaves, call.dims, strict=True)
     ]
+    start = get_rng_state() if call.randomness == "same" else None
     for part, n in zip(zip(*parts, strict=True), sizes, strict=True):
+        if start is not None:  # each part draws the same
+            set_rng_state(start)
         results, structure = tree_flatten(_run(call, part, n))
         rows.append(results)
     places = _broadcast_to_and_flatten(call.out_dims, structure) or []
@@ -217,12 +222,6 @@ def _unwrap_batched(
     """Results with their batch where ``out_dims`` says."""
     name = _get_name(func)
     results, structure = tree_flatten(batched_outputs)
-    for result in results:
-        if not isinstance(result, Tensor):
-            raise ValueError(
-                f"vmap({name}, ...): `{name}` must only return Tensors, got type "
-                f"{type(result)}. Did you mean to set out_dims= to None for output?"
-            )
     if structure.kind is None and isinstance(out_dims, tuple) and len(out_dims) == 1:
         out_dims = out_dims[0]
     places = _broadcast_to_and_flatten(out_dims, structure)
@@ -242,8 +241,16 @@ def _unwrap_batched(
 def _maybe_remove_batch_dim(
     name: str, batched_output: Any, vmap_level: int, batch_size: int, out_dim: int | None
 ) -> Any:
-    """A result with its batch where ``out_dim`` says; None asserts that it has none."""
+    """A result with its batch where ``out_dim`` says; None asserts that it has none.
+
+    Then it may be anything, and is passed on.
+    """
     if out_dim is not None:
+        if not isinstance(batched_output, Tensor):
+            raise ValueError(
+                f"vmap({name}, ...): `{name}` must only return Tensors, got type "
+                f"{type(batched_output)}. Did you mean to set out_dims= to None for output?"
+            )
         return _remove_batch_dim(batched_output, vmap_level, batch_size, out_dim)
     if isinstance(batched_output, Tensor) and _level(vmap_level).holds(batched_output):
         raise ValueError(

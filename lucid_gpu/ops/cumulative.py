@@ -14,7 +14,7 @@ from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public
-from lucid_gpu.ops.creation import full
+from lucid_gpu.ops.creation import full, ones_like
 from lucid_gpu.ops.cumsum import cumsum, running_sum
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gathered
@@ -96,9 +96,17 @@ def _shifted(input: Tensor, dim: int, edge: float, forwards: bool) -> Tensor:
 def _products_of_others(input: Tensor, dim: int) -> Tensor:
     """Of all elements along a dimension but the one at each place: before it, times behind it."""
     wide = input.to(input.dtype.compute)
-    before = _shifted(cumprod(wide, dim), dim, 1.0, False)
-    behind = _shifted(cumprod(flip(wide, dim), dim), dim, 1.0, False)
+    before = _products_before(wide, dim)
+    behind = _products_before(flip(wide, dim), dim)
     return (before * flip(behind, dim)).to(input.dtype)
+
+
+def _products_before(input: Tensor, dim: int) -> Tensor:
+    """Of the elements before each place; the last is in none, so that it may be infinite."""
+    if input.shape[dim] < 2:
+        return ones_like(input)
+    rest = cumprod(input.narrow(dim, 0, input.shape[dim] - 1), dim)
+    return cat([ones_like(input.narrow(dim, 0, 1)), rest], dim)
 
 
 @op

@@ -13,9 +13,17 @@ import ml_dtypes
 from lucid_gpu import dtypes as dt
 from lucid_gpu.kernels import gamma_samples
 from lucid_gpu.ops.generator import Generator, _draw
-from lucid_gpu.ops.random_numbers import _normal, _on_device, _uniform, drawn_by
+from lucid_gpu.ops.random_numbers import (
+    _normal,
+    _on_device,
+    _uniform,
+    drawn_by,
+    drawn_for_each,
+)
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.stacking import broadcast_tensors
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
 
@@ -34,6 +42,13 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     counts = numbers.poisson(rates.reshape(-1))
     sample = _on_device(counts, input.shape, input.dtype, input.device)
     return drawn_by(sample, input)
+
+
+@batching(poisson, unbatched=True)
+def _poisson_batched(
+    level: Batch, f: Any, input: Tensor, generator: Generator | None = None
+) -> Tensor:
+    return drawn_for_each(level, f, (input,), generator)
 
 
 @op
@@ -65,6 +80,13 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     return drawn_by(sample, count, prob)
 
 
+@batching(binomial, unbatched=True)
+def _binomial_batched(
+    level: Batch, f: Any, count: Tensor, prob: Tensor, generator: Generator | None = None
+) -> Tensor:
+    return drawn_for_each(level, f, broadcast_tensors(count, prob), generator)
+
+
 def _on_host(t: Tensor) -> Any:
     return t.detach().cpu().array.astype("float64")
 
@@ -72,6 +94,7 @@ def _on_host(t: Tensor) -> Any:
 # --- gamma ----------------------------------------------------------------------------------------
 
 
+@op
 def standard_gamma(alpha: Tensor, generator: Generator | None = None) -> Tensor:
     """Samples of gamma distributions of shapes ``alpha`` and rate 1, differentiable by alpha.
 
@@ -99,6 +122,13 @@ def standard_gamma(alpha: Tensor, generator: Generator | None = None) -> Tensor:
         "StandardGammaBackward0", array, (alpha,), _gamma_vjp, (alpha,), alpha.dtype, True
     )
     return result
+
+
+@batching(standard_gamma, unbatched=True)
+def _standard_gamma_batched(
+    level: Batch, f: Any, alpha: Tensor, generator: Generator | None = None
+) -> Tensor:
+    return drawn_for_each(level, f, (alpha,), generator)
 
 
 def _gamma_vjp(node: Any, g: Tensor) -> Any:

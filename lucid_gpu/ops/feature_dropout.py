@@ -8,6 +8,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.dropout import dropped
+from lucid_gpu.ops.mirrors import is_batched
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import Truth, op
@@ -164,7 +165,7 @@ def _mask(input: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
             f"result type float32 can't be cast to the desired output type {input.dtype.type_name}"
         )
     mask: Tensor = _uniform(shape, dt.float32, input.device, None, 0.0, 1.0, True) >= p
-    if not costs_of(input.device).draws_again:
+    if not costs_of(input.device).draws_again and not is_batched(mask):
         mask.array  # noqa: B018  see `dropout`
     return mask
 

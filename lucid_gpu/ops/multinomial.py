@@ -76,8 +76,8 @@ def _multinomial_batched(level: Batch, f: Any, input: Tensor, *args: Any, **kwar
     if level.draws_once():
         if level.holds(input):
             raise RuntimeError(
-                "vmap: multinomial on a batched tensor cannot draw the same for every example; use "
-                "randomness='different'"
+                "Vmap does not currently support same randomness with a batched tensor input: "
+                "multinomial draws each example's own; use randomness='different'"
             )
         return level.outside(f, input, *args, **kwargs)
     weights = level.full(input)

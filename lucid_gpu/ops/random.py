@@ -25,6 +25,7 @@ from lucid_gpu.ops.random_numbers import (
     _on_device,
     _uniform,
     drawn_by,
+    true_everywhere,
 )
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.user_warnings import warn_user
@@ -319,7 +320,7 @@ def normal(
             "mean and std are numbers"
         )
     if isinstance(std, Tensor):
-        if bool((std.detach() < 0).any()):
+        if not true_everywhere((std.detach() < 0).logical_not()):
             raise RuntimeError("normal expects all elements of std >= 0.0")
     elif std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
@@ -392,7 +393,7 @@ def _coins_batched(
     level: Batch, f: Any, p: Tensor, shape: Sequence[int], where: device, generator: Any
 ) -> Tensor:
     value = level.value(p).detach()
-    if not bool(((value >= 0) & (value <= 1)).all()):
+    if not true_everywhere((value >= 0) & (value <= 1)):
         raise RuntimeError(
             "Expected p_in >= 0 && p_in <= 1 to be true, but got false: bernoulli takes "
             "probabilities"

@@ -178,6 +178,30 @@ def _numbers_batched(level: Batch, f: Any, shape: Sequence[int], *args: Any) -> 
     return level.wrap(level.outside(f, (level.size, *shape), *args))
 
 
+def drawn_for_each(
+    level: Batch, f: Any, parameters: Sequence[Tensor], generator: Generator | None
+) -> Tensor:
+    """What ops draw by tensors of parameters, of one shape, for each example of a batch.
+
+    RuntimeError where the examples' own parameters are to draw the same.
+    """
+    if level.draws_once():
+        if any(level.holds(t) for t in parameters):
+            raise RuntimeError(
+                "Vmap does not currently support same randomness with a batched tensor input: "
+                f"{f.__name__} draws each example's own; use randomness='different'"
+            )
+        return level.outside(f, *parameters, generator)
+    return level.wrap(level.outside(f, *[level.full(t) for t in parameters], generator))
+
+
+def true_everywhere(condition: Tensor) -> bool:
+    """Whether a condition holds for all elements, of all examples of a batch too."""
+    while condition._wrapper is not None:
+        (condition,) = condition._wrapper.level.parts(condition)
+    return bool(condition.all())
+
+
 @op
 def _integers(
     low: int,

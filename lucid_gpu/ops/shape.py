@@ -754,7 +754,9 @@ def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
 
 @batching(is_contiguous)
 def _is_contiguous_batched(level: Batch, f: Any, x: Tensor, memory_format: Any = None) -> Any:
-    return f(level.value(x)) if memory_format is None else NotImplemented
+    if memory_format is not None:
+        return NotImplemented
+    return f(level.value(x)) or layout.lies_in(tuple(x.shape), x.stride(), range(x.ndim))
 
 
 def array_in_order(input: Tensor) -> Any:

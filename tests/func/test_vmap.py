@@ -52,6 +52,9 @@ def test_out_dims() -> None:
     agree(lambda m: m.vmap(lambda x: x.unsqueeze(0) * 2, out_dims=1)(x23(m)))
     agree(lambda m: m.vmap(lambda x: x * 2, out_dims=(-1,))(x23(m)))
     agree(lambda m: m.vmap(lambda x: m.ones(2), out_dims=None)(x23(m)))
+    agree(lambda m: m.vmap(lambda x: (x, "a", 3), out_dims=(0, None, None))(x23(m)))
+    agree(lambda m: m.vmap(lambda x: "a", out_dims=None)(x23(m)))
+    assert vmap(lambda x: "a", out_dims=None, chunk_size=1)(x23(lucid_gpu)) == "a"
     agree(lambda m: m.vmap(lambda x: m.ones(2))(x23(m)))
 
 
@@ -238,6 +241,34 @@ def test_randomness(name: str) -> None:
     )
 
 
+def test_the_same_randomness_in_all_chunks() -> None:
+    def draw(x: Any) -> Any:
+        return x * 0 + lucid_gpu.rand(4)
+
+    rows = vmap(draw, randomness="same", chunk_size=2)(lucid_gpu.ones(5, 4))
+    assert (rows == rows[0]).all()
+    rows = vmap(draw, randomness="different", chunk_size=2)(lucid_gpu.ones(5, 4))
+    assert len(rows.unique()) == 20
+
+
+def test_strides_of_an_example() -> None:
+    def seen(m: Any, x: Any, *in_dims: int) -> Any:
+        told: list[Any] = []
+
+        def look(x: Any) -> Any:
+            told.append((x.stride(), x.stride(-1), x.is_contiguous()))
+            return x
+
+        for in_dim in in_dims:
+            look = m.vmap(look, in_dim)
+        look(x)
+        return told
+
+    for shape, in_dims in (((3, 2, 5), (0,)), ((2, 3, 5), (1,)), ((4, 3, 5), (0, 1))):
+        expected = seen(torch_module(), torch_module().ones(shape), *in_dims)
+        assert seen(lucid_gpu, lucid_gpu.ones(shape), *in_dims) == expected
+
+
 def test_randomness_of_nested_vmaps() -> None:
     def both(outer: str, inner: str) -> Any:
         f = vmap(lambda x: lucid_gpu.rand(3), randomness=inner)
@@ -275,6 +306,8 @@ REFUSED = [
     ("copy_", lambda m, x: m.zeros(2).copy_(x), "being vmapped over but `self` not being vmapped"),
     ("setitem", lambda m, x: m.zeros(2).__setitem__(0, x[0]), "but `self` not being vmapped"),
     ("no tensor", lambda m, x: 1, "must only return Tensors, got type"),
+    ("data", lambda m, x: x.data, "accessing `data` under vmap transform is not allowed"),
+    ("to data", lambda m, x: setattr(x, "data", x), "mutating directly with `.data` under vmap"),
     ("requires_grad_", lambda m, x: x.requires_grad_(), "attempting to call Tensor.requires_grad_"),
     ("backward", lambda m, x: x.sum().backward(), "backward() called inside a functorch transform"),
 ]  # fmt: skip

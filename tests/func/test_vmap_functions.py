@@ -94,6 +94,41 @@ def test_gradients_of_each_example_through_a_function() -> None:
     agree(call)
 
 
+def shared_part(m: Any) -> Any:
+    """Two outputs, the second of the second input alone."""
+
+    class Shared(m.autograd.Function):  # type: ignore[misc, name-defined]
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Any, y: Any) -> Any:
+            return x * x, y * 3
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, h: Any) -> Any:
+            x, _ = ctx.saved_tensors
+            return 2 * x * g, 3 * h
+
+    return Shared.apply
+
+
+def test_a_gradient_of_what_all_examples_share_is_counted_once() -> None:
+    def slopes(m: Any) -> Any:
+        x, y = tensor(m, 3), tensor(m, 2)
+
+        def one(row: Any, y: Any) -> Any:
+            a, b = shared_part(m)(row, y)
+            return a * b.sum()
+
+        return m.func.grad(lambda y: m.func.vmap(one, (0, None))(x, y).sum())(y)
+
+    agree(slopes)
+
+
 def test_jacobian_of_a_function() -> None:
     def call(m: Any) -> Any:
         f = product(m)

@@ -143,3 +143,40 @@ def test_what_is_refused_stays_as_it_was(device: str) -> None:
     with pytest.raises(RuntimeError):
         t.geometric_(math.nan)
     assert t.tolist() == [1, 1]
+
+
+DRAWS: dict[str, Any] = {
+    "poisson": lambda t: lucid_gpu.poisson(t * 50),
+    "binomial": lambda t: lucid_gpu.binomial(t * 50, t[0]),
+    "gamma": lambda t: lucid_gpu.distributions.Gamma(t, t, validate_args=False).sample(),
+    "normal": lambda t: lucid_gpu.normal(t, t),
+    "alpha_dropout": lambda t: lucid_gpu.nn.functional.alpha_dropout(t, training=True),
+    "dropout1d": lambda t: lucid_gpu.nn.functional.dropout1d(t.reshape(16, 2)),
+}
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_are_each_examples_own_or_the_same_or_refused(
+    name: str, batched: bool, device: str
+) -> None:
+    half = lucid_gpu.full((3, 32), 0.5, dtype=lucid_gpu.float64, device=device)
+
+    def drawn(randomness: str) -> Any:
+        def draw(row: Any) -> Any:
+            return DRAWS[name](row if batched else half[0])
+
+        return lucid_gpu.func.vmap(draw, randomness=randomness)(half).cpu()
+
+    with pytest.raises(RuntimeError, match="randomness error mode"):
+        drawn("error")
+    a, b, c = drawn("different")
+    assert not a.equal(b)
+    assert not a.equal(c)
+    if batched and name in ("poisson", "binomial", "gamma"):
+        with pytest.raises(RuntimeError, match="same randomness with a batched tensor input"):
+            drawn("same")
+    else:
+        a, b, c = drawn("same")
+        assert a.equal(b)
+        assert a.equal(c)

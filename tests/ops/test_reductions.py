@@ -130,6 +130,14 @@ def test_products_with_zeros_have_gradients(zeros: Any, device: str) -> None:
     agree(lambda m, t: t.prod(), array, device=device)
 
 
+@pytest.mark.parametrize("values", [(0.0, np.inf), (np.inf, 2.0), (np.nan, 0.0)], ids=str)
+def test_second_derivatives_of_a_product_of_two_are_finite(values: Any, device: str) -> None:
+    x = lucid_gpu.tensor(values, dtype=lucid_gpu.float64, device=device)
+    expected = [[0.0, 1.0], [1.0, 0.0]]
+    assert lucid_gpu.func.hessian(lambda t: t.prod())(x).tolist() == expected
+    assert lucid_gpu.func.hessian(lambda t: t.prod(0))(x).tolist() == expected
+
+
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)], ids=str)
 def test_of_empty_tensors(shape: tuple[int, ...], device: str) -> None:
     array = np.zeros(shape)
