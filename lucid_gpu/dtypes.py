@@ -355,7 +355,16 @@ def _limited(type: Any) -> dtype:
     return type if isinstance(type, NamedOnly) else as_dtype(type)
 
 
-class finfo:
+class _Limits:
+    """Limits of a type, equal to those of the same type."""
+
+    __hash__ = None  # type: ignore[assignment]  # as PyTorch's
+
+    def __eq__(self, other: object) -> _Bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+
+class finfo(_Limits):
     """Limits of a floating point type.
 
     Parameters
@@ -404,7 +413,7 @@ class finfo:
         )
 
 
-class iinfo:
+class iinfo(_Limits):
     """Limits of an integer type.
 
     Attributes
