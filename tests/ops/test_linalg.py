@@ -475,6 +475,12 @@ def test_lstsq_reads_rcond_as_the_driver_of_lapack(
     agree(solved, *np.random.default_rng(3).standard_normal((2, *shape)), device=device, order=0)
 
 
+@pytest.mark.parametrize("p", [1, -1, np.inf, -np.inf, "fro", "nuc"])
+def test_cond_of_a_singular_matrix_of_a_batch(p: Any, device: str) -> None:
+    a = np.stack([np.eye(3), np.diag([1.0, 2, 0]), np.diag([1.0, 2, 4])])
+    agree(lambda m, x: m.linalg.cond(x.detach(), p), a, device=device, order=0)
+
+
 def test_lstsq_takes_a_negative_rcond_for_a_rounding(device: str) -> None:
     a = lucid_gpu.tensor([[1.0, 2], [2, 4]], device=device)
     b = lucid_gpu.ones(2, 1, device=device)
