@@ -84,9 +84,9 @@ def _op(name: str, operand: Any) -> Callable[..., Any]:
     return function
 
 
-def _put(t: Tensor, name: str, computed: Callable[[Tensor], Tensor]) -> None:
+def _put(t: Tensor, name: str, op: Callable[..., Tensor], *operands: Any, **named: Any) -> None:
     """Write as the op's in-place form does, which refuses a result of a higher type."""
-    t._write(computed(before_write(t, f"{name}_")), f"{name}_")
+    t._write(op(before_write(t, f"{name}_"), *operands, **named), f"{name}_")
 
 
 def _together(tensors: Tensors, *columns: Sequence[Any]) -> bool:
@@ -197,7 +197,7 @@ def _binary(name: str) -> None:
             update_in_place(_rule_of(name), list(zip(tensors, column)), 1, alpha or None)
             return
         for t, o in zip(tensors, column):
-            _put(t, name, lambda old, o=o: _op(name, o)(old, o, **alpha))
+            _put(t, name, _op(name, o), o, **alpha)
 
     _publish(name, call, write)
 
@@ -235,7 +235,7 @@ def _ternary(name: str) -> None:
             update_in_place(_rule_of(name), list(zip(tensors, *lists)), 1, number)
             return
         for t, o, n in zip(tensors, zip(*lists), numbers):
-            _put(t, name, lambda old, o=o, n=n: one(old, o, n))
+            _put(t, name, one, o, n)
 
     _publish(name, call, write)
 
