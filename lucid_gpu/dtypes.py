@@ -71,6 +71,11 @@ class dtype:
         """What PyTorch's messages call it, such as ``Float``."""
         return _TYPE_NAMES.get(self.name, self.name)
 
+    @property
+    def cpp_name(self) -> str:
+        """What C++ calls it, and so some of PyTorch's messages, such as ``float``."""
+        return _CPP_NAMES.get(self.name) or f"c10::{self.type_name}"
+
     def to_complex(self) -> dtype:
         """The complex type whose parts have this type."""
         if self.category == 3:
@@ -92,6 +97,14 @@ _TYPE_NAMES = {
     "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
     "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
     "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
+_CPP_NAMES = {
+    "bool": "bool", "float32": "float", "float64": "double",
+    "int8": "signed char", "int16": "short int", "int32": "int", "int64": "long int",
+    "uint8": "unsigned char", "uint16": "short unsigned int", "uint32": "unsigned int",
+    "uint64": "long unsigned int",
+    "complex32": "c10::complex<c10::Half>", "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
 }  # fmt: skip
 bool = dtype("bool", np.bool_, 0)
 uint8 = dtype("uint8", np.uint8, 1)
@@ -355,7 +368,16 @@ def _limited(type: Any) -> dtype:
     return type if isinstance(type, NamedOnly) else as_dtype(type)
 
 
-class finfo:
+class _Limits:
+    """Limits of a type, equal to those of the same type."""
+
+    __hash__ = None  # type: ignore[assignment]  # as PyTorch's
+
+    def __eq__(self, other: object) -> _Bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+
+class finfo(_Limits):
     """Limits of a floating point type.
 
     Parameters
@@ -404,7 +426,7 @@ class finfo:
         )
 
 
-class iinfo:
+class iinfo(_Limits):
     """Limits of an integer type.
 
     Attributes

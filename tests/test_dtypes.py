@@ -178,3 +178,12 @@ def test_python_and_numpy_types_are_understood() -> None:
 def test_first_names_of_types() -> None:
     assert lucid_gpu.chalf is lucid_gpu.complex32
     assert lucid_gpu.Storage is lucid_gpu.FloatStorage
+
+
+def test_limits_are_equal_for_the_same_type() -> None:
+    assert lucid_gpu.finfo() == lucid_gpu.finfo(lucid_gpu.float32)
+    assert lucid_gpu.finfo(lucid_gpu.float64) != lucid_gpu.finfo(lucid_gpu.float32)
+    assert lucid_gpu.finfo(lucid_gpu.complex64) == lucid_gpu.finfo()
+    assert lucid_gpu.iinfo(lucid_gpu.int8) == lucid_gpu.iinfo(lucid_gpu.int8)
+    assert lucid_gpu.iinfo(lucid_gpu.int8) != lucid_gpu.iinfo(lucid_gpu.uint8)
+    assert lucid_gpu.iinfo(lucid_gpu.int8) != "int8"

@@ -7,10 +7,12 @@ Window ``i`` of ``m`` along an axis of length ``n`` reaches from ``floor(i * n /
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.devices import capturing
+from lucid_gpu.devices.pool import overflow
 from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.kernels.resampling import area
 from lucid_gpu.ops.arguments import as_ints, require_tensor
@@ -225,4 +227,7 @@ def _size(rank: int, name: str, input: Tensor, output_size: Any) -> Sizes:
         )
     if input.dtype.category != 2:
         raise unimplemented(name, input.dtype)
+    pooled = (*shape[:-rank], *size)
+    if math.prod(pooled) * input.dtype.itemsize > sys.maxsize:  # found before its windows are
+        raise overflow(pooled, 0)
     return size

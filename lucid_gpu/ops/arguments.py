@@ -358,7 +358,9 @@ def put_into(result: Any, out: Any, name: str) -> Any:
     for r, o in zip(result, out, strict=True):
         if name in _EXACT_TOGETHER and o.dtype is not r.dtype:
             raise RuntimeError(_other_type(r, o, name))
-    parts = [into(r, o, name) for r, o in zip(result, out, strict=True)]
+    fields = getattr(result, "_fields", ("result",) * len(result))
+    triples = zip(result, out, fields, strict=True)
+    parts = [into(r, o, name, part=field) for r, o, field in triples]
     return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
 
 
@@ -376,20 +378,40 @@ _EXACT = """abs ceil conj_physical floor frac mm matmul median neg nan_to_num ro
     histc lu_unpack lu_solve lu_factor_ex solve_ex avg_pool2d avg_pool3d complex polar ifft
     ihfft alias_copy as_strided_copy detach_copy diagonal_copy expand_copy permute_copy slice_copy
     squeeze_copy t_copy transpose_copy unfold_copy unsqueeze_copy view_copy unbind_copy
-    split_with_sizes_copy linalg_cross"""
+    split_with_sizes_copy linalg_cross frobenius_norm nuclear_norm ldl_factor ldl_solve"""
 EXACT = frozenset(_EXACT.split())
 _EXACT_TOGETHER = ("max", "min")  # of these, what gives indices beside the values
 _JOINS = ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "row_stack",
           "column_stack")  # fmt: skip
+# ops of linear algebra that say which result no cast puts into ``out=``, as PyTorch calls them
+_CASTING = {
+    **{op: op for op in ("cholesky_inverse", "cholesky_solve", "tensorinv", "tensorsolve")},
+    **{op: f"linalg.{op}" for op in ("cond", "pinv")},
+    **{op: f"torch.linalg.{op}" for op in ("eig", "eigvals", "householder_product", "lstsq")},
+    "geqrf": "torch.geqrf",
+}
 _REAL = ("hfft", "hfft2", "hfftn", "irfft", "irfft2", "irfftn")
 
 
-def into(result: Tensor, out: Tensor | None, name: str, *, made: bool = False) -> Tensor:
+def into(
+    result: Tensor,
+    out: Tensor | None,
+    name: str,
+    *,
+    made: bool = False,
+    part: str = "result",
+) -> Tensor:
     """Put a result where ``out=`` says; what is ``made`` of numbers resizes without a warning."""
     if out is None:
         return result
     if name in EXACT and out.dtype is not result.dtype:
         raise RuntimeError(_other_type(result, out, name))
+    if name in _CASTING and result.dtype.category > out.dtype.category:
+        part = "eigenvalues" if name == "eigvals" else part
+        raise RuntimeError(
+            f"{_CASTING[name]}: Expected {part} to be safely castable from "
+            f"{result.dtype.type_name} dtype, but got {part} with dtype {out.dtype.type_name}"
+        )
     if name in ("all", "any") and out.dtype.name not in ("bool", "uint8"):
         raise RuntimeError(
             f"{name} only supports bool tensor for result, got: {out.dtype.type_name}"
@@ -472,7 +494,10 @@ def _other_type(result: Tensor, out: Tensor, name: str) -> str:
     if name == "frexp":
         part = "mantissa" if result.dtype.category == 2 else "exponent"
         return f"torch.frexp() expects {part} to have dtype {wanted} but got {actual}"
-    return f"Expected out tensor to have dtype {wanted}, but got {actual} instead, in {name}()"
+    return (
+        f"Expected out tensor to have dtype {result.dtype.cpp_name}, but got {out.dtype.cpp_name} "
+        f"instead, in {name}()"
+    )
 
 
 def type_for(dtype: Any, out: Tensor | None) -> Any:

@@ -135,18 +135,22 @@ def _refuse_overflow(numbers: Any, d: dtype) -> None:
             number_in(extreme.item(), d)
 
 
+def _is_nested(data: Any) -> bool:
+    return isinstance(data, (list, tuple)) or (isinstance(data, np.ndarray) and data.ndim > 0)
+
+
 def _lengths(data: Any) -> list[int]:
     """The shape that the first elements of nested sequences have."""
     lengths = []
-    while isinstance(data, (list, tuple)):
+    while _is_nested(data):
         lengths.append(len(data))
-        data = data[0] if data else None
+        data = data[0] if len(data) else None
     return lengths
 
 
 def _misfit(data: Any, lengths: Sequence[int], dim: int = 0) -> Exception | None:
     """What is wrong with the first part of nested sequences that is no part of that shape."""
-    nested = isinstance(data, (list, tuple))
+    nested = _is_nested(data)
     if dim == len(lengths):
         kind = type(data).__name__
         return TypeError(f"expected a number at dim {dim}, got a {kind}") if nested else None

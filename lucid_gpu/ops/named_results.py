@@ -16,6 +16,21 @@ def _printed(result: Any) -> str:
     return f"{printed()}.return_types.{type(result).__name__}(\n{parts})"
 
 
+def _new(make: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """A constructor that takes the parts, or as PyTorch's one sequence of them."""
+
+    def __new__(cls: Any, *parts: Any, **named: Any) -> Any:
+        if len(parts) == 1 and not named:
+            parts = tuple(parts[0])
+            if len(parts) != count:
+                raise TypeError(
+                    f"{cls.__name__}() takes a {count}-sequence ({len(parts)}-sequence given)"
+                )
+        return make(cls, *parts, **named)
+
+    return __new__
+
+
 def result_of(op: str) -> Callable[[Kind], Kind]:
     """Declare a named tuple to be what an op gives, as `return_types` has it under this name."""
 
@@ -24,6 +39,7 @@ def result_of(op: str) -> Callable[[Kind], Kind]:
         made.__name__ = made.__qualname__ = op
         made.__module__ = "lucid_gpu.return_types"
         made.__repr__ = _printed
+        made.__new__ = _new(made.__new__, len(made._fields))
         return kind
 
     return named

@@ -51,6 +51,7 @@ from lucid_gpu.ops import (
 )
 from lucid_gpu.ops.arguments import require_float
 from lucid_gpu.ops.creation import arange
+from lucid_gpu.ops.elementwise import where
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -427,11 +428,33 @@ def segment_reduce(
     number = number.reshape(-1, *[1] * len(rest)).expand(number.numel(), *rest)
     begun = data.new_full((flat.numel(), *rest), start if initial is None else initial)
     rows = data.reshape(-1, *rest)[: number.shape[0]]
-    result = begun.scatter_reduce(0, number, rows, how)
+    if how == "sum":
+        result = begun.scatter_reduce(0, number, rows, how)
+    else:
+        result = _of_numbers(begun, number, rows, how, start)
     if reduce == "mean":
         counts = flat.reshape(-1, *[1] * len(rest)).to(data.dtype)
         result = result / (counts if initial is None else counts.clamp(min=1))
     return result.reshape(*shape, *rest)
+
+
+def _of_numbers(begun: Tensor, number: Tensor, rows: Tensor, how: str, start: float) -> Tensor:
+    """Products or extrema by segments, whose gradients PyTorch takes past what is not a number.
+
+    The gradient of an extremum goes to the data that equal it, and not to what it began with.
+    """
+    bad = rows.isnan()
+    numbers = where(bad, start, rows)
+    zeros = begun.new_zeros(begun.shape)
+    count = zeros.scatter_add(0, number, bad.to(begun.dtype))
+    spoiled = zeros.scatter_add(0, number, where(bad, rows, 0.0))  # not a number, by each of them
+    if how == "prod":
+        product = begun.scatter_reduce(0, number, numbers, how)
+        others = where(count > 1, float("nan"), product)
+        return where(count > 0, others * spoiled, product)
+    joined = begun.scatter_reduce(0, number, numbers, how, include_self=False)
+    beyond = joined >= begun if how == "amax" else joined <= begun
+    return where(count > 0, spoiled / count.clamp(min=1), where(beyond, joined, begun))
 
 
 def native_layer_norm(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from lucid_gpu.nn.parameter import is_lazy
 from lucid_gpu.ops.foreach import update_in_place
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.optim.line_search import Point, cubic_minimum, strong_wolfe
@@ -61,7 +62,7 @@ class LBFGS(Optimizer):
         super().__init__(params, settings(locals(), "lr"))
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
-        self._refuse([(p, p, {}) for p in self.param_groups[0]["params"]])
+        self._refuse([(p, p, {}) for p in self.param_groups[0]["params"] if not is_lazy(p)])
 
     def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
         """Go down from where the parameters are.

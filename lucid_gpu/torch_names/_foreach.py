@@ -14,6 +14,7 @@ from typing import Any
 import lucid_gpu
 from lucid_gpu import Tensor, float32, float64
 from lucid_gpu.ops.foreach import update_in_place
+from lucid_gpu.ops.in_place import before_write
 from lucid_gpu.tape.modes import is_grad_enabled
 
 __all__ = ["FUNCTIONS"]
@@ -32,6 +33,9 @@ _AS = {"clamp_min": "maximum", "clamp_max": "minimum"}  # beside tensors
 
 def _column(name: str, operand: Any, tensors: Tensors) -> list[Any]:
     """One operand a tensor: of a list each its own, of a number or a tensor the same."""
+    if isinstance(operand, Tensor) and not operand.requires_grad and name not in ("mul", "div"):
+        # a number to PyTorch, whose type counts for nothing beside that of a tensor of one
+        return [operand if t.ndim else operand.item() for t in tensors]
     if isinstance(operand, (Number, Tensor)):
         return [operand] * len(tensors)
     column = list(operand)
@@ -78,6 +82,11 @@ def _op(name: str, operand: Any) -> Callable[..., Any]:
         called = "clamp_min" if called == "maximum" else "clamp_max"
     function: Callable[..., Any] = getattr(lucid_gpu, called)
     return function
+
+
+def _put(t: Tensor, name: str, op: Callable[..., Tensor], *operands: Any, **named: Any) -> None:
+    """Write as the op's in-place form does, which refuses a result of a higher type."""
+    t._write(op(before_write(t, f"{name}_"), *operands, **named), f"{name}_")
 
 
 def _together(tensors: Tensors, *columns: Sequence[Any]) -> bool:
@@ -179,7 +188,8 @@ def _binary(name: str) -> None:
         other, alpha = split(given, named)
         tensors = _checked(name, self)
         column = _column(name, other, tensors)
-        if isinstance(other, (int, float)) and _together(tensors):
+        refused = name == "sub" and isinstance(other, bool)
+        if isinstance(other, (int, float)) and not refused and _together(tensors):
             number = other * alpha.get("alpha", 1)
             update_in_place(_rule_of(name), [(t,) for t in tensors], 1, {"number": number})
             return
@@ -187,7 +197,7 @@ def _binary(name: str) -> None:
             update_in_place(_rule_of(name), list(zip(tensors, column)), 1, alpha or None)
             return
         for t, o in zip(tensors, column):
-            t.copy_(_op(name, o)(t, o, **alpha))
+            _put(t, name, _op(name, o), o, **alpha)
 
     _publish(name, call, write)
 
@@ -225,7 +235,7 @@ def _ternary(name: str) -> None:
             update_in_place(_rule_of(name), list(zip(tensors, *lists)), 1, number)
             return
         for t, o, n in zip(tensors, zip(*lists), numbers):
-            t.copy_(one(t, o, n))
+            _put(t, name, one, o, n)
 
     _publish(name, call, write)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from lucid_gpu import Tensor, from_numpy, get_default_dtype
+from lucid_gpu import Tensor, from_numpy, get_default_dtype, randint
 
 __all__ = ["SobolEngine"]
 
@@ -42,6 +42,8 @@ class SobolEngine:
             raise ImportError("SobolEngine is computed by SciPy: pip install scipy") from error
         self.dimension, self.scramble, self.seed = dimension, scramble, seed
         self.num_generated = 0
+        if scramble and seed is None:  # drawn, so that `manual_seed` repeats it
+            seed = int(randint(2**63 - 1, ()))
         self._points = qmc.Sobol(dimension, scramble=scramble, bits=self.MAXBIT, seed=seed)
 
     def draw(self, n: int = 1, out: Tensor | None = None, dtype: Any = None) -> Tensor:

@@ -86,6 +86,24 @@ def test_parameters_stay_the_objects_that_optimizers_hold():
     np.testing.assert_allclose(layer.weight.detach().numpy(), before - 2)
 
 
+def test_every_optimizer_takes_parameters_without_shapes():
+    for name in ("Adadelta", "AdamW", "ASGD", "LBFGS", "RMSprop", "Rprop", "SGD"):
+        layer = lucid_gpu.nn.LazyLinear(1)
+        optimizer = getattr(lucid_gpu.optim, name)(layer.parameters(), lr=0.1)
+        x = lucid_gpu.ones(2, 3)
+        layer(x)
+
+        def closure(layer=layer, x=x, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = (layer(x) - 5).square().sum()
+            loss.backward()
+            return loss
+
+        before = closure().item()
+        optimizer.step(closure)
+        assert closure().item() < before, name
+
+
 def test_a_lazy_layer_is_copied():
     layer = lucid_gpu.nn.LazyBatchNorm1d()
     other = copy.deepcopy(layer)

@@ -205,6 +205,10 @@ def test_narrow_types_agree_with_torch(device):
             lambda m: m.nn.MaxUnpool2d(2)(m.zeros(4, 4), m.zeros(4, 4).long()),
             "should be a 3d or 4d Tensor, but got a tensor with 2 dimensions.",
         ),
+        (
+            lambda m: m.nn.AdaptiveMaxPool1d(2**62 - 1)(m.ones(2, 2, 2)),
+            "Storage size calculation overflowed",
+        ),
         (lambda m: fractional(m, 2), "requires specifying either an output_size or an output"),
         (
             lambda m: m.nn.FractionalMaxPool3d(3, 2)(m.ones(1, 0, 5, 5, 5)),

@@ -71,6 +71,7 @@ def test_moving_a_packed_sequence(device):
         (lambda m, r: r.pack_padded_sequence(m.zeros(3, 2, 4), [2, 0]), "has to be greater than 0"),
         (lambda m, r: r.pack_padded_sequence(m.zeros(3, 2, 4), [3]), "Expected `len(lengths)` to"),
         (lambda m, r: r.pack_padded_sequence(m.zeros(0, 2), [2, 1]), "Cannot pack empty tensors."),
+        (lambda m, r: r.pack_padded_sequence(m.zeros(0, 2), m.ones(1, 2)), "Cannot pack empty"),
         (lambda m, r: r.pack_padded_sequence(m.zeros(3, 2), m.ones(1, 2)), "should be a 1D CPU"),
         (
             lambda m, r: r.pad_packed_sequence(r.pack_sequence([m.zeros(3)]), total_length=2),

@@ -345,6 +345,11 @@ NO_DATA: dict[str, tuple[Any, str]] = {
     "text": (lambda m: [0, "torch"], "new(): invalid data type 'str'"),
     "too large": (lambda m: [2**63], "Overflow when unpacking long long"),
     "itself": (lambda m: _in_itself(), "self-referential lists are incompatible"),
+    "arrays of two lengths": (
+        lambda m: [np.zeros((3, 3)), np.zeros((3, 0))],
+        "expected sequence of length 3 at dim 2 (got 0)",
+    ),
+    "an array and a number": (lambda m: [[np.zeros(3), 1.0]], "not a sequence"),
     "far too large": (lambda m: 2**64, "Overflow when unpacking long long"),
 }
 

@@ -147,6 +147,7 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "two dots": (lambda m: m.einsum("..i", m.ones(2)), "that is not part of any ellipsis"),
     "number 52": (lambda m: m.einsum(m.ones(2), [52]), "within the valid range [0, 52)"),
     "no tensor": (lambda m: m.einsum("i,i", m.ones(2), [1, 2]), "but got list"),
+    "an empty list": (lambda m: m.einsum("", []), "at least one operand"),
     "no equation": (lambda m: m.einsum(5, m.ones(2)), "'equation' (position 1) must be str, not"),
     "types": (lambda m: m.einsum("ij,j->i", m.ones(2, 2), m.ones(2, dtype=m.float64)), ""),
     "tensordot": (

@@ -442,6 +442,19 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: m.linalg.solve_triangular(m.eye(2), 3, upper=True), "must be Tensor, not int"),
     (lambda m: m.linalg.tensorinv(m.ones(4), ind=0), "strictly positive integer for 'ind'"),
     (lambda m: m.linalg.tensorinv(m.ones(4, 2, 3), ind=1), "but got 6 != 4"),
+    (lambda m: m.chain_matmul(), "chain_matmul(): Expected one or more matrices"),
+    (lambda m: m.chain_matmul(m.ones(2)), "Tensor dimension is 1, expected 2 instead."),
+    (lambda m: m.chain_matmul(m.eye(2), m.eye(2), m.ones(2)), "Tensor dimension is 1"),
+    (lambda m: m.linalg.inv(m.eye(2), out=m.empty(0, dtype=m.int64)),
+     "Expected out tensor to have dtype float, but got long int instead"),
+    (lambda m: m.linalg.eig(m.eye(2), out=(m.empty(0, dtype=m.complex64), m.empty(0))),
+     "torch.linalg.eig: Expected eigenvectors to be safely castable from ComplexFloat dtype, but "
+     "got eigenvectors with dtype Float"),
+    (lambda m: m.linalg.eigvals(m.eye(2), out=m.empty(0)), "linalg.eigvals: Expected eigenvalues"),
+    (lambda m: m.cholesky_solve(m.eye(2), m.eye(2), out=m.empty(0, dtype=m.int32)),
+     "cholesky_solve: Expected result to be safely castable from Float dtype, but got result"),
+    (lambda m: m.linalg.eig(m.eye(2) / 0), "torch.linalg.eig: input tensor should not contain"),
+    (lambda m: m.nuclear_norm(m.eye(2), out=m.empty(0, dtype=m.float64)), "norm"),
 ]  # fmt: skip
 
 
@@ -449,6 +462,32 @@ REFUSED: list[tuple[Any, str]] = [
 def test_refusals(case: int) -> None:
     call, words = REFUSED[case]
     same_error(call, words)
+
+
+@pytest.mark.parametrize("driver", ["gels", "gelsd", "gelss"])
+@pytest.mark.parametrize("rcond", [-1, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("shape", [(1, 1), (4, 2), (2, 4)])
+def test_lstsq_reads_rcond_as_the_driver_of_lapack(
+    driver: str, rcond: float, shape: tuple[int, int], device: str
+) -> None:
+    def solved(m: Any, a: Any, b: Any) -> Any:
+        return m.linalg.lstsq(a, b, rcond=rcond, driver=driver).solution.detach()
+
+    agree(solved, *np.random.default_rng(3).standard_normal((2, *shape)), device=device, order=0)
+
+
+@pytest.mark.parametrize("p", [1, -1, np.inf, -np.inf, "fro", "nuc"])
+def test_cond_of_a_singular_matrix_of_a_batch(p: Any, device: str) -> None:
+    a = np.stack([np.eye(3), np.diag([1.0, 2, 0]), np.diag([1.0, 2, 4])])
+    agree(lambda m, x: m.linalg.cond(x.detach(), p), a, device=device, order=0)
+
+
+def test_lstsq_takes_a_negative_rcond_for_a_rounding(device: str) -> None:
+    a = lucid_gpu.tensor([[1.0, 2], [2, 4]], device=device)
+    b = lucid_gpu.ones(2, 1, device=device)
+    found = lucid_gpu.linalg.lstsq(a, b, rcond=-1, driver="gelsd")
+    np.testing.assert_allclose(found.solution.tolist(), [[0.12], [0.24]], rtol=1e-5)
+    assert found.rank.item() == 1
 
 
 FAILED: list[tuple[Any, str]] = [

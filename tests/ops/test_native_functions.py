@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, same_error
+from tests.oracle import agree, same_error, torch_module
 
 RNG = np.random.default_rng(5)
 X, Y, Z = RNG.standard_normal((3, 4, 6))
@@ -143,6 +143,23 @@ def test_segments(reduce: str, initial: float | None, axis: int, device: str) ->
         return by_lengths.nan_to_num(), m.segment_reduce(x, reduce, offsets=offsets, **options)
 
     agree(both, data, device=device, order=1)
+
+
+@pytest.mark.parametrize("reduce", ["max", "min", "prod"])
+@pytest.mark.parametrize("initial", [None, 1.0])
+@pytest.mark.parametrize("data", [[1.0, 2, 3, np.nan, 4, 5], [1.0, 1, 0, 0, 2, 2]], ids=str)
+def test_gradients_of_segments_pass_what_is_no_number_and_the_initial_value(
+    reduce: str, initial: float | None, data: list[float], device: str
+) -> None:
+    def gradient(m: Any, device: str) -> Any:
+        x = m.tensor(data, device=device, requires_grad=True)
+        lengths = m.tensor([1, 2, 0, 3], device=device)
+        y = m.segment_reduce(x, reduce, lengths=lengths, axis=0, initial=initial)
+        (y * m.arange(1.0, 5.0, device=device)).sum().backward()
+        return y.tolist(), x.grad.tolist()
+
+    for ours, theirs in zip(gradient(lucid_gpu, device), gradient(torch_module(), "cpu")):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 SEGMENTS_REFUSED = {

@@ -136,3 +136,40 @@ def test_operands_that_are_missing_or_unknown_are_refused() -> None:
     ):
         with pytest.raises(TypeError, match="_foreach_.*(missing|takes)"):
             wrong()
+
+
+INTO_LESS: list[tuple[str, tuple[Any, ...]]] = [
+    ("add_", (2.5,)), ("add_", (1j,)), ("mul_", ([1.5, 2.0],)), ("div_", (2,)), ("div_", ([1, 2],)),
+    ("maximum_", (0.5,)), ("clamp_min_", (0.5,)), ("addcdiv_", ("same", "same")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(INTO_LESS)))
+def test_in_place_refuses_results_of_a_higher_type(case: int) -> None:
+    """Whole numbers are not cut in silence, and stay as they were."""
+    name, operands = INTO_LESS[case]
+    for m in (lucid_gpu, oracle.torch_module()):
+        x = [m.tensor([1, 2]), m.tensor(3)]
+        given = [[m.tensor([1, 2]), m.tensor(3)] if o == "same" else o for o in operands]
+        with pytest.raises(RuntimeError):
+            getattr(m, f"_foreach_{name}")(x, *given)
+        assert [t.tolist() for t in x] == [[1, 2], 3]
+
+
+def test_a_tensor_of_one_number_is_a_number(device: str) -> None:
+    for m, where in ((lucid_gpu, device), (oracle.torch_module(), "cpu")):
+        x = [
+            m.tensor([1, 2], dtype=m.int32, device=where),
+            m.tensor(3, dtype=m.int32, device=where),
+        ]
+        two = m.tensor(2, device=where)
+        for name in ("add", "sub", "maximum"):
+            made = getattr(m, f"_foreach_{name}")(x, two)
+            assert [t.dtype for t in made] == [m.int32, m.int32], name
+        assert [t.dtype for t in m._foreach_mul(x, two)] == [m.int32, m.int64]
+
+
+def test_a_truth_is_not_subtracted() -> None:
+    for m in (lucid_gpu, oracle.torch_module()):
+        with pytest.raises(RuntimeError, match="Subtraction"):
+            m._foreach_sub_([m.ones(2)], True)

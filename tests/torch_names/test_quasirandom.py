@@ -44,6 +44,15 @@ def test_scrambled_points_depend_on_the_seed_alone() -> None:
     assert counts.tolist() == [1.5] * 3
 
 
+def test_points_scrambled_without_a_seed_depend_on_manual_seed() -> None:
+    for m, _ in modules():
+        drawn = []
+        for seed in (3, 3, 4):
+            m.manual_seed(seed)
+            drawn.append(m.quasirandom.SobolEngine(3, scramble=True).draw(8))
+        assert m.equal(drawn[0], drawn[1]) and not m.equal(drawn[0], drawn[2])
+
+
 def test_refusals() -> None:
     same_error(lambda m: m.quasirandom.SobolEngine(0), "Supported range of dimensionality")
 

@@ -68,3 +68,17 @@ def test_a_class_that_is_no_tensor_is_refused_in_torchs_words() -> None:
     for m in (lucid_gpu, torch_module()):
         with pytest.raises(TypeError, match="does not inherit from Tensor is not possible"):
             m.tensor(1.0).as_subclass(int)
+
+
+def test_each_class_is_made_of_one_sequence() -> None:
+    for m in (lucid_gpu, torch_module()):
+        kinds = m.return_types
+        parts = [m.tensor(1.0), m.tensor(2)]
+        made = kinds.max(parts)
+        assert type(made) is kinds.max
+        assert made.values is parts[0] and made.indices is parts[1]
+        for wrong in (parts[:1], parts * 2):
+            with pytest.raises(TypeError, match="2-sequence"):
+                kinds.max(wrong)
+    again = lucid_gpu.return_types.max(values=parts[0], indices=parts[1])
+    assert again._replace(values=parts[1]).values is parts[1]

@@ -180,14 +180,14 @@ def pack_padded_sequence(
 
 def _check_lengths(input: Tensor, lengths: Tensor) -> None:
     """Of input (steps, batch, *)."""
+    if not input.numel():
+        raise RuntimeError("Cannot pack empty tensors.")
     if lengths.ndim != 1 or lengths.device.type != "cpu":
         kind = NAMES[lengths.dtype].removesuffix("Tensor")
         raise RuntimeError(
             "'lengths' argument should be a 1D CPU int64 tensor, but got "
             f"{lengths.ndim}D {lengths.device} {kind} tensor"
         )
-    if not input.numel():
-        raise RuntimeError("Cannot pack empty tensors.")
     steps, batch = input.shape[:2]
     length_list: list[int] = lengths.tolist()
     if len(length_list) != batch:

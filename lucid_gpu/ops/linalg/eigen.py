@@ -134,7 +134,7 @@ def eig(input: Tensor) -> Eigen:
     """
     require_square("linalg.eig", input)
     if input.device.type != "meta" and not input.isfinite().all():
-        raise LinAlgError("linalg.eig: input tensor should not contain infs or NaNs.")
+        raise LinAlgError("torch.linalg.eig: input tensor should not contain infs or NaNs.")
     d = _COMPLEX.get(input.dtype, input.dtype)
     eigenpairs = linalg.call("eig", input.device, input.array)
     arrays = tuple([part.astype(d.numpy, copy=False) for part in eigenpairs])

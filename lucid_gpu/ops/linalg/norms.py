@@ -174,5 +174,8 @@ def cond(input: Tensor, p: Any = None) -> Tensor:
     if not input.shape[-1]:
         return input.abs().sum((-2, -1))
     inverse, info = inverse_of(input, "linalg.cond", check=False)
+    singular = info != 0 if info.any() else None
+    if singular is not None:  # no norm is taken of what is no inverse
+        inverse = inverse.masked_fill(singular[..., None, None], 0.0)
     product = matrix_norm(input, p) * matrix_norm(inverse, p)
-    return product.masked_fill(info != 0, math.inf) if info.any() else product
+    return product if singular is None else product.masked_fill(singular, math.inf)

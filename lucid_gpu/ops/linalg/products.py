@@ -190,6 +190,11 @@ def _multiplied(factors: list[Tensor], cuts: dict[tuple[int, int], int], i: int,
 @takes_out
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """`multi_dot`, the product of matrices, under its old name."""
+    if not matrices:
+        raise RuntimeError("chain_matmul(): Expected one or more matrices")
+    for matrix in matrices:
+        if matrix.ndim != 2:
+            raise RuntimeError(f"Tensor dimension is {matrix.ndim}, expected 2 instead.")
     return multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()
 
 

@@ -341,6 +341,7 @@ def lstsq(
             f"{name}: Expected input and other to have the same dtype, but got input's dtype "
             f"{A.dtype.type_name} and other's dtype {B.dtype.type_name}"
         )
+    rcond = _rcond(rcond, driver, A)
     X = pinv(A, rtol=rcond) @ B
     leads_back(X, [None, tuple(range(B.ndim))])
     values = svdvals(A.detach())
@@ -357,6 +358,14 @@ def lstsq(
         rank.new_empty((0,)) if driver == "gels" else rank,
         values if driver in ("gelsd", "gelss") else nothing,
     )
+
+
+def _rcond(rcond: float | None, driver: str, A: Tensor) -> float | None:
+    """What the driver of LAPACK takes for ``rcond``: where it gives that no sense, a rounding."""
+    if rcond is None or driver == "gels":  # which takes the rank to be full
+        return None
+    senseless = rcond < 0 or (driver == "gelsd" and not 0 < rcond < 1)
+    return EPSILON[A.dtype] if senseless else rcond
 
 
 @op
