@@ -144,7 +144,8 @@ class Archive:
 
     def _records(self) -> Iterator[tuple[str, Any]]:
         yield "data.pkl", self._pickle
-        # no ".format_version": PyTorch would reckon where storages begin by its own writer's layout
+        # from 1 on PyTorch reckons where storages begin, by the layout that its own writer has
+        yield ".format_version", memoryview(b"0")
         yield ".storage_alignment", memoryview(str(options.save.storage_alignment).encode())
         if self._byte_order:
             yield "byteorder", memoryview(sys.byteorder.encode())
