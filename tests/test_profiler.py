@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import random
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import profiler
+from tests.oracle import torch_module
 
 
 def test_every_kernel_is_recorded_in_order(device: str) -> None:
@@ -270,12 +273,132 @@ def test_the_older_names(device):
             (x * 2 + 1).tolist()
     assert [row.key for row in prof.key_averages()] == ["forward", "lucid_mul_add"]
     assert "lucid_mul_add" in prof.key_averages().table(copy=False)
-    assert prof.self_cpu_time_total > 0 and prof.total_average() > 0
+    assert prof.self_cpu_time_total > 0 and prof.total_average().time > 0
     assert str(prof) == prof.table()
     kineto_available = lucid_gpu.autograd.kineto_available
     with lucid_gpu.autograd.profiler.profile(enabled=False, use_kineto=kineto_available()) as prof:
         (x * 3).tolist()
     assert len(prof.key_averages()) == 0
+
+
+def test_events_hold_what_ran_inside_them(device: str) -> None:
+    x = lucid_gpu.rand(100, device=device)
+    with lucid_gpu.autograd.profiler.profile() as prof:
+        assert lucid_gpu.autograd._profiler_enabled()
+        with profiler.record_function("outer"):
+            (x + 1).array
+            with profiler.record_function("inner"):
+                (x * 2).array
+        (x - 1).array
+    assert not lucid_gpu.autograd._profiler_enabled()
+    outer, add, inner, mul, sub = events = prof.function_events
+    assert [e.name for e in events] == ["outer", "lucid_add", "inner", "lucid_mul", "lucid_sub"]
+    assert (outer.cpu_children, inner.cpu_children) == ([add, inner], [mul])
+    assert (mul.cpu_parent, inner.cpu_parent, sub.cpu_parent) == (inner, outer, None)
+    whole = add.cpu_time_total + inner.cpu_time_total
+    assert outer.self_cpu_time_total == outer.cpu_time_total - whole > 0
+    assert outer.time == add.time + mul.time and (add.bytes_read, outer.bytes_read) == (400, 800)
+    on_gpu = [] if device == "cpu" else ["lucid_add"]
+    assert [kernel.name for kernel in add.kernels] == on_gpu
+    assert outer.device_time_total == add.device_time_total + mul.device_time_total
+    assert events.self_cpu_time_total == pytest.approx(outer.cpu_time_total + sub.cpu_time_total)
+    total = prof.total_average()
+    assert (total.key, total.count) == ("Total", 5)
+    assert "lucid_mul" not in prof.table(top_level_events_only=True, copy=False)
+    lines = prof.table("self_cpu_time_total", header="HEAD", time_unit="ms", copy=False)
+    assert lines.startswith("HEAD\n") and " us" not in lines
+
+
+def test_sums_of_events_are_torchs() -> None:
+    """Of events that a program makes: who holds whom, and the totals by name."""
+    torch_module()
+    from torch.autograd import profiler_util as theirs
+
+    from lucid_gpu.autograd import profiler_util as ours
+
+    rng = random.Random(3)
+    for _ in range(20):
+        rows = []
+        for number in range(rng.randrange(1, 12)):
+            start = rng.randrange(20)
+            rows.append(
+                (number, rng.choice("abc"), rng.randrange(2), start, start + rng.randrange(1, 9))
+            )
+        said = []
+        for module in (ours, theirs):
+            events = module.EventList()
+            events += [module.FunctionEvent(*row, stack=[]) for row in rows]
+            events._populate_cpu_children()
+            events._tree_built = True
+            held = [[child.id for child in event.cpu_children] for event in events]
+            figures = ("key", "count", "cpu_time_total", "self_cpu_time_total", "cpu_time_str")
+            names = [[getattr(r, f) for f in figures] for r in events.key_averages()]
+            total = events.total_average()
+            said.append((held, names, [getattr(total, f) for f in figures], events[0].cpu_time_str))
+        assert said[0] == said[1]
+        twice = ours.FunctionEventAvg()
+        twice.add(ours.FunctionEvent(*rows[0]))
+        twice.add(twice)
+        assert (twice.key, twice.count) == (rows[0][1], 2)
+    for value in (0, 3, 1500, 2.5e6):
+        assert ours._format_time(value) == theirs._format_time(value)
+        assert ours._format_memory(value) == theirs._format_memory(value)
+        assert ours._format_time_share(value, 7e6) == theirs._format_time_share(value, 7e6)
+
+
+def test_a_trace_may_be_packed_and_hold_what_is_said_of_it(device: str, tmp_path: Path) -> None:
+    x = lucid_gpu.rand(10, device=device)
+    with profiler.profile() as prof:
+        (x + 1).array
+    prof.add_metadata("who", "me")
+    prof.add_metadata_json("rank", "[1, 2]")
+    prof.export_chrome_trace(str(tmp_path / "trace.json.gz"))
+    document = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))
+    assert (document["who"], document["rank"]) == ("me", [1, 2])
+    prof.events().export_chrome_trace(str(tmp_path / "events.json"))
+    (event,) = json.loads((tmp_path / "events.json").read_text())["traceEvents"]
+    assert (event["name"], event["ph"], event["dur"] > 0) == ("lucid_add", "X", True)
+    profiler.tensorboard_trace_handler(str(tmp_path), "me", use_gzip=True)(prof)
+    (packed,) = tmp_path.glob("me.*.pt.trace.json.gz")
+    assert gzip.decompress(packed.read_bytes())
+
+
+def test_cycles_may_be_kept_and_a_part_left_out(device: str) -> None:
+    x = lucid_gpu.rand(10, device=device)
+    plan = profiler.schedule(wait=0, warmup=1, active=1)
+    for kept, count in ((False, 1), (True, 2)):
+        with profiler.profile(schedule=plan, acc_events=kept) as prof:
+            for _ in range(4):
+                (x * 2).array
+                prof.step()
+        kernels = [e for e in prof.events() if not e.is_range]
+        assert len(kernels) == count
+        begins = [e.time_range.start for e in prof.events()]
+        assert begins == sorted(begins) and len({*begins}) == len(begins)
+    with profiler.profile() as prof:
+        prof.toggle_collection_dynamic(False, [profiler.ProfilerActivity.CPU])
+        (x + 1).array
+        prof.toggle_collection_dynamic(True, [profiler.ProfilerActivity.CPU])
+        (x * 2).array
+    assert [e.name for e in prof.events()] == ["lucid_mul"]
+
+
+def test_what_is_not_noted_is_refused(tmp_path: Path) -> None:
+    from lucid_gpu.profiler import itt
+
+    prof = profiler.profile()
+    with pytest.raises(NotImplementedError, match="no stacks are noted; record_function"):
+        prof.export_stacks(str(tmp_path / "stacks"))
+    with pytest.raises(NotImplementedError, match="no memory is noted"):
+        prof.export_memory_timeline(str(tmp_path / "memory.html"))
+    with pytest.raises(NotImplementedError, match="no execution traces"):
+        profiler.ExecutionTraceObserver()
+    with pytest.raises(NotImplementedError, match="no ITT"):
+        lucid_gpu.autograd.profiler.emit_itt()
+    with pytest.raises(RuntimeError, match="ITT functions not installed"):
+        itt.mark("here")
+    assert not itt.is_available()
+    assert profiler.ProfilerActivity.CPU in profiler.supported_activities()
 
 
 def test_schedules_are_torchs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os as _os
 from typing import Any
 
 from lucid_gpu.autograd import graph
@@ -22,16 +23,20 @@ from lucid_gpu.tape.modes import (
 )
 
 _FROM = {
+    "DeviceType": "lucid_gpu.profiler.events",
     "Variable": "lucid_gpu.autograd.variable",
     "_is_checkpoint_valid": "lucid_gpu.autograd.grad_mode",
+    "_profiler_enabled": "lucid_gpu.profiler.ranges",
     "kineto_available": "lucid_gpu.profiler",
     "is_multithreading_enabled": "lucid_gpu.autograd.grad_mode",
     "set_multithreading_enabled": "lucid_gpu.autograd.grad_mode",
 }
+_MODULES = ("forward_ad", "functional", "grad_mode", "profiler", "profiler_util")
+__path__ = [*__path__, _os.path.join(_os.path.dirname(__path__[0]), "torch_names", "autograd")]
 
 
 def __getattr__(name: str) -> Any:
-    return _imported(globals(), name, _FROM, ("forward_ad", "functional", "grad_mode", "profiler"))
+    return _imported(globals(), name, _FROM, _MODULES)
 
 
 __all__ = [

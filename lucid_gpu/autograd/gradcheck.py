@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from lucid_gpu import dtypes as dt
 from lucid_gpu.autograd.grad import grad
 from lucid_gpu.autograd.jacobians import (
+    REAL,
     Case,
     Part,
     backward_form,
@@ -28,9 +29,15 @@ from lucid_gpu.autograd.jacobians import (
 )
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.node import Node
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
+__all__ = [
+    "GradcheckError",
+    "get_analytical_jacobian",
+    "get_numerical_jacobian",
+    "gradcheck",
+    "gradgradcheck",
+]
 
 _SEED = 20  # of the random directions and cotangents: a check gives the same answer every time
 
@@ -235,6 +242,7 @@ def _check_gradient_form(case: Case, rules: _Rules) -> None:
                 "output gradients of zero"
             )
         for what, expected, got in (
+            ("layout", t.layout, g.layout),
             ("type", t.dtype, g.dtype),
             ("device", t.device, g.device),
             ("size", t.shape, g.shape),
@@ -310,6 +318,13 @@ def _check_undefined_tangents(case: Case) -> None:
 # --- batches --------------------------------------------------------------------------------------
 
 
+_BATCHED = (
+    "gradcheck or gradgradcheck failed while testing batched gradient computation: one pass of a "
+    "batch does not give what single passes give. Write ops that vmap has rules for, or pass "
+    "check_batched_grad=False (check_batched_forward_grad=False)."
+)
+
+
 def _check_batched(case: Case, rules: _Rules) -> None:
     """``is_grads_batched`` gives what one pass a row gives."""
     targets = case.targets()
@@ -320,7 +335,8 @@ def _check_batched(case: Case, rules: _Rules) -> None:
         try:
             together = grad(output, targets, rows, True, allow_unused=True, is_grads_batched=True)
         except RuntimeError as error:
-            raise GradcheckError(f"While computing batched gradients, got: {error}") from error
+            words = f"While computing batched gradients, got: {error}\n\n{_BATCHED}"
+            raise GradcheckError(words) from error
         for position, batch, *each in zip(case.positions, together, *single, strict=True):
             expected = xp.array([0.0 if g is None else host(g) for g in each])
             _compare_batch(0.0 if batch is None else host(batch), expected, o, position)
@@ -349,7 +365,8 @@ def _check_batched_tangents(case: Case) -> None:
         try:
             together = vmap(jvp)(like(rows, target))
         except RuntimeError as error:
-            raise GradcheckError(f"While computing batched gradients, got: {error}") from error
+            words = f"While computing batched gradients, got: {error}\n\n{_BATCHED}"
+            raise GradcheckError(words) from error
         for o, batch in enumerate(together):
             _compare_batch(host(batch), xp.array([row[o] for row in single]), o, position)
 
@@ -357,8 +374,8 @@ def _check_batched_tangents(case: Case) -> None:
 def _compare_batch(got: Any, expected: Any, o: int, position: int) -> None:
     if not xp.allclose(got, expected):
         raise GradcheckError(
-            f"For output {o} and input {position}: gradients computed in a batch differ from those "
-            f"of single passes\nGot:\n{got}\n\nExpected:\n{expected}"
+            f"For output {o} and input {position}:\n\n{_BATCHED}\n\nGot:\n{got}\n\n"
+            f"Expected:\n{expected}"
         )
 
 
@@ -395,6 +412,20 @@ def _check_layout(i: int, t: Tensor) -> None:
         )
 
 
+def _check_sparse_form(sparse_dim: int, dense_dim: int, g: Tensor | None) -> None:
+    """The gradient of a sparse input is dense, or lists by as many dimensions."""
+    if g is None or not g.is_sparse:
+        return
+    for what, expected, got in (
+        ("sparse_dim", sparse_dim, g.sparse_dim()),
+        ("dense_dim", dense_dim, g.dense_dim()),
+    ):
+        if expected != got:
+            raise GradcheckError(
+                f"grad is sparse tensor, but has incorrect {what} {got}, expected {expected}"
+            )
+
+
 def _of_values(
     func: Callable[..., Any], inputs: tuple[Any, ...], masked: bool | None
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -416,8 +447,16 @@ def _of_values(
             )
             arguments[i] = t._values().clone().requires_grad_()
 
+    def input_of(i: int, given: Any) -> Any:
+        if i not in made:
+            return given
+        t = made[i](given)
+        if t.requires_grad:
+            t.register_hook(functools.partial(_check_sparse_form, t.sparse_dim(), t.dense_dim()))
+        return t
+
     def of_values(*args: Any) -> Any:
-        return func(*[made[i](a) if i in made else a for i, a in enumerate(args)])
+        return func(*[input_of(i, a) for i, a in enumerate(args)])
 
     return (of_values if made else func), tuple(arguments)
 
@@ -653,4 +692,111 @@ def gradgradcheck(
         check_backward_ad=check_rev_over_rev,
         fast_mode=fast_mode,
         masked=masked,
+    )
+
+
+# --- PyTorch's older functions --------------------------------------------------------------------
+
+
+def _as_they_were(name: str, grad_out: float) -> None:
+    if grad_out != 1.0:
+        raise ValueError(
+            f"Expected grad_out to be 1.0. {name} no longer supports values of grad_out != 1.0."
+        )
+    warnings.warn(
+        f"{name} was part of PyTorch's private API and not meant to be exposed. We are deprecating "
+        "it and it will be removed in a future version of PyTorch. If you have a specific use for "
+        "this or feature request for this to be a stable API, please file us an issue at "
+        "https://github.com/pytorch/pytorch/issues/new",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
+def _get_numerical_jacobian(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    outputs: Any = None,
+    target: Any = None,
+    eps: float = 1e-3,
+    is_forward_ad: bool = False,
+) -> list[tuple[Tensor, ...]]:
+    """The Jacobians of a function by central differences, a tuple over outputs for each input.
+
+    Each has a row for each element of the input and a column for each of the output. They are those
+    with respect to ``target``, which ``fn`` may find elsewhere; by default to the inputs that
+    require grad.
+    """
+    targets = sequence(inputs if target is None else target)
+    if any(isinstance(t, Tensor) and t.is_sparse and t.requires_grad for t in targets):
+        raise NotImplementedError("_get_numerical_jacobian: pass x.to_dense() of sparse inputs")
+    case = Case(lambda *_: fn(*inputs), targets)
+    found = []
+    for position in case.positions:
+        values = case.values_at(position, host(targets[position]))
+        if any(v.dtype.is_complex for v in values):
+            raise ValueError(
+                "Expected output to be non-complex. get_numerical_jacobian no longer supports "
+                "functions that return complex outputs."
+            )
+        tables = zip(numerical(case, position, eps), values, strict=True)
+        found.append(
+            tuple(
+                [
+                    from_array(backward_form(lists, REAL[0], v.numel())).to(v.device)
+                    for lists, v in tables
+                ]
+            )
+        )
+    return found
+
+
+def get_numerical_jacobian(
+    fn: Callable[..., Any],
+    inputs: Any,
+    target: Any = None,
+    eps: float = 1e-3,
+    grad_out: float = 1.0,
+) -> tuple[Tensor, ...]:
+    """The Jacobians of the first output of ``fn(inputs)``, as `_get_numerical_jacobian` has them.
+
+    FutureWarning, as in PyTorch; ValueError for another ``grad_out`` than 1.
+    """
+    _as_they_were("get_numerical_jacobian", grad_out)
+    found = _get_numerical_jacobian(lambda *given: fn(given), sequence(inputs), None, target, eps)
+    return tuple([outputs[0] for outputs in found])
+
+
+def get_analytical_jacobian(
+    inputs: Any, output: Tensor, nondet_tol: float = 0.0, grad_out: float = 1.0
+) -> tuple[tuple[Tensor, ...], bool, bool, bool]:
+    """The Jacobians of an output by backward passes, and whether a second time gives the same.
+
+    FutureWarning, as in PyTorch; ValueError for another ``grad_out`` than 1 and complex outputs.
+
+    Returns
+    -------
+    jacobians : tuple of Tensor
+        For each input that requires grad.
+    reentrant, correct_grad_sizes, correct_grad_types : bool
+    """
+    _as_they_were("get_analytical_jacobian", grad_out)
+    if output.dtype.is_complex:
+        raise ValueError(
+            "Expected output to be non-complex. get_analytical_jacobian no longer supports "
+            "functions that return complex outputs."
+        )
+    targets = [t for t in sequence(inputs) if isinstance(t, Tensor) and t.requires_grad]
+    (part,) = parts_of(output)
+    first, again = (backward_jacobians(output, targets, part) for _ in range(2))
+    reentrant = all(
+        not a.size or float(abs(a - b).max()) <= nondet_tol for a, b in zip(first, again)
+    )
+    gradients = pull(output, targets, like(xp.ones(tuple(output.shape)), output))
+    pairs = [(g, t) for g, t in zip(gradients, targets) if g is not None]
+    return (
+        tuple([from_array(a).to(output.device) for a in first]),
+        reentrant,
+        all(g.shape == t.shape for g, t in pairs),
+        all(g.dtype is t.dtype for g, t in pairs),
     )

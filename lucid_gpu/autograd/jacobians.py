@@ -53,7 +53,8 @@ def floats(outputs: Any) -> list[Tensor]:
 def host(t: Tensor) -> Any:
     """A double precision copy on the host."""
     kind = xp.complex128 if t.dtype.is_complex else xp.float64
-    return t.detach().cpu().array.astype(kind)
+    t = t.detach()
+    return (t.to_dense() if t.is_sparse else t).cpu().array.astype(kind)
 
 
 def like(array: Any, t: Tensor) -> Tensor:

@@ -5,10 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu import profiler
-from lucid_gpu.profiler import emit_nvtx, record_function
-from lucid_gpu.profiler.averages import Averages as EventList
+from lucid_gpu.compat.refused import refused
+from lucid_gpu.profiler import EventList, emit_nvtx, kineto_available, record_function
+from lucid_gpu.profiler.averages import Average
+from lucid_gpu.profiler.events import FunctionEvent
 
-__all__ = ["EventList", "emit_nvtx", "profile", "record_function"]
+__all__ = [
+    "EventList",
+    "FunctionEvent",
+    "emit_itt",
+    "emit_nvtx",
+    "kineto_available",
+    "load_nvprof",
+    "parse_nvprof_trace",
+    "profile",
+    "record_function",
+]
+
+emit_itt = refused(
+    "autograd.profiler.emit_itt", "there is no ITT; profile() measures kernels and ranges"
+)
+load_nvprof = parse_nvprof_trace = refused(
+    "autograd.profiler.load_nvprof", "files of nvprof are not read; profile() measures kernels"
+)
 
 
 class profile(profiler.profile):
@@ -56,18 +75,23 @@ class profile(profiler.profile):
         if self.enabled:
             super().__exit__(*exception)
 
+    @property
+    def function_events(self) -> EventList:
+        """The same as `events`."""
+        return self.events()
+
     def __str__(self) -> str:
         return self.table()
 
-    def table(self, sort_by: str | None = None, row_limit: int = 100) -> str:
-        """The table of `key_averages`."""
-        return self.key_averages().table(sort_by, row_limit)
+    def table(self, *args: Any, **kwargs: Any) -> str:
+        """The table of `key_averages`; arguments are those of `EventList.table`."""
+        return self.key_averages().table(*args, **kwargs)
 
-    def total_average(self) -> float:
-        """Microseconds of all kernels together."""
-        return self.key_averages().total_average()
+    def total_average(self) -> Average:
+        """All events together, as one row."""
+        return self.events().total_average()
 
     @property
     def self_cpu_time_total(self) -> float:
-        """Microseconds of all kernels on the processor."""
-        return sum(row.cpu_time_total for row in self.key_averages() if not row.is_range)
+        """Microseconds of all kernels and ranges on the processor, each counted once."""
+        return self.events().self_cpu_time_total

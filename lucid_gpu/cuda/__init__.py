@@ -81,17 +81,23 @@ if TYPE_CHECKING:
         make_graphed_callables,
     )
 
-_graphs = "lucid_gpu.cuda.graphs"
-_GRAPHS = (
-    "CUDAGraph",
-    "graph",
-    "graph_pool_handle",
-    "is_current_stream_capturing",
-    "make_graphed_callables",
-)
+_LATE = {
+    name: f"lucid_gpu.cuda.{module}"
+    for module, names in {
+        "graphs": "CUDAGraph graph graph_pool_handle is_current_stream_capturing "
+        "make_graphed_callables",
+        "nvml": "clock_rate device_memory_used list_gpu_processes memory_usage power_draw "
+        "temperature utilization",
+        "runtime": "CUDAPluggableAllocator CudaError MemPool change_current_allocator check_error "
+        "cudaStatus cudart current_blas_handle default_generators get_allocator_backend "
+        "get_stream_from_external get_sync_debug_mode ipc_collect memory_snapshot "
+        "set_sync_debug_mode use_mem_pool",
+    }.items()
+    for name in names.split()
+}
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     """``cuda.FloatTensor`` and other types, of storages too, `amp`, graphs, ``_initialized``."""
     if name == "_initialized":
         return is_initialized()
@@ -100,11 +106,9 @@ def __getattr__(name: str) -> object:
     for types in (tensor_types.TYPES, storage_types.TYPES):
         if ("cuda", name) in types:
             return types["cuda", name]
-    return _imported(
-        globals(), name, dict.fromkeys(_GRAPHS, _graphs), modules=("amp", "comm", "graphs")
-    )
+    return _imported(globals(), name, _LATE, modules=("amp", "comm", "graphs", "profiler"))
 
 
 def __dir__() -> list[str]:
     """Also what is imported when it is first asked for."""
-    return sorted({*globals(), *_GRAPHS, "amp", "comm", "graphs"})
+    return sorted({*globals(), *_LATE, "amp", "comm", "graphs", "profiler"})

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from lucid_gpu.compat.refused import refused
 from lucid_gpu.cuda.gpus import cupy
 
-__all__ = ["mark", "range", "range_pop", "range_push"]
+__all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
 
 class _Depth(threading.local):
@@ -64,3 +65,8 @@ def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
         yield
     finally:
         range_pop()
+
+
+_NESTED = "CuPy has nested ranges only; write range_push(msg) and range_pop()"
+range_start = refused("cuda.nvtx.range_start", _NESTED)
+range_end = refused("cuda.nvtx.range_end", _NESTED)

@@ -9,6 +9,7 @@ from lucid_gpu.fx.graph import Graph
 from lucid_gpu.fx.graph_module import GraphModule
 from lucid_gpu.fx.node import Argument, Node, Target, map_aggregate, map_arg
 from lucid_gpu.fx.proxy import Proxy
+from lucid_gpu.fx.traceback import set_current_meta
 from lucid_gpu.fx.tracer import Tracer
 from lucid_gpu.nn import Module
 
@@ -101,8 +102,9 @@ class Interpreter:
 
     def run_node(self, n: Node) -> Any:
         """The value of a node."""
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        return getattr(self, n.op)(n.target, args, kwargs)
+        with set_current_meta(n):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return getattr(self, n.op)(n.target, args, kwargs)
 
     # --- one method for each kind of node
 

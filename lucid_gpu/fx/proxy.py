@@ -16,6 +16,7 @@ from lucid_gpu.fx.callers import is_asserted, unpacked
 from lucid_gpu.fx.graph import Graph, magic_methods, reflectable_magic_methods
 from lucid_gpu.fx.node import Argument, Node, Target, base_types, is_ours, map_arg
 from lucid_gpu.fx.recorded import recorded
+from lucid_gpu.fx.traceback import copied_meta
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape import overrides
 from lucid_gpu.tensor import Tensor
@@ -113,6 +114,8 @@ class TracerBase:
         self.node_name_to_scope[node.name] = (self.scope.module_path, self.scope.module_type)
         if self.module_stack:
             node.meta["nn_module_stack"] = copy.copy(self.module_stack)
+        for key, value in copied_meta().items():
+            node.meta.setdefault(key, value)
         return node
 
     def proxy(self, node: Node) -> Proxy:

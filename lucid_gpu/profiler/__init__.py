@@ -8,9 +8,12 @@ what was planned and compiled, `planned` in all.
 
 from __future__ import annotations
 
+import os as _os
+
 from lucid_gpu.fusion.explain import Kernel
-from lucid_gpu.profiler.averages import Average, Averages
+from lucid_gpu.profiler.averages import Average, EventList
 from lucid_gpu.profiler.bandwidth import copy_bandwidth
+from lucid_gpu.profiler.events import DeviceType
 from lucid_gpu.profiler.log import Log, record
 from lucid_gpu.profiler.planning import (
     Planned,
@@ -22,11 +25,21 @@ from lucid_gpu.profiler.planning import (
 )
 from lucid_gpu.profiler.ranges import emit_nvtx, record_function
 from lucid_gpu.profiler.schedule import ProfilerAction, schedule, tensorboard_trace_handler
-from lucid_gpu.profiler.timeline import ProfilerActivity, Span, profile
+from lucid_gpu.profiler.timeline import (
+    ExecutionTraceObserver,
+    ProfilerActivity,
+    Span,
+    profile,
+    supported_activities,
+)
+
+__path__ = [*__path__, _os.path.join(_os.path.dirname(__path__[0]), "torch_names", "profiler")]
 
 __all__ = [
     "Average",
-    "Averages",
+    "DeviceType",
+    "EventList",
+    "ExecutionTraceObserver",
     "Kernel",
     "Log",
     "Planned",
@@ -45,6 +58,7 @@ __all__ = [
     "record",
     "record_function",
     "schedule",
+    "supported_activities",
     "tensorboard_trace_handler",
 ]
 

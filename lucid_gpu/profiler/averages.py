@@ -1,34 +1,37 @@
-"""Spans summed up by name, and the table of them."""
+"""Events summed up by name, and the table of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from lucid_gpu.profiler import trace
 from lucid_gpu.profiler.bandwidth import copy_bandwidth
+from lucid_gpu.profiler.events import DeviceType, FormattedTimesMixin, FunctionEvent, nest
 
-__all__ = ["Average", "Averages"]
+__all__ = ["Average", "EventList"]
 
 # PyTorch's names for an order; "time" is where a kernel ran.
 _ORDERS = {
     "time": "time",
-    "cpu_time": "cpu_time_total",
+    "cpu_time": "cpu_time",
     "cpu_time_total": "cpu_time_total",
-    "self_cpu_time_total": "cpu_time_total",
-    "cuda_time": "device_time_total",
+    "self_cpu_time_total": "self_cpu_time_total",
+    "cuda_time": "device_time",
     "cuda_time_total": "device_time_total",
-    "self_cuda_time_total": "device_time_total",
-    "device_time": "device_time_total",
+    "self_cuda_time_total": "self_device_time_total",
+    "device_time": "device_time",
     "device_time_total": "device_time_total",
-    "self_device_time_total": "device_time_total",
+    "self_device_time_total": "self_device_time_total",
     "count": "count",
     "bytes": "bytes",
     "gbs": "gbs",
 }
 
 
-class Average:
-    """All spans of a name.
+class Average(FormattedTimesMixin):
+    """All events of a name: PyTorch's ``FunctionEventAvg``.
 
     Attributes
     ----------
@@ -41,34 +44,50 @@ class Average:
         Microseconds where the kernels ran; of a range, those of its kernels.
     cpu_time_total, device_time_total : float
         Microseconds on the processor (of a GPU's kernel: its launch) and on the GPU.
+    self_cpu_time_total, self_device_time_total : float
+        Those outside of what ran inside.
+    cpu_time, device_time : float
+        Of one call.
     bytes_read, bytes_written, bytes : int
     gbs : float
         Gigabytes (1e9) moved a second.
     input_shapes : list of int
         The shape, where rows are grouped by it.
+    cpu_children, cpu_parent
+        Of the first event.
     """
 
-    def __init__(self, key: str, device: Any, shape: Sequence[int] = ()) -> None:
-        self.key = key
-        self.device = device
-        self.is_range = device is None
-        self.input_shapes = list(shape)
+    def __init__(self) -> None:
+        self.key: str | None = None
+        self.device: Any = None
+        self.device_type = DeviceType.CPU
+        self.use_device: str | None = None
+        self.is_range = self.is_user_annotation = self.is_async = self.is_remote = False
+        self.node_id, self.input_shapes, self.stack = -1, [], []  # type: ignore[var-annotated]
+        self.cpu_children: list[FunctionEvent] = []
+        self.cpu_parent: FunctionEvent | None = None
         self.count = self.bytes_read = self.bytes_written = 0
         self.time = self.cpu_time_total = self.device_time_total = 0.0
+        self.self_cpu_time_total = self.self_device_time_total = 0.0
 
-    def add(self, span: Any) -> None:
-        """Count one more kernel."""
-        self.count += 1
-        self.cpu_time_total += span.seconds * 1e6
-        if not self.is_range:
-            self.add_work(span)
+    def add(self, other: Any) -> Average:
+        """Count an event, or what another row counted."""
+        if self.key is None:
+            for name in (
+                *("key", "device", "device_type", "use_device", "is_range", "is_async"),
+                *("is_remote", "node_id", "input_shapes", "stack", "cpu_children", "cpu_parent"),
+            ):
+                setattr(self, name, getattr(other, name))
+            self.is_user_annotation = self.is_range
+        repeated = isinstance(other, FunctionEvent) and other.inside_itself()
+        figures = ["count", "cpu_time_total", "self_cpu_time_total", "self_device_time_total"]
+        if not repeated:  # what ran inside is the outer one's already
+            figures += ["time", "device_time_total", "bytes_read", "bytes_written"]
+        for name, value in [(name, getattr(other, name)) for name in figures]:
+            setattr(self, name, getattr(self, name) + value)
+        return self
 
-    def add_work(self, kernel: Any) -> None:
-        """Count a kernel's own time and bytes, also for the ranges around it."""
-        self.time += kernel.time * 1e6
-        self.device_time_total += kernel.device_seconds * 1e6
-        self.bytes_read += kernel.bytes_read
-        self.bytes_written += kernel.bytes_written
+    __iadd__ = add
 
     @property
     def bytes(self) -> int:
@@ -88,38 +107,87 @@ class Average:
         return f"<{self.key}: {self.count} calls, {self.time:.1f} us, {self.bytes} bytes>"
 
 
-class Averages(Sequence[Average]):
-    """The rows of a profile, in the order in which their names first ran."""
+class EventList(list[Any]):
+    """Events in the order in which they began, or rows that sum them up.
 
-    def __init__(self, spans: Sequence[Any], seconds: float, by_shape: bool = False) -> None:
+    Parameters
+    ----------
+    items : iterable of FunctionEvent or Average
+    seconds : float
+        How long the profile was open.
+    use_device, profile_memory, with_flops : optional
+        Accepted for compatibility.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[Any] = (),
+        *,
+        seconds: float = 0.0,
+        use_device: str | None = None,
+        profile_memory: bool = False,
+        with_flops: bool = False,
+    ) -> None:
+        super().__init__(items)
         self.seconds = seconds
-        self.by_shape = by_shape
+
+    def _populate_cpu_children(self) -> None:
+        nest(self)
+
+    _build_tree = _populate_cpu_children
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """Microseconds on the processor, each counted once."""
+        return sum([one.self_cpu_time_total for one in self])
+
+    def key_averages(
+        self,
+        group_by_input_shapes: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+    ) -> EventList:
+        """A row for each name, in the order in which they first ran.
+
+        Parameters
+        ----------
+        group_by_input_shapes : bool
+            A row for each name and shape of kernels.
+        group_by_stack_n, group_by_overload_name
+            Accepted for compatibility: no stacks are noted, and kernels have one name.
+        """
         rows: dict[Any, Average] = {}
-        ranges = {span.name for span in spans if span.device is None}
-        for span in sorted(spans, key=lambda s: s.start):
-            shape = span.shape if by_shape and span.device is not None else ()
-            key = (span.name, span.device, shape)
-            rows.setdefault(key, Average(*key)).add(span)
-            if span.device is not None:
-                for name in dict.fromkeys(span.ranges):
-                    if name in ranges:
-                        rows.setdefault((name, None, ()), Average(name, None)).add_work(span)
-        self._rows = list(rows.values())
+        for event in self:
+            by_shape = group_by_input_shapes and not event.is_range
+            key = (event.key, event.device, event.device_type, event.is_range, event.node_id)
+            shape = str(event.input_shapes) if by_shape else ""
+            row = rows.setdefault((*key, shape), Average())
+            row.add(event)
+            if not by_shape:
+                row.input_shapes = []
+        return EventList(rows.values(), seconds=self.seconds)
 
-    def __getitem__(self, index: Any) -> Any:
-        return self._rows[index]
+    def total_average(self) -> Average:
+        """All together, as one row of the name "Total"; ranges are counted beside their kernels."""
+        total = Average()
+        for one in self:
+            total.add(one)
+        total.key = "Total"
+        return total
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Average]:
-        return iter(self._rows)
-
-    def total_average(self) -> float:
-        """Microseconds of all kernels together."""
-        return sum(row.time for row in self if not row.is_range)
-
-    def table(self, sort_by: str | None = None, row_limit: int = 100, copy: bool = True) -> str:
+    def table(
+        self,
+        sort_by: str | None = None,
+        row_limit: int = 100,
+        max_src_column_width: int = 75,
+        max_name_column_width: int = 55,
+        max_shapes_column_width: int = 80,
+        header: str | None = None,
+        top_level_events_only: bool = False,
+        time_unit: str | None = None,
+        *,
+        copy: bool = True,
+    ) -> str:
         """A table: calls, time, bytes, GB/s, and the share of a copy's bytes a second.
 
         Parameters
@@ -129,6 +197,14 @@ class Averages(Sequence[Average]):
             ``"cpu_time_total"`` and so on, largest first; the order of first runs if left out.
         row_limit : int
             How many rows; -1 for all.
+        max_src_column_width, max_name_column_width, max_shapes_column_width : int
+            Accepted for compatibility: columns are as wide as what stands in them.
+        header : str, optional
+            A line above.
+        top_level_events_only : bool
+            Leave out what ran inside a range.
+        time_unit : {"s", "ms", "us"}, optional
+            Of all times; by default of each the one that fits.
         copy : bool
             Whether to measure a copy (some milliseconds, once a process) for the last column.
 
@@ -136,37 +212,55 @@ class Averages(Sequence[Average]):
         ------
         AttributeError
             For an unknown order.
+        ValueError
+            For another unit.
         """
-        rows = list(self)
+        rows = self if self and isinstance(self[0], Average) else [Average().add(e) for e in self]
         if sort_by is not None:
             if sort_by not in _ORDERS:
                 raise AttributeError(
                     f"cannot sort by {sort_by!r}; there are: {', '.join(sorted(_ORDERS))}"
                 )
-            rows.sort(key=lambda row: getattr(row, _ORDERS[sort_by]), reverse=True)
+            rows = sorted(rows, key=lambda row: getattr(row, _ORDERS[sort_by]), reverse=True)
+        if time_unit not in (None, *_UNITS):
+            raise ValueError(f"time_unit is 's', 'ms' or 'us', got {time_unit!r}")
+        if top_level_events_only:
+            rows = [row for row in rows if row.cpu_parent is None]
         shown = rows if row_limit < 0 else rows[:row_limit]
-        whole = self.total_average() or 1.0
-        lines = [_HEAD, *[_cells(row, whole, copy) for row in shown]]
-        return "\n".join([*_aligned(lines), *self._foot(len(rows) - len(shown))])
+        whole = self._kernels_time() or 1.0
+        lines = [_HEAD, *[_cells(row, whole, copy, time_unit) for row in shown]]
+        foot = self._foot(len(rows) - len(shown), time_unit)
+        return "\n".join([*([header] if header else []), *_aligned(lines), *foot])
 
-    def _foot(self, left_out: int) -> list[str]:
-        kernels = [row for row in self if not row.is_range]
-        launched = sum(row.count for row in kernels)
-        foot = [f"{launched} kernels, {_time(self.total_average())} of {_time(self.seconds * 1e6)}"]
+    def _kernels_time(self) -> float:
+        return sum([one.time for one in self if not one.is_range])
+
+    def _foot(self, left_out: int, unit: str | None) -> list[str]:
+        launched = sum([one.count for one in self if not one.is_range])
+        times = _time(self._kernels_time(), unit), _time(self.seconds * 1e6, unit)
+        foot = ["{} kernels, {} of {}".format(launched, *times)]
         return [f"... {left_out} more rows", *foot] if left_out else foot
+
+    def export_chrome_trace(self, path: str | Path) -> None:
+        """Write the events for ``chrome://tracing`` or https://ui.perfetto.dev."""
+        trace.write_events(self, path)
+
+    def __str__(self) -> str:
+        return self.table()
 
 
 _HEAD = ("Name", "Calls", "Total", "Mean", "Part", "Read", "Written", "GB/s", "Of a copy")
+_UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}
 
 
-def _cells(row: Average, whole: float, copy: bool) -> tuple[str, ...]:
-    name = f"[{row.key}]" if row.is_range else row.key
+def _cells(row: Average, whole: float, copy: bool, unit: str | None) -> tuple[str, ...]:
+    name = f"[{row.key}]" if row.is_range else str(row.key)
     moved = row.time > 0 and row.bytes > 0
     return (
         f"{name} {row.input_shapes}" if row.input_shapes else name,
         str(row.count),
-        _time(row.time),
-        _time(row.time / row.count),
+        _time(row.time, unit),
+        _time(row.time / row.count, unit),
         f"{row.time / whole:.0%}",
         _bytes(row.bytes_read),
         _bytes(row.bytes_written),
@@ -175,11 +269,10 @@ def _cells(row: Average, whole: float, copy: bool) -> tuple[str, ...]:
     )
 
 
-def _time(microseconds: float) -> str:
-    for unit, size in (("s", 1e6), ("ms", 1e3)):
-        if microseconds >= size:
-            return f"{microseconds / size:.3f} {unit}"
-    return f"{microseconds:.1f} us"
+def _time(microseconds: float, unit: str | None) -> str:
+    if unit is None:
+        unit = next((name for name in ("s", "ms") if microseconds >= _UNITS[name]), "us")
+    return f"{microseconds / _UNITS[unit]:.{1 if unit == 'us' else 3}f} {unit}"
 
 
 def _bytes(count: int) -> str:
@@ -189,7 +282,7 @@ def _bytes(count: int) -> str:
     return f"{count} B"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rule = "  ".join("-" * n for n in widths)
     lines = [

@@ -25,6 +25,11 @@ class Listener(Protocol):
 listeners: list[Listener] = []
 
 
+def _profiler_enabled() -> bool:
+    """Whether a profile is open."""
+    return bool(listeners)
+
+
 class record_function:
     """A name for what runs inside a block or, as a decorator, a function.
 

@@ -86,7 +86,7 @@ def schedule(
 
 
 def tensorboard_trace_handler(
-    dir_name: str, worker_name: str | None = None
+    dir_name: str, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[Any], None]:
     """What writes a profile's trace into a folder, for `profile`'s ``on_trace_ready``.
 
@@ -95,12 +95,15 @@ def tensorboard_trace_handler(
     dir_name : str
     worker_name : str, optional
         How names of files begin; the host and the process by default.
+    use_gzip : bool
+        Whether the files are packed.
     """
+    ending = ".gz" if use_gzip else ""
     name = worker_name or f"{socket.gethostname()}_{os.getpid()}"
 
     def handler(prof: Any) -> None:
         folder = Path(dir_name)
         folder.mkdir(parents=True, exist_ok=True)
-        prof.export_chrome_trace(folder / f"{name}.{time.time_ns()}.pt.trace.json")
+        prof.export_chrome_trace(folder / f"{name}.{time.time_ns()}.pt.trace.json{ending}")
 
     return handler

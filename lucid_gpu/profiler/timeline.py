@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import enum
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
+from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.launch.observers import observers
 from lucid_gpu.profiler import trace
-from lucid_gpu.profiler.averages import Averages
+from lucid_gpu.profiler.averages import EventList
+from lucid_gpu.profiler.events import events_of
 from lucid_gpu.profiler.ranges import listeners
 from lucid_gpu.profiler.schedule import ProfilerAction
 
-__all__ = ["ProfilerActivity", "Span", "profile"]
+__all__ = ["ExecutionTraceObserver", "ProfilerActivity", "Span", "profile", "supported_activities"]
+
+_NO_EXECUTION_TRACES = (
+    "there are no execution traces here; export_chrome_trace writes what ran and when"
+)
 
 
 class ProfilerActivity(enum.Enum):
@@ -26,6 +33,22 @@ class ProfilerActivity(enum.Enum):
 
     CPU = "cpu"
     CUDA = "cuda"
+    XPU = "xpu"
+    MTIA = "mtia"
+    HPU = "hpu"
+    PrivateUse1 = "privateuseone"
+
+
+def supported_activities() -> set[ProfilerActivity]:
+    """Those that this machine has: of the CPU, and of a GPU where there is one."""
+    return {ProfilerActivity.CPU} | ({ProfilerActivity.CUDA} if problem() is None else set())
+
+
+class ExecutionTraceObserver:
+    """PyTorch's writer of execution traces; making one refuses with a NotImplementedError."""
+
+    def __init__(self) -> None:
+        raise NotImplementedError(f"ExecutionTraceObserver: {_NO_EXECUTION_TRACES}")
 
 
 class Span(NamedTuple):
@@ -94,8 +117,14 @@ class profile:
         `step` after each. Everything is noted by default.
     on_trace_ready : callable, optional
         Called with the profile when a cycle of the schedule, or the block, has ended.
+    acc_events : bool
+        Keep the spans of all cycles of a schedule; by default of the last one.
     profile_memory, with_stack, with_flops, with_modules : bool
-        Accepted for compatibility.
+        Accepted for compatibility, as are ``experimental_config``, ``use_cuda``,
+        ``custom_trace_id_callback`` and ``post_processing_timeout_s``: memory, stacks and counts
+        of operations are not noted.
+    execution_trace_observer : None
+        There are no execution traces.
 
     Attributes
     ----------
@@ -127,7 +156,15 @@ class profile:
         with_stack: bool = False,
         with_flops: bool = False,
         with_modules: bool = False,
+        experimental_config: Any = None,
+        execution_trace_observer: None = None,
+        acc_events: bool = False,
+        use_cuda: bool | None = None,
+        custom_trace_id_callback: Callable[[], str] | None = None,
+        post_processing_timeout_s: float | None = None,
     ) -> None:
+        if execution_trace_observer is not None:
+            raise NotImplementedError(f"profile: {_NO_EXECUTION_TRACES}")
         self.spans: list[Span] = []
         self.seconds = 0.0
         self._noted: list[tuple[Any, ...]] = []
@@ -135,7 +172,9 @@ class profile:
         self._bases: dict[device, tuple[Any, float]] = {}  # an event, and when it was
         self._schedule, self._ready = schedule, on_trace_ready
         self._action = ProfilerAction.NONE
-        self._started = False
+        self._started = self._paused = False
+        self._keeps = acc_events
+        self._metadata: dict[str, Any] = {}
         self.step_num = 0
 
     def __enter__(self) -> profile:
@@ -158,7 +197,8 @@ class profile:
         self._turn(ProfilerAction.NONE)
 
     def _record(self) -> None:
-        self._start = time.perf_counter()
+        if not self.spans:  # what is kept of earlier cycles counts from the first one's beginning
+            self._start = time.perf_counter()
         observers.append(self)
         listeners.append(self)
 
@@ -182,7 +222,9 @@ class profile:
             self._save()
             recording = False
         if action.records and not recording:
-            self.spans, self._bases = [], {}
+            self._bases = {}
+            if not self._keeps:
+                self.spans = []
             self._record()
         self._action = action
         if action.records:
@@ -205,13 +247,55 @@ class profile:
         while self._open.ranges and self._open.ranges[-1][0].startswith("ProfilerStep#"):
             self.close()
 
-    def key_averages(self, group_by_input_shape: bool = False) -> Averages:
+    def events(self) -> EventList:
+        """The kernels and ranges as PyTorch's events, in the order in which they began."""
+        return EventList(events_of(self.spans), seconds=self.seconds)
+
+    def key_averages(
+        self,
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+    ) -> EventList:
         """The kernels and ranges summed up by name (and shape)."""
-        return Averages(self.spans, self.seconds, group_by_input_shape)
+        return self.events().key_averages(group_by_input_shape)
+
+    def add_metadata(self, key: str, value: str) -> None:
+        """Write a text into the trace."""
+        self._metadata[key] = value
+
+    def add_metadata_json(self, key: str, value: str) -> None:
+        """Write what a text of JSON says into the trace."""
+        self._metadata[key] = json.loads(value)
+
+    preset_metadata_json = add_metadata_json
 
     def export_chrome_trace(self, path: str | Path) -> None:
-        """Write the time line for ``chrome://tracing`` or https://ui.perfetto.dev."""
-        trace.write(self.spans, path)
+        """Write the time line for ``chrome://tracing`` or https://ui.perfetto.dev.
+
+        A ``path`` that ends in ``.gz`` is packed.
+        """
+        trace.write(self.spans, path, self._metadata)
+
+    def export_stacks(self, path: str | Path, metric: str = "self_cpu_time_total") -> NoReturn:
+        """Refuse with a NotImplementedError: no stacks are noted."""
+        raise NotImplementedError(
+            "profile.export_stacks: no stacks are noted; record_function names parts of a program, "
+            "and lucid_gpu.profiler.planning() names lines"
+        )
+
+    def export_memory_timeline(self, path: str | Path, device: str | None = None) -> NoReturn:
+        """Refuse with a NotImplementedError: no memory is noted."""
+        raise NotImplementedError(
+            "profile.export_memory_timeline: no memory is noted; ask "
+            "lucid_gpu.cuda.max_memory_allocated()"
+        )
+
+    def toggle_collection_dynamic(
+        self, enable: bool, activities: Iterable[ProfilerActivity] | None = None
+    ) -> None:
+        """Note nothing until this is called with True again, and the other way round."""
+        self._paused = not enable
 
     # --- what is noted while the block runs -------------------------------------------------------
 
@@ -229,6 +313,8 @@ class profile:
         before, start = token
         seconds = time.perf_counter() - start
         after = None if before is None else _event(kernel.device)
+        if self._paused:
+            return
         names = tuple([name for name, _ in self._open.ranges])
         self._noted.append((kernel, threading.get_ident(), start, seconds, before, after, names))
 

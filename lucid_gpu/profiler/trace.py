@@ -5,16 +5,41 @@ Source: "Trace Event Format", Google: complete events (``"ph": "X"``), times in 
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 
-def write(spans: Sequence[Any], path: str | Path) -> None:
+def write(spans: Sequence[Any], path: str | Path, metadata: Mapping[str, Any]) -> None:
     """Write spans; the processor's threads and each GPU are rows of their own."""
-    document = {"displayTimeUnit": "ms", "traceEvents": [*_names(spans), *_events(spans)]}
-    Path(path).write_text(json.dumps(document), "utf-8")
+    events = [*_names(spans), *_events(spans)]
+    _write({**metadata, "displayTimeUnit": "ms", "traceEvents": events}, path)
+
+
+def write_events(events: Sequence[Any], path: str | Path) -> None:
+    """Write events (`events.FunctionEvent`); kernels on a GPU stand where they were launched."""
+    rows = [
+        {
+            "ph": "X",
+            "name": event.trace_name,
+            "cat": "user_annotation" if event.is_range else "kernel",
+            "pid": 0,
+            "tid": event.thread,
+            "ts": event.time_range.start,
+            "dur": event.time_range.elapsed_us(),
+            "args": {"kernels": [kernel._asdict() for kernel in event.kernels]},
+        }
+        for event in events
+    ]
+    _write({"displayTimeUnit": "ms", "traceEvents": rows}, path)
+
+
+def _write(document: dict[str, Any], path: str | Path) -> None:
+    """Write a document, packed where the name ends in ``.gz``."""
+    content = json.dumps(document).encode()
+    Path(path).write_bytes(gzip.compress(content) if str(path).endswith(".gz") else content)
 
 
 def _names(spans: Sequence[Any]) -> Iterator[dict[str, Any]]:

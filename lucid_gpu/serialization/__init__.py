@@ -5,7 +5,6 @@
 structure of the object as JSON in their header (`structure.py`).
 """
 
-import enum
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -14,8 +13,18 @@ from lucid_gpu.compat.refused import refused
 from lucid_gpu.device import device
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.serialization.errors import CheckpointError
-from lucid_gpu.serialization.loading import load
+from lucid_gpu.serialization.loading import get_unsafe_globals_in_checkpoint, load
 from lucid_gpu.serialization.locations import default_restore_location, location_tag
+from lucid_gpu.serialization.options import (
+    LoadEndianness,
+    get_crc32_options,
+    get_default_load_endianness,
+    get_default_mmap_options,
+    set_crc32_options,
+    set_default_load_endianness,
+    set_default_mmap_options,
+    skip_data,
+)
 from lucid_gpu.serialization.safe_globals import (
     add_safe_globals,
     clear_safe_globals,
@@ -37,14 +46,20 @@ __all__ = [
     "check_module_version_greater_or_equal",
     "clear_safe_globals",
     "default_restore_location",
+    "get_crc32_options",
     "get_default_load_endianness",
+    "get_default_mmap_options",
     "get_safe_globals",
+    "get_unsafe_globals_in_checkpoint",
     "load",
     "location_tag",
     "normalize_storage_type",
     "register_package",
     "safe_globals",
     "save",
+    "set_crc32_options",
+    "set_default_load_endianness",
+    "set_default_mmap_options",
     "skip_data",
 ]
 
@@ -58,19 +73,6 @@ def normalize_storage_type(storage_type: type) -> type:
     from lucid_gpu.ops.storage_types import TYPES
 
     return TYPES["cpu", storage_type.__name__]
-
-
-class LoadEndianness(enum.Enum):
-    """How the bytes of numbers lie in files that do not say it."""
-
-    NATIVE = 1
-    LITTLE = 2
-    BIG = 3
-
-
-def get_default_load_endianness() -> LoadEndianness | None:
-    """What `load` takes for files that do not say it: None, which is this machine's."""
-    return None
 
 
 def check_module_version_greater_or_equal(
@@ -98,8 +100,4 @@ def check_module_version_greater_or_equal(
 register_package = refused(
     "serialization.register_package",
     "tensors are on the devices cpu, cuda and meta; load(map_location=function) places others",
-)
-skip_data = refused(
-    "serialization.skip_data",
-    "files hold the bytes of their tensors; load(path, mmap=True) reads none before they are used",
 )

@@ -8,13 +8,17 @@ import pickle
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.serialization import safetensors
 from lucid_gpu.serialization.errors import CheckpointError, Damage
 from lucid_gpu.serialization.locations import placing
+from lucid_gpu.serialization.options import forced_weights_only, maps_shared
+from lucid_gpu.serialization.options import load as config
 from lucid_gpu.serialization.structure import unpacked
-from lucid_gpu.serialization.torch_files import Trust, read_legacy, read_zip
+from lucid_gpu.serialization.torch_files import Trust, pickle_of, read_legacy, read_zip
+from lucid_gpu.serialization.torch_globals import is_known, names_of
 
-__all__ = ["load"]
+__all__ = ["get_unsafe_globals_in_checkpoint", "load"]
 
 _IN_PLACE = (io.BufferedReader, io.BufferedRandom, io.BytesIO)  # not read whole first
 
@@ -41,7 +45,7 @@ def load(
         False admits pickled objects, such as whole modules: loading the file can then run any code.
     mmap : bool
         Map the file instead of reading it: pages are read when touched, and the checksum is not
-        looked at. For paths only.
+        looked at. For paths only; ``utils.serialization.config.load.mmap`` by default.
     pickle_module : module, optional
         Whose `Unpickler` makes the objects, where that may run code.
     **pickle_load_args
@@ -65,14 +69,23 @@ def load(
         For anything but a path or a file open for reading bytes.
     """
     restore_location = placing(map_location)
-    if weights_only is None:
-        weights_only = pickle_module is None
-    elif weights_only and pickle_module is not None:
+    given, forced = weights_only is not None, forced_weights_only()
+    weights_only = pickle_module is None if weights_only is None else weights_only
+    if forced is False and not given:
+        warn_user(
+            "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the"
+            "`weights_only` argument was not explicitly passed to `torch.load`, forcing "
+            "weights_only=False."
+        )
+    if forced or (forced is False and not given):
+        weights_only = forced
+    if weights_only and pickle_module is not None:
         raise RuntimeError(
             "Can not safely load weights when explicit pickle_module is specified: say "
             "weights_only=False if you trust the file, or leave pickle_module out"
         )
     arguments = {"encoding": "utf-8", **pickle_load_args}
+    mmap = config.mmap if mmap is None else mmap
     trust = None if weights_only else Trust(pickle_module or pickle, arguments)
     if hasattr(f, "read"):
         if mmap:
@@ -92,9 +105,30 @@ def load(
             f"{type(f).__name__!r} object has no attribute 'read': load takes a path, or a file "
             "that is open for reading bytes"
         )
-    with open(f, "rb") as opened:
+    with open(f, "r+b" if mmap and maps_shared() else "rb") as opened:
         file: BinaryIO = opened if opened.seekable() else io.BytesIO(opened.read())  # a pipe
         return _loaded(file, os.fspath(f), restore_location, trust, bool(mmap))
+
+
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """What an archive names that ``load(weights_only=True)`` refuses, as "module.name".
+
+    Parameters
+    ----------
+    f : str, path or binary file object
+
+    Raises
+    ------
+    ValueError
+        For a file that `save` or ``torch.save`` did not write.
+    """
+    if not hasattr(f, "read"):
+        with open(f, "rb") as opened:
+            return get_unsafe_globals_in_checkpoint(opened)
+    start = f.tell()
+    content = pickle_of(f, f.seek(0, 2))
+    f.seek(start)
+    return [name for name in names_of(content) if not is_known(name)]
 
 
 def _loaded(

@@ -20,7 +20,6 @@ __all__ = ["key", "run", "text"]
 _Find = Callable[[str, str], Any]
 _MARK = object()
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
-_PLAIN = (str, int, float, complex, bytes, type(None))
 _VALUES = {
     *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"),
     *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING"),
@@ -87,13 +86,21 @@ def text(value: Any) -> str:
     return str(value)
 
 
+_MOST_IN_A_KEY = 100
+
+
 def key(value: Any) -> Any:
     """What may be a key: hashing a tower of tuples would take for ever."""
-    parts = value if type(value) is tuple else (value,)
-    if all(isinstance(part, _PLAIN) or not isinstance(part, (tuple, frozenset)) for part in parts):
-        hash(value)
-        return value
-    raise Damage("a key of one of its dicts is a tuple of tuples")
+    left, waiting = _MOST_IN_A_KEY, [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, (tuple, frozenset)):
+            left -= len(part)
+            if left < 0 and part is not value:  # one flat tuple is as long as its bytes
+                raise Damage("a key of one of its dicts is a tuple of too many tuples")
+            waiting.extend(part)
+    hash(value)
+    return value
 
 
 class _Machine:

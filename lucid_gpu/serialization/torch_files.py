@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import mmap
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -15,24 +16,34 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.ops.storages import TypedStorage, UntypedStorage
+from lucid_gpu.serialization import options
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.locations import RestoreLocation
 from lucid_gpu.serialization.pickle_machine import run, text
-from lucid_gpu.serialization.torch_globals import build, call, find, torch_global
+from lucid_gpu.serialization.torch_globals import build, call, find, trusted_global
 from lucid_gpu.serialization.torch_storages import StorageType
 from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["Trust", "read_legacy", "read_zip"]
+__all__ = ["Trust", "pickle_of", "read_legacy", "read_zip"]
 
-_Content = Callable[[str, int], Any]  # a storage's key and size in bytes -> its bytes as an array
+# a storage's key, size in bytes and type -> its bytes as an array
+_Content = Callable[[str, int, dtype], Any]
+_DEFAULT_ORDERS: dict[Any, str] = {
+    options.LoadEndianness.NATIVE: sys.byteorder,
+    options.LoadEndianness.BIG: "big",
+}
 
 
 class _Storages:
     """The storages of a file, each made when it is first named."""
 
-    def __init__(self, content: _Content, restore_location: RestoreLocation) -> None:
-        self.content, self.restore_location = content, restore_location
+    def __init__(
+        self, content: _Content, restore_location: RestoreLocation, shared: bool = False
+    ) -> None:
+        self.content, self.restore_location, self.shared = content, restore_location, shared
         self.made: dict[str, Tensor] = {}
         self.sizes: dict[str, int] = {}
 
@@ -49,7 +60,8 @@ class _Storages:
         if self.sizes.setdefault(key, size) > size:
             raise Damage(f"its storage {key!r} has two sizes")
         if key not in self.made:
-            content = from_array(self.content(key, size))
+            array = self.content(key, size, kind.dtype)
+            content = (from_array_shared if self.shared else from_array)(array)
             self.made[key] = self.restore_location(content, text(where))
         memory: UntypedStorage = UntypedStorage._of(self.made[key])
         return TypedStorage(wrap_storage=memory, dtype=kind.dtype)
@@ -70,7 +82,7 @@ def _object(file: io.BytesIO, storages: _Storages, trust: Trust | None) -> Any:
 
     class Unpickler(trust.pickle_module.Unpickler):  # type: ignore[name-defined]
         def find_class(self, module: str, name: str) -> Any:
-            known = torch_global(module, name)
+            known = trusted_global(module, name)
             return super().find_class(module, name) if known is None else known
 
         def persistent_load(self, identity: Any) -> Any:
@@ -91,8 +103,26 @@ def read_zip(
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise Damage(f"it is a damaged zip archive ({error})") from None
     data = archive.record("data.pkl").tobytes()
-    storages = _Storages(archive.storage, restore_location)
+    storages = _Storages(archive.storage, restore_location, mapped and options.maps_shared())
     return _object(io.BytesIO(data), storages, trust)
+
+
+def pickle_of(file: BinaryIO, size: int) -> bytes:
+    """The pickle of an archive, as it stands in it.
+
+    ValueError for a file of another kind, and for TorchScript's.
+    """
+    expected = "Expected input to be a checkpoint returned by torch.save"
+    file.seek(0)
+    if file.read(4) != b"PK\x03\x04":
+        raise ValueError(expected)
+    try:
+        content: bytes = _Archive(file, size, False).record("data.pkl").tobytes()
+    except (zipfile.BadZipFile, NotImplementedError) as error:
+        raise ValueError(expected) from error
+    except Damage as damage:
+        raise ValueError(f"{expected}, but {damage}") from None
+    return content
 
 
 class _Archive:
@@ -103,11 +133,15 @@ class _Archive:
         # One map for all records: each takes an open file, of which a process may have a thousand.
         self.pages: Any = None
         if mapped:
-            self.pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            access = mmap.ACCESS_WRITE if options.maps_shared() else mmap.ACCESS_COPY
+            self.pages = mmap.mmap(file.fileno(), 0, access=access)
         listed = zipfile.ZipFile(file).infolist()
         self.records = {i.filename: i for i in listed}
-        # torch.serialization.set_crc32_options(False) writes zeros
-        self.checked = any(i.CRC for i in listed)
+        # set_crc32_options(False) of PyTorch writes zeros, and so does skip_data for all storages
+        self.checked = [
+            any(i.CRC for i in listed if ("/data/" in i.filename) is storages)
+            for storages in (False, True)
+        ]
         if len(self.records) != len(listed):
             raise Damage("two of its records have one name")
         if min((i.header_offset for i in listed), default=0) > 0:
@@ -122,9 +156,11 @@ class _Archive:
             raise Damage("it is a TorchScript program; in PyTorch save its state_dict()")
         if sum(i.file_size for i in self.records.values()) > size:
             raise Damage("its records are announced as larger than the file")
-        order = f"{self.folder}byteorder"
-        if order in self.records and self.record("byteorder").tobytes() != b"little":
-            raise Damage("it was written on a machine of another byte order")
+        self.order = _DEFAULT_ORDERS.get(options.load.endianness, "little")
+        if f"{self.folder}byteorder" in self.records:
+            self.order = self.record("byteorder").tobytes().decode("latin1")
+        if self.order not in ("little", "big"):
+            raise Damage(f"Unknown endianness type: {self.order!r}")
 
     def record(self, name: str) -> Any:
         """The bytes of a record, as an array of our own or as the file's pages."""
@@ -147,12 +183,17 @@ class _Archive:
         self.file.seek(start)
         if self.file.readinto(content.data) != info.file_size:  # type: ignore[attr-defined]
             raise Damage(f"it ends inside its record {name!r}")
-        if self.checked and zlib.crc32(content.data) != info.CRC:
+        if zlib.crc32(content.data) != info.CRC and self.checked["/data/" in info.filename]:
             raise Damage(f"its record {name!r} does not match its checksum")
         return content
 
-    def storage(self, key: str, size: int) -> Any:
+    def storage(self, key: str, size: int, kind: dtype) -> Any:
+        if options.skips_data():
+            return np.zeros(size, np.uint8)
         content = self.record(f"data/{key}")
+        if self.order != sys.byteorder and kind.itemsize > 1:
+            whole = content[: content.nbytes // kind.itemsize * kind.itemsize]
+            content = whole.view(kind.numpy).byteswap().view(np.uint8)
         if content.nbytes < size:
             raise Damage(f"its storage {key!r} holds {content.nbytes} bytes, not {size}")
         return content
@@ -173,7 +214,7 @@ def read_legacy(
     """
     file.seek(0)
     data = io.BytesIO(file.read())
-    nothing = _Storages(lambda key, size: np.empty(0, np.uint8), restore_location)
+    nothing = _Storages(lambda key, size, kind: np.empty(0, np.uint8), restore_location)
     if _magic(data, nothing) != _MAGIC:
         raise Damage(
             "it is a pickle, but not one that torch.save wrote, and unpickling runs code; save the "
@@ -195,7 +236,7 @@ def read_legacy(
         if contents[key].nbytes != sizes[key]:
             raise Damage(f"it ends inside its storage {key!r}")
     data.seek(start)
-    return _object(data, _Storages(lambda key, size: contents[key], restore_location), trust)
+    return _object(data, _Storages(lambda key, size, kind: contents[key], restore_location), trust)
 
 
 def _magic(data: io.BytesIO, nothing: _Storages) -> Any:
@@ -211,7 +252,7 @@ def _sizes(data: io.BytesIO, limit: int, trust: Trust | None) -> dict[str, int]:
     left = limit
     blank = np.zeros(0, np.uint8)
 
-    def content(key: str, size: int) -> Any:
+    def content(key: str, size: int, kind: dtype) -> Any:
         nonlocal left
         left -= size
         if left < 0:

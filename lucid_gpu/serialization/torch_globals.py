@@ -7,6 +7,8 @@ the file.
 from __future__ import annotations
 
 import _compat_pickle
+import importlib
+import pickletools
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +24,7 @@ from lucid_gpu.serialization.torch_storages import StorageType, meta_tensor, reb
 from lucid_gpu.storage import Size, sparse_coo, strided
 from lucid_gpu.tensor import Tensor, as_kind
 
-__all__ = ["build", "call", "find", "torch_global"]
+__all__ = ["build", "call", "find", "is_known", "names_of", "torch_global", "trusted_global"]
 
 
 class _Function:
@@ -265,11 +267,47 @@ def torch_global(module: str, name: str) -> Any:
     return known
 
 
+def trusted_global(module: str, name: str) -> Any:
+    """The same where the file may run code: also classes of this package that hold the same."""
+    if module in ("torch.return_types", "torch.torch_version"):
+        found = getattr(importlib.import_module(f"lucid_gpu{module[5:]}"), name)
+        return found if module == "torch.torch_version" else lambda parts, *_: found(*parts)
+    return torch_global(module, name)
+
+
+def _of_today(module: str, name: str) -> tuple[str, str]:
+    """The name that Python 3 has: torch.save writes Python 2's of modules and functions."""
+    known = _compat_pickle.IMPORT_MAPPING.get(module, module), name
+    return _compat_pickle.NAME_MAPPING.get((module, name), known)
+
+
+def is_known(full: str) -> bool:
+    """Whether a file that must not run code may name it."""
+    return full in _allowed or full in _TABLE
+
+
+def names_of(content: bytes) -> list[str]:
+    """What a pickle names, each once, as "module.name"; nothing of it is made."""
+    names: dict[str, None] = {}
+    memo: dict[int, Any] = {}
+    last: list[Any] = [None, None]  # what was pushed last, where it is text
+    for op, value, _ in pickletools.genops(content):
+        argument: Any = value
+        if op.name == "GLOBAL":
+            names[".".join(_of_today(*argument.split(" ", 1)))] = None
+        elif op.name == "STACK_GLOBAL" and all(type(part) is str for part in last):
+            names[".".join(_of_today(*last))] = None
+        if op.name == "MEMOIZE" or op.name.endswith("PUT"):
+            memo[len(memo) if argument is None else int(argument)] = last[-1]
+        else:
+            pushed = memo.get(int(argument)) if op.name.endswith("GET") else argument
+            last = [last[-1], pushed]
+    return list(names)
+
+
 def find(module: str, name: str) -> Any:
     """What a name stands for in a file that must not run code."""
-    # torch.save writes Python 2's names of modules and functions.
-    known = _compat_pickle.IMPORT_MAPPING.get(module, module), name
-    module, name = _compat_pickle.NAME_MAPPING.get((module, name), known)
+    module, name = _of_today(module, name)
     found = torch_global(module, name)
     full = f"{module}.{name}"
     if found is None and full not in _TABLE:

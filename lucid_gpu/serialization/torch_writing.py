@@ -26,12 +26,12 @@ from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.storages import TypedStorage, UntypedStorage
 from lucid_gpu.ops.strides import _memory
 from lucid_gpu.ops.tensor_types import NAMES
+from lucid_gpu.serialization import options
 from lucid_gpu.storage import CONJUGATED, NEGATED, Size, layout
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Archive"]
 
-_ALIGNMENT = 64  # of records, so that a mapped file has aligned storages
 _HEAD, _LARGE_HEAD, _PADDING_HEAD = 30, 20, 4  # bytes of a record's head and of its extra fields
 
 
@@ -135,6 +135,8 @@ class Archive:
         with zipfile.ZipFile(stream, "w") as archive:
             for name, content in self._records():
                 _write_record(archive, stream, f"{folder}/{name}", content)
+                if options.skips_data() and name.startswith("data/"):
+                    archive.infolist()[-1].CRC = 0
             sums = "".join([f"{record.filename}{record.CRC:08x}" for record in archive.infolist()])
             digest = hashlib.sha256(sums.encode()).digest()[:16]
             identity = f"{int.from_bytes(digest, 'big'):040d}".encode()
@@ -142,13 +144,20 @@ class Archive:
 
     def _records(self) -> Iterator[tuple[str, Any]]:
         yield "data.pkl", self._pickle
-        yield ".format_version", memoryview(b"1")
-        yield ".storage_alignment", memoryview(str(_ALIGNMENT).encode())
+        # from 1 on PyTorch reckons where storages begin, by the layout that its own writer has
+        yield ".format_version", memoryview(b"0")
+        yield ".storage_alignment", memoryview(str(options.save.storage_alignment).encode())
         if self._byte_order:
             yield "byteorder", memoryview(sys.byteorder.encode())
         for memory in self._memories.values():
-            yield f"data/{memory.key}", backend(memory.where).to_numpy(memory.content).data
+            yield f"data/{memory.key}", self._content(memory)
         yield "version", memoryview(b"3\n")
+
+    def _content(self, memory: _Memory) -> memoryview:
+        if options.skips_data():
+            return memoryview(bytes(math.prod(memory.content.shape)))
+        content: memoryview = backend(memory.where).to_numpy(memory.content).data
+        return content
 
 
 class _Stream:
@@ -174,11 +183,11 @@ class _Stream:
 
 
 def _write_record(archive: Any, stream: _Stream, name: str, content: memoryview) -> None:
-    """A record that begins at a multiple of `_ALIGNMENT`."""
+    """A record that begins at a multiple of ``storage_alignment``."""
     info, size = zipfile.ZipInfo(name), content.nbytes
     large = size * 1.05 > zipfile.ZIP64_LIMIT  # as zipfile judges
     begins = stream.size + _HEAD + len(name.encode()) + _LARGE_HEAD * large + _PADDING_HEAD
-    padding = -begins % _ALIGNMENT
+    padding = -begins % options.save.storage_alignment
     info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
     with archive.open(info, "w", force_zip64=large) as record:
         record.write(content)

@@ -12,6 +12,9 @@ from lucid_gpu.sparse.arithmetic import elementwise as elementwise
 from lucid_gpu.sparse.arithmetic import to, total_of
 from lucid_gpu.sparse.arithmetic import zeros_like as zeros_like
 from lucid_gpu.sparse.creation import TYPES
+from lucid_gpu.sparse.creation import (
+    check_sparse_tensor_invariants as check_sparse_tensor_invariants,
+)
 from lucid_gpu.sparse.creation import sparse_coo_tensor as sparse_coo_tensor
 from lucid_gpu.sparse.creation import sparse_mask as sparse_mask
 from lucid_gpu.sparse.creation import to_sparse as to_sparse

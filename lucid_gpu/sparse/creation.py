@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -313,3 +314,49 @@ TYPES: dict[str, SparseTensorType] = {
     for d, name in NAMES.items()
     if not d.is_complex
 }
+
+
+class check_sparse_tensor_invariants:
+    """PyTorch's setting of whether the parts of sparse tensors are checked: here always.
+
+    Parameters
+    ----------
+    enable : bool
+        What `is_enabled` says inside a ``with`` block, or a function decorated with this.
+    """
+
+    _enabled = False
+
+    def __init__(self, enable: bool = True) -> None:
+        self.state = enable
+        self._before: list[bool] = []
+
+    @staticmethod
+    def is_enabled() -> bool:
+        """What was asked for last."""
+        return check_sparse_tensor_invariants._enabled
+
+    @staticmethod
+    def enable() -> None:
+        """Ask for checks."""
+        check_sparse_tensor_invariants._enabled = True
+
+    @staticmethod
+    def disable() -> None:
+        """Ask for none; indices are checked all the same."""
+        check_sparse_tensor_invariants._enabled = False
+
+    def __enter__(self) -> None:
+        self._before.append(self.is_enabled())
+        check_sparse_tensor_invariants._enabled = self.state
+
+    def __exit__(self, *exception: Any) -> None:
+        check_sparse_tensor_invariants._enabled = self._before.pop()
+
+    def __call__(self, function: Any) -> Any:
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            with type(self)(self.state):
+                return function(*args, **kwargs)
+
+        return checked

@@ -115,7 +115,7 @@ def _difference(
 ) -> str | None:
     """What is wrong with two leaves of a comparison; None where they are close."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return _tensor_difference(a, b, rtol, atol, equal_nan, same)
+        return tensor_difference(a, b, rtol, atol, equal_nan, same)
     if a is None and b is None:
         return None
     if not isinstance(a, _NUMBERS) or not isinstance(b, _NUMBERS):
@@ -124,22 +124,34 @@ def _difference(
         )
     if rtol is None or atol is None:
         rtol, atol = tolerances(*[_wide(x) for x in (a, b)])
-    if bool(xp.isclose(xp.asarray(a), xp.asarray(b), rtol, atol, equal_nan)):
-        return None
-    if not rtol and not atol:
-        return f"Scalars are not equal!\n\nExpected {b} but got {a}."
+    return number_difference(a, b, rtol, atol, equal_nan)
+
+
+def number_difference(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> str | None:
+    """What is wrong with two numbers; None where they are close."""
+    close = bool(xp.isclose(xp.asarray(a), xp.asarray(b), rtol, atol, equal_nan))
+    return None if close else number_words(a, b, rtol, atol)
+
+
+def number_words(a: Any, b: Any, rtol: float, atol: float, name: str = "Scalars") -> str:
+    """That two numbers differ, and by how much."""
+    words = f"{name} are not {_word(rtol, atol)}!\n\nExpected {b} but got {a}.\n"
+    up_to = [f" (up to {most} allowed)" if rtol or atol else "" for most in (atol, rtol)]
     return (
-        f"Scalars are not close!\n\nExpected {b} but got {a}.\n"
-        f"Absolute difference: {abs(a - b)} (up to {atol} allowed)\n"
-        f"Relative difference: {abs(a - b) / abs(b) if b else float('inf')} (up to {rtol} allowed)"
+        f"{words}Absolute difference: {abs(a - b)}{up_to[0]}\n"
+        f"Relative difference: {abs(a - b) / abs(b) if b else float('inf')}{up_to[1]}"
     )
+
+
+def _word(rtol: float, atol: float) -> str:
+    return "close" if rtol or atol else "equal"
 
 
 def _wide(number: Any) -> dt.dtype:
     return {bool: dt.bool, int: dt.int64, float: dt.float64, complex: dt.complex128}[type(number)]
 
 
-def _tensor_difference(
+def tensor_difference(
     a: Tensor,
     b: Tensor,
     rtol: float | None,
@@ -147,12 +159,17 @@ def _tensor_difference(
     equal_nan: bool,
     same: Sequence[str],
 ) -> str | None:
+    """What is wrong with two tensors, of which ``same`` names what must be equal beside shapes."""
     for name in ("shape", *same):
         mine, other = _attribute(a, name), _attribute(b, name)
         if mine != other:
             return f"The values for attribute {name!r} do not match: {mine} != {other}."
     if rtol is None or atol is None:
         rtol, atol = tolerances(a.dtype, b.dtype)
+    if a.is_meta or b.is_meta:  # without elements
+        return None
+    if not a.ndim:
+        return number_difference(a.item(), b.item(), rtol, atol, equal_nan)
     return array_difference(host(a.to_dense()), host(b.to_dense()), rtol, atol, equal_nan)
 
 
@@ -165,15 +182,20 @@ def _attribute(tensor: Tensor, name: str) -> Any:
 def array_difference(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> str | None:
     """What is wrong with two host arrays of one shape; None where they are close."""
     close = xp.isclose(a, b, rtol, atol, equal_nan)
-    if close.all():
-        return None
+    return None if close.all() else array_words(a, b, close, rtol, atol)
+
+
+def array_words(
+    a: Any, b: Any, close: Any, rtol: float, atol: float, name: str = "Tensor-likes"
+) -> str:
+    """That two host arrays differ where ``close`` says so, by how much and where most."""
     with xp.errstate(all="ignore"):
         absolute = xp.where(close, 0.0, abs(a - b))
         relative = xp.where(close, 0.0, absolute / abs(b))
     wrong = int((~close).sum())
-    word, tail = ("close", " ({} allowed)") if rtol or atol else ("equal", "")
+    tail = " ({} allowed)" if rtol or atol else ""
     return (
-        f"Tensor-likes are not {word}!\n\n"
+        f"{name} are not {_word(rtol, atol)}!\n\n"
         f"Mismatched elements: {wrong} / {close.size} ({100 * wrong / close.size:.1f}%)\n"
         f"Greatest absolute difference: {_greatest(absolute)}{tail.format(f'up to {atol}')}\n"
         f"Greatest relative difference: {_greatest(relative)}{tail.format(f'up to {rtol}')}"
@@ -183,3 +205,31 @@ def array_difference(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) 
 def _greatest(differences: Any) -> str:
     index = xp.unravel_index(int(differences.argmax()), differences.shape)
     return f"{differences[index]} at index {tuple(int(i) for i in index)}"
+
+
+def assert_allclose(
+    actual: Any,
+    expected: Any,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = True,
+    msg: str = "",
+) -> None:
+    """PyTorch's older `assert_close`: types may differ, and the default tolerances are wider."""
+    actual = actual if isinstance(actual, Tensor) else as_tensor(actual)
+    expected = expected if isinstance(expected, Tensor) else as_tensor(expected, dtype=actual.dtype)
+    if rtol is None and atol is None:
+        pairs = [_WIDER.get(t.dtype, (0.0, 0.0)) for t in (actual, expected)]
+        rtol, atol = max(r for r, _ in pairs), max(a for _, a in pairs)
+    assert_close(
+        actual,
+        expected,
+        rtol=rtol,
+        atol=atol,
+        equal_nan=equal_nan,
+        check_dtype=False,
+        msg=msg or None,
+    )
+
+
+_WIDER = {dt.float16: (1e-3, 1e-3), dt.float32: (1e-4, 1e-5), dt.float64: (1e-5, 1e-8)}

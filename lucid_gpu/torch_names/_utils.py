@@ -1,28 +1,61 @@
-"""`torch._utils`: lists of tensors as one flat tensor and back."""
+"""`torch._utils`: lists of tensors as one flat tensor and back, tensors from their parts."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lucid_gpu import Tensor, cat, cuda, device, dtype
+from lucid_gpu import (
+    Tensor,
+    cat,
+    cuda,
+    device,
+    dtype,
+    empty,
+    empty_strided,
+    from_numpy,
+    nn,
+    sparse_coo,
+    sparse_coo_tensor,
+)
 from lucid_gpu import device as _device
+from lucid_gpu.compat.refused import refused
 from lucid_gpu.compiler import is_compiling
 
 __all__ = [
     "ExceptionWrapper",
+    "KeyErrorMessage",
     "_element_size",
     "_flatten_dense_tensors",
+    "_flatten_sparse_tensors",
     "_get_all_device_indices",
     "_get_available_device_type",
+    "_get_current_device_index",
     "_get_device_index",
     "_get_device_module",
+    "_import_dotted_name",
+    "_rebuild_device_tensor_from_cpu_tensor",
+    "_rebuild_device_tensor_from_numpy",
+    "_rebuild_meta_tensor_no_storage",
+    "_rebuild_nested_tensor",
+    "_rebuild_parameter",
+    "_rebuild_parameter_with_state",
+    "_rebuild_qtensor",
+    "_rebuild_sparse_tensor",
+    "_rebuild_tensor",
+    "_rebuild_tensor_v2",
+    "_rebuild_tensor_v3",
+    "_rebuild_wrapper_subclass",
     "_reorder_tensors_as",
     "_take_tensors",
     "_unflatten_dense_tensors",
+    "_unflatten_sparse_tensors",
+    "classproperty",
+    "get_current_device_index",
     "get_device_module",
     "is_compiling",
     "typename",
@@ -156,3 +189,168 @@ def _get_all_device_indices() -> list[int]:
     from lucid_gpu.cuda import device_count
 
     return list(range(device_count()))
+
+
+def _get_current_device_index() -> int:
+    """The number of the current GPU; -1 where there is none."""
+    return cuda.current_device() if cuda.is_available() else -1
+
+
+get_current_device_index = _get_current_device_index
+
+
+def _flatten_sparse_tensors(tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """All indices in a row, and all values."""
+    return (
+        _flatten_dense_tensors([t._indices() for t in tensors]),
+        _flatten_dense_tensors([t._values() for t in tensors]),
+    )
+
+
+def _unflatten_sparse_tensors(
+    flat: tuple[Tensor, Tensor], tensors: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The rows, cut into sparse tensors of these shapes."""
+    indices = _unflatten_dense_tensors(flat[0], [t._indices() for t in tensors])
+    values = _unflatten_dense_tensors(flat[1], [t._values() for t in tensors])
+    rows = zip(indices, values, tensors, strict=True)
+    return tuple([sparse_coo_tensor(i, v, tuple(t.shape)) for i, v, t in rows])
+
+
+def _import_dotted_name(name: str) -> Any:
+    """The object of a dotted name, whose first part is a module."""
+    first, *rest = name.split(".")
+    return functools.reduce(getattr, rest, __import__(first))
+
+
+class KeyErrorMessage(str):
+    """A text that errors print with its line breaks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class classproperty:
+    """A property of a class.
+
+    Parameters
+    ----------
+    fget : callable
+        From the class.
+    """
+
+    def __init__(self, fget: Any) -> None:
+        self.fget = fget.__func__ if isinstance(fget, (classmethod, staticmethod)) else fget
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self.fget(type(instance) if owner is None else owner)
+
+
+# --- tensors from their parts, as pickles name them -----------------------------------------------
+
+
+def _rebuild_tensor(
+    storage: Any, storage_offset: int, size: Sequence[int], stride: Sequence[int]
+) -> Tensor:
+    """The tensor that lies in a typed storage with an offset, sizes and strides."""
+    return _rebuild_tensor_v2(storage, storage_offset, size, stride, False, None)
+
+
+def _rebuild_tensor_v2(
+    storage: Any,
+    storage_offset: int,
+    size: Sequence[int],
+    stride: Sequence[int],
+    requires_grad: bool,
+    backward_hooks: Any,
+    metadata: Any = None,
+) -> Tensor:
+    """The same, which may require grad and be a conjugate or a negative; hooks are left out."""
+    return _of_parts(storage, storage_offset, size, stride, requires_grad, metadata, None)
+
+
+def _rebuild_tensor_v3(
+    storage: Any,
+    storage_offset: int,
+    size: Sequence[int],
+    stride: Sequence[int],
+    requires_grad: bool,
+    backward_hooks: Any,
+    dtype: dtype,
+    metadata: Any = None,
+) -> Tensor:
+    """The same, of a type that is not the storage's."""
+    return _of_parts(storage, storage_offset, size, stride, requires_grad, metadata, dtype)
+
+
+def _of_parts(
+    storage: Any, offset: int, size: Any, stride: Any, grad: bool, metadata: Any, kind: Any
+) -> Tensor:
+    memory = storage.untyped() if hasattr(storage, "untyped") else storage
+    made = empty(0, dtype=kind or storage.dtype, device=storage.device)
+    made = made.set_(memory, offset, tuple(size), tuple(stride))
+    marks = metadata or {}
+    made = made.conj() if marks.get("conj") else made
+    made = made._neg_view() if marks.get("neg") else made
+    return made.requires_grad_() if grad else made
+
+
+def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> nn.Parameter:
+    """A parameter of a tensor; hooks are left out."""
+    return nn.Parameter(data, requires_grad)
+
+
+def _rebuild_parameter_with_state(
+    data: Tensor, requires_grad: bool, backward_hooks: Any, state: Any
+) -> nn.Parameter:
+    """The same, with attributes."""
+    made = _rebuild_parameter(data, requires_grad, backward_hooks)
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    for name, value in {**(attributes or {}), **(slots or {})}.items():
+        setattr(made, name, value)
+    return made
+
+
+def _rebuild_sparse_tensor(layout: Any, data: tuple[Any, ...]) -> Tensor:
+    """A sparse tensor of its layout and of indices, values, size and whether it is coalesced.
+
+    NotImplementedError for other layouts than ``sparse_coo``.
+    """
+    if layout is not sparse_coo:
+        raise NotImplementedError(f"rebuilding sparse tensor for layout {layout}")
+    indices, values, size, *coalesced = data
+    return sparse_coo_tensor(
+        indices, values, size, is_coalesced=coalesced[0] if coalesced else None
+    )
+
+
+def _rebuild_meta_tensor_no_storage(
+    dtype: dtype, size: Sequence[int], stride: Sequence[int], requires_grad: bool
+) -> Tensor:
+    """A tensor on the device meta."""
+    made = empty_strided(size, stride, dtype=dtype, device="meta")
+    return made.requires_grad_() if requires_grad else made
+
+
+def _rebuild_device_tensor_from_numpy(
+    data: Any, dtype: dtype, device: Any, requires_grad: bool
+) -> Tensor:
+    """A tensor of a NumPy array."""
+    return _rebuild_device_tensor_from_cpu_tensor(from_numpy(data), dtype, device, requires_grad)
+
+
+def _rebuild_device_tensor_from_cpu_tensor(
+    data: Tensor, dtype: dtype, device: Any, requires_grad: bool
+) -> Tensor:
+    """A tensor of another type and device."""
+    made = data.to(device=device, dtype=dtype)
+    return made.requires_grad_() if requires_grad else made
+
+
+_rebuild_qtensor = refused("_utils._rebuild_qtensor", "write t.dequantize() in PyTorch")
+_rebuild_nested_tensor = refused("_utils._rebuild_nested_tensor", "write t.unbind() in PyTorch")
+_rebuild_wrapper_subclass = refused(
+    "_utils._rebuild_wrapper_subclass", "write a subclass of Tensor that holds its elements"
+)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import itertools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu
@@ -673,3 +676,85 @@ def test_inputs_without_elements():
     x = lucid_gpu.zeros(0, 3, 2, dtype=lucid_gpu.float64, requires_grad=True)
     assert lucid_gpu.autograd.gradcheck(lambda t: t * 2, (x.transpose(1, 2),))
     assert lucid_gpu.autograd.gradcheck(lambda t: t * 2, (x[:, :, :0],))
+
+
+# --- PyTorch's older functions, and sentences of gradients' forms ---------------------------------
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+def test_older_jacobians_are_torchs(kind: str) -> None:
+    said = []
+    for m in (lucid_gpu, torch_module()):
+        module = importlib.import_module(f"{m.__name__}.autograd.gradcheck")
+        a = m.tensor([[1.0, 2.0], [0.5, -1.0]], dtype=getattr(m, kind), requires_grad=True)
+        b = m.tensor([3.0, -2.0], dtype=getattr(m, kind), requires_grad=True)
+
+        def fn(inputs: Any) -> Any:
+            return (inputs[0] * inputs[1] * 2j).imag, inputs[1].abs().sum()
+
+        with pytest.warns(FutureWarning, match="was part of PyTorch's private API"):
+            whole = module.get_numerical_jacobian(fn, (a, b), eps=1e-6)
+        with pytest.warns(FutureWarning, match="was part of PyTorch's private API"):
+            (alone,) = module.get_numerical_jacobian(fn, (a, b), target=b, eps=1e-6)
+        found = module._get_numerical_jacobian(lambda *given: fn(given), (a, b), eps=1e-6)
+        tables = [*whole, alone, *[t for outputs in found for t in outputs]]
+        said.append([np.round(t.numpy(), 4) for t in tables])
+        with pytest.raises(ValueError, match="Expected grad_out to be 1.0"):
+            module.get_numerical_jacobian(fn, (a, b), grad_out=2.0)
+    assert len(said[0]) == 7
+    for ours, theirs in zip(*said, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, atol=1e-3)
+
+
+def test_older_jacobians_by_backward_passes(device: str) -> None:
+    from lucid_gpu.autograd.gradcheck import get_analytical_jacobian
+
+    a = lucid_gpu.rand(2, 2, device=device, dtype=lucid_gpu.float64, requires_grad=True)
+    jitter = [0.0]
+
+    class Shaky(lucid_gpu.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            jitter[0] += 0.25
+            return g * 2 + jitter[0]
+
+    with pytest.warns(FutureWarning, match="get_analytical_jacobian was part of"):
+        (jacobian,), again, sizes, types = get_analytical_jacobian((a, 3), a * 2)
+    assert jacobian.tolist() == (2 * lucid_gpu.eye(4)).tolist() and again and sizes and types
+    with pytest.warns(FutureWarning):
+        assert not get_analytical_jacobian((a,), Shaky.apply(a))[1]
+    with warnings.catch_warnings(), pytest.raises(ValueError, match="output to be non-complex"):
+        warnings.simplefilter("ignore")
+        get_analytical_jacobian((a,), a.to(lucid_gpu.complex128))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_gradients_of_another_layout(fast: bool) -> None:
+    class Listed(lucid_gpu.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g.to_sparse()
+
+    x = lucid_gpu.ones(2, dtype=lucid_gpu.float64, requires_grad=True)
+    with pytest.raises(GradcheckError, match="grad is incorrect layout"):
+        lucid_gpu.autograd.gradcheck(Listed.apply, (x,), fast_mode=fast)
+
+    def by_rows(x: Any) -> Any:
+        y = x.clone()
+        y.register_hook(lambda g: None if g is None else g.to_dense().to_sparse(1))
+        return y.to_dense()
+
+    x = lucid_gpu.ones(2, 2, dtype=lucid_gpu.float64).to_sparse().requires_grad_()
+    with pytest.raises(GradcheckError, match="incorrect sparse_dim 1, expected 2"):
+        lucid_gpu.autograd.gradcheck(by_rows, (x,), masked=True, fast_mode=fast)
+    check = lucid_gpu.autograd.gradcheck
+    assert check(lambda x: x.to_dense(), (x,), masked=True, fast_mode=fast)

@@ -231,7 +231,7 @@ _REBUILD = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
         (b"\x80\x02ctorch\nFloatStorage\n}X\x05\0\0\0dtypeK\x01sb.", "gives a state to a StorageT"),
         (b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\x01\0\0\0aK\x01sb.", "gives a state to a"),
         (b"\x80\x02" + b"K\x00" + b"2\x86" * 90 + b"}" + b"N" + b"s.", "opcode DUP"),
-        (b"\x80\x02}" + b"))\x86q\x00h\x00\x86q\x00h\x00\x86" + b"Ns.", "is a tuple of tuples"),
+        (b"\x80\x02})" + b"q\x00h\x00\x86" * 9 + b"Ns.", "is a tuple of too many tuples"),
         (b"\x80\x02r\xff\xff\xff\x7f.", "takes more than it gave"),
         (b"\x80\x02]", "damaged"),
     ],
@@ -393,7 +393,7 @@ def test_archives_without_checksums():
 
 def test_one_checksum_of_zero_is_still_looked_at():
     file = io.BytesIO()
-    torch.save(torch.arange(5.0), file)
+    torch.save([torch.arange(5.0), torch.ones(3)], file)
     data = bytearray(file.getvalue())
     entry = data.index(b"archive/data/0", data.index(b"PK\1\2")) - 46
     data[entry + 16 : entry + 20] = b"\0" * 4

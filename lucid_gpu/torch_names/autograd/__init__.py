@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.autograd` under PyTorch's names."""

@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.nn.parallel` under PyTorch's names."""

@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.profiler` under PyTorch's names."""
