@@ -98,7 +98,7 @@ for _module in (reductions, _cumsum, indexing, _gather, _scatter, _index_add, _m
         globals()[_function.__name__] = _published(_function)
 for _name, _function in elementwise.FUNCTIONS.items():
     globals()[_name] = _with_out(_function)
-spmm = _published(_matmul.mm)
+spmm = dsmm = _published(_matmul.mm)
 
 _TORCH_NAMES = (
     *(

@@ -69,11 +69,18 @@ def sparse(module: Any, device: str) -> Any:
     indices = module.tensor([[0, 1, 1], [2, 0, 2]], device=device)
     values = module.tensor([1.0, 2.0, 3.0], device=device)
     a = module.sparse_coo_tensor(indices, values, (2, 3))
-    return module.spmm(a, module.ones(3, 2, device=device))
+    return [product(a, module.ones(3, 2, device=device)) for product in (module.spmm, module.dsmm)]
 
 
-def test_spmm(device: str) -> None:
-    gives([[1, 1], [5, 5]], sparse, device)
+def test_spmm_and_dsmm(device: str) -> None:
+    gives([[[1, 1], [5, 5]]] * 2, sparse, device)
+
+
+def test_serialization_has_the_module_that_defaults_name() -> None:
+    gives(
+        [b"a", 2],
+        lambda m, _: [m.serialization.pickle.loads(b"C\x01a."), m.serialization.DEFAULT_PROTOCOL],
+    )
 
 
 MADE: tuple[Callable[[Any, Any, Any], Any], ...] = (

@@ -14,6 +14,7 @@ __all__ = ["all_named_in_errors", "named_in_errors"]
 def named_in_errors(kind: type[Any]) -> None:
     """Let a class's constructor say what is wrong with its arguments under the class's name."""
     init: Any = kind.__init__
+    asked = _asked(kind)
 
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -24,7 +25,17 @@ def named_in_errors(kind: type[Any]) -> None:
                 error.args = (_reworded(str(error.args[0]), kind, init), *error.args[1:])
             raise
 
+    vars(__init__)["__signature__"] = asked  # which `inspect.getfullargspec` reads too
     kind.__init__ = __init__
+
+
+def _asked(kind: type[Any]) -> inspect.Signature:
+    """The signature of a class's constructor, ``self`` included; a row of a table declares it."""
+    declared = None if "__init__" in vars(kind) else getattr(kind, "_signature", None)
+    if declared is None:
+        return inspect.signature(kind.__init__)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return inspect.Signature([own, *declared.parameters.values()])
 
 
 def all_named_in_errors(names: dict[str, Any], base: type[Any]) -> None:

@@ -5,6 +5,7 @@
 structure of the object as JSON in their header (`structure.py`).
 """
 
+import pickle  # defaults of packages name it here
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeAlias

@@ -53,8 +53,8 @@ def _in_projection_packed(
     w : Tensor, shape (3 e, e)
     b : Tensor, shape (3 e), optional
     """
-    if k is v and q is k:
-        return list(linear(q, w, b).chunk(3, -1))
+    if k is v and q is k:  # each contiguous: callers take `view` of them
+        return list(linear(q, w, b).unflatten(-1, (3, -1)).movedim(-2, 0).contiguous().unbind())
     biases: Sequence[Any] = (None,) * 3 if b is None else b.chunk(3)
     return _in_projection(q, k, v, *w.chunk(3), *biases)
 

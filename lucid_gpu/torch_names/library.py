@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 _BY_NAME: dict[str, CustomOpDef] = {}
+_UNDECLARED: dict[str, list[tuple[Any, Any]]] = {}  # what `impl` gave ops that `define` names later
 
 # PyTorch's dispatch keys that say nothing about the device
 _ANY_DEVICE = ("", "default", "compositeexplicitautograd", "compositeimplicitautograd")
@@ -337,6 +338,24 @@ def _named(op: str | CustomOpDef) -> CustomOpDef:
     return _BY_NAME[op]
 
 
+def _declared(name: str, signature: inspect.Signature) -> CustomOpDef:
+    """A new op of this name, with the functions it was given before."""
+    op = _BY_NAME[name] = CustomOpDef(name, signature)
+    for types, func in _UNDECLARED.pop(name, ()):
+        op.register_kernel(types, func)
+    return op
+
+
+def _implement(op: str | CustomOpDef, types: Any, func: Any) -> Any:
+    """Give an op a function, also one that is declared later; without one, a decorator."""
+    if func is None:
+        return lambda func: _implement(op, types, func)
+    if isinstance(op, str) and op not in _BY_NAME:
+        _UNDECLARED.setdefault(op, []).append((types, func))
+        return func
+    return _named(op).register_kernel(types, func)
+
+
 def _qualified(name: str, caller: str) -> str:
     """The name of an op that may be defined."""
     namespace, colons, _ = name.partition("::")
@@ -382,7 +401,7 @@ def custom_op(
             name, fn, mutates_args=mutates_args, device_types=device_types, schema=schema
         )
     signature = _parsed(schema)[1] if schema is not None else inspect.signature(fn)
-    op = _BY_NAME[name] = CustomOpDef(name, signature)
+    op = _declared(name, signature)
     op.__doc__ = fn.__doc__
     op._opaque = not mutates_args
     op.register_kernel(device_types, fn)
@@ -461,12 +480,14 @@ def define(qualname: Any, schema: str, *args: Any, lib: Any = None, tags: Any = 
         name = qualname.define(schema)
         return impl(qualname, name)
     _qualified(qualname, "define(qualname, schema)")
-    _BY_NAME[qualname] = CustomOpDef(qualname, _parsed(schema)[1])
+    _declared(qualname, _parsed(schema)[1])
     return None
 
 
 def impl(qualname: Any, types: Any, func: Any = None, *, lib: Any = None) -> Any:
     """Give an op the function for some kinds of device; without one, a decorator.
+
+    The op may be declared later.
 
     Parameters
     ----------
@@ -483,7 +504,7 @@ def impl(qualname: Any, types: Any, func: Any = None, *, lib: Any = None) -> Any
             return f
 
         return add
-    return _named(qualname).register_kernel(types, func)
+    return _implement(qualname, types, func)
 
 
 class Library:
@@ -517,7 +538,7 @@ class Library:
         name, signature = _parsed(schema)
         name = name.rpartition("::")[2]
         qualified = f"{self.ns}::{name}"
-        _BY_NAME[qualified] = CustomOpDef(qualified, signature)
+        _declared(qualified, signature)
         return name
 
     def impl(
@@ -540,9 +561,7 @@ class Library:
         if fn is fallthrough_kernel:
             return
         name = op_name if isinstance(op_name, CustomOpDef) or "::" in op_name else None
-        _named(name or f"{self.ns}::{op_name}").register_kernel(
-            dispatch_key or self.dispatch_key, fn
-        )
+        _implement(name or f"{self.ns}::{op_name}", dispatch_key or self.dispatch_key, fn)
 
     def _register_fake(self, op_name: str, fn: Any, *args: Any, **settings: Any) -> None:
         """Use a function for tensors on the device meta."""
@@ -550,8 +569,9 @@ class Library:
 
     def _destroy(self) -> None:
         """Forget the ops of this namespace."""
-        for name in [n for n in _BY_NAME if n.startswith(f"{self.ns}::")]:
-            del _BY_NAME[name]
+        for table in (_BY_NAME, _UNDECLARED):
+            for name in [n for n in table if n.startswith(f"{self.ns}::")]:
+                del table[name]
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Constructors given wrong arguments name the class that was called, and what was meant."""
 
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -100,6 +101,44 @@ def test_what_fails_adds_nothing(name: str) -> None:
     with pytest.raises((TypeError, ValueError, AssertionError)):  # PyTorch asserts some
         change(modules)
     assert [*modules.named_children()] == before
+
+
+def asked(kind: Any) -> list[list[Any]]:
+    """The parameters of a constructor, in the three ways that packages ask for them."""
+    spec = inspect.getfullargspec(kind.__init__)
+    signatures = inspect.signature(kind), inspect.signature(kind.__init__)
+    return [[*spec.args, *spec.kwonlyargs], *[list(s.parameters) for s in signatures]]
+
+
+@pytest.mark.parametrize("space", ["nn", "optim", "distributions"])
+def test_signatures_of_constructors_are_pytorchs(space: str) -> None:
+    torch = pytest.importorskip("torch", reason="extra 'oracle' is not installed")
+    ours, theirs = getattr(lucid_gpu, space), getattr(torch, space)
+    more = {"GRU", "LSTM", "RNN", "NLLLoss2d"}  # decorated there
+    more |= {"Parameter", "UninitializedBuffer", "Container"}
+    for name in sorted({*dir(ours)} & {*dir(theirs)} - more):
+        kind, of_pytorch = getattr(ours, name), getattr(theirs, name)
+        if isinstance(kind, type) and "__init__" in vars(of_pytorch):
+            assert asked(kind) == asked(of_pytorch), name
+
+
+def test_signatures_of_constructors() -> None:
+    class Own(nn.ReLU):
+        def __init__(self, steps: int) -> None:
+            super().__init__(inplace=False)
+
+    class LazyOwn(nn.LazyLinear):
+        def __init__(self, steps: int) -> None:
+            super().__init__(3)
+
+    assert asked(nn.Threshold) == [
+        ["self", "threshold", "value", "inplace"],
+        ["threshold", "value", "inplace"],
+        ["self", "threshold", "value", "inplace"],
+    ]
+    assert asked(nn.Conv1d)[0][:4] == ["self", "in_channels", "out_channels", "kernel_size"]
+    assert asked(nn.LazyConv1d)[0][:3] == ["self", "out_channels", "kernel_size"]
+    assert asked(Own) == asked(LazyOwn) == [["self", "steps"], ["steps"], ["self", "steps"]]
 
 
 MISSPELT = {

@@ -431,6 +431,55 @@ def test_modules_and_functions_take_subclasses() -> None:
     assert y.grad.tolist() == [2.0, 2.0] and type(y.grad) is lucid_gpu.Tensor
 
 
+class Marked:
+    """Overrides ops, and of a tensor's attributes has three only."""
+
+    asked: list[Any]
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def dim(self) -> int:
+        return self.value.dim()
+
+    def size(self, dim: int) -> int:
+        return self.value.size(dim)
+
+    @property
+    def shape(self) -> Any:
+        return self.value.shape
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        cls.asked.append(function)
+        args = [a.value if isinstance(a, Marked) else a for a in args]
+        given = {k: v.value if isinstance(v, Marked) else v for k, v in (kwargs or {}).items()}
+        return cls(function(*args, **given))
+
+
+def test_modules_pass_on_objects_that_are_no_tensors(device: str) -> None:
+    for m in (lucid_gpu, torch_module()):
+        nn, F = m.nn, m.nn.functional
+        calls = {
+            nn.BatchNorm2d(4): F.batch_norm,
+            nn.InstanceNorm2d(4): F.instance_norm,
+            nn.CircularPad2d(1): F.pad,
+            nn.Softmax2d(): F.softmax,
+            nn.Sigmoid(): m.sigmoid,
+            nn.Tanh(): m.tanh,
+            nn.ReLU6(): F.hardtanh,
+        }
+        for module, function in calls.items():
+            Marked.asked = []
+            where = device if m is lucid_gpu else "cpu"
+            x = m.arange(96.0, device=where).view(2, 4, 3, 4)
+            y = module.to(where)(Marked(x))
+            assert isinstance(y, Marked) and Marked.asked == [function], module
+            assert (y.value == module(x)).all()
+
+
 def test_a_torch_dispatch_is_said_not_to_be_called() -> None:
     with pytest.warns(UserWarning, match="Mine.__torch_dispatch__ is not called"):
 

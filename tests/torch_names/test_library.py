@@ -171,13 +171,29 @@ def test_define_and_impl_as_functions() -> None:
     assert lucid_gpu.ops.tests_defined.f(lucid_gpu.ones(2)).tolist() == [3.0, 3.0]
 
 
+def test_functions_may_come_before_the_op_is_declared() -> None:
+    assert library.impl("tests_later::f", ["CPU", "CUDA"])(len) is len
+    with library._scoped_library("tests_later", "FRAGMENT") as space:
+        space.impl("g", lambda x: x + 1, "CPU")
+        space.define("f(Tensor x) -> int")
+        space.define("g(Tensor x) -> Tensor")
+        ops = lucid_gpu.ops.tests_later
+        assert ops.f(lucid_gpu.ones(4)) == 4
+        assert ops.g(lucid_gpu.ones(2)).tolist() == [2.0, 2.0]
+        space.impl("h", len, "CPU")
+    space.define("h(Tensor x) -> int")
+    with pytest.raises(NotImplementedError, match="a function for no"):
+        ops.h(lucid_gpu.ones(2))
+    space._destroy()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
         (lambda s: library.Library("aten", "DEF"), ValueError, "reserved namespace"),
         (lambda s: library.Library("a", "X"), ValueError, "Unsupported kind: X"),
         (lambda s: s.define("no schema"), RuntimeError, "expected a schema of the form"),
-        (lambda s: s.impl("absent", len), RuntimeError, "there is no op"),
+        (lambda s: library.register_vmap("a::absent", len), RuntimeError, "there is no op"),
         (lambda s: s.impl("f", 3), TypeError, "required to be a callable"),
         (lambda s: ops_of(s).f(), RuntimeError, "missing a required argument: 'x'"),
         (lambda s: ops_of(s).f(lucid_gpu.ones(1)), NotImplementedError, "a function for no"),

@@ -854,6 +854,7 @@ def test_parts_of_attention_as_pytorch_computes_them(seed: int) -> None:
         w, b = m.from_numpy(weight).requires_grad_(), m.from_numpy(bias)
         inside: Any = m.nn.functional
         parts = inside._in_projection_packed(q, k, v, w, b if seed % 2 else None)
+        assert all(part.view(6, 4).is_contiguous() for part in parts)
         sum(part.sin().sum() * (i + 1) for i, part in enumerate(parts)).backward()
         mask = m.from_numpy(arrays[0] > 0)
         added = inside._canonical_mask(mask, "mask", None, "", m.float64)

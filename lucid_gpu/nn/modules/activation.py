@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn.init import constant_
 from lucid_gpu.nn.modules.attention import MultiheadAttention
 from lucid_gpu.nn.modules.module import Module
-from lucid_gpu.nn.modules.rows import NEEDED, Row, row
+from lucid_gpu.nn.modules.rows import NEEDED, Row, row, signature_of
 from lucid_gpu.nn.parameter import Parameter
+from lucid_gpu.ops import elementwise
 from lucid_gpu.ops.creation import empty
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -58,6 +59,13 @@ class _Shrink(_Activation):
         return str(self.lambd)
 
 
+class _Plain(_Activation):
+    """Of a function of `lucid_gpu` that `functional` calls as a method, which no handler sees."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return elementwise.FUNCTIONS[self._name](input)
+
+
 class _Silent(_Activation):
     def extra_repr(self) -> str:
         return ""
@@ -78,8 +86,8 @@ _Clamped    = row(_Activation, "_Clamped", F.hardtanh, min_val=-1.0, max_val=1.0
 Hardsigmoid = row(_Silent, "Hardsigmoid", F.hardsigmoid, inplace=False)
 Hardswish   = row(_Silent, "Hardswish", F.hardswish, inplace=False)
 LogSigmoid  = row(_Activation, "LogSigmoid", F.logsigmoid)
-Sigmoid     = row(_Activation, "Sigmoid", F.sigmoid)
-Tanh        = row(_Activation, "Tanh", F.tanh)
+Sigmoid     = row(_Plain, "Sigmoid", F.sigmoid)
+Tanh        = row(_Plain, "Tanh", F.tanh)
 Tanhshrink  = row(_Activation, "Tanhshrink", F.tanhshrink)
 Threshold   = row(
     _Activation, "Threshold", F.threshold, threshold=NEEDED, value=NEEDED, inplace=False
@@ -103,22 +111,28 @@ class Hardtanh(_Clamped):  # type: ignore[misc, valid-type]
     inplace : bool
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    _signature = signature_of(
+        {"min_val": -1.0, "max_val": 1.0, "inplace": False, "min_value": None, "max_value": None}
+    )
+
+    def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Settings by their older names too; AssertionError if the ends are not in order."""
         for old, new in (("min_value", "min_val"), ("max_value", "max_val")):
-            if old in kwargs:
-                warnings.warn(
-                    f"keyword argument `{old}` is deprecated and renamed to `{new}`",
-                    FutureWarning,
-                    stacklevel=2,
+            given = settings.pop(old, None)
+            if given is not None:
+                warn_user(
+                    f"keyword argument `{old}` is deprecated and renamed to `{new}`", FutureWarning
                 )
-                kwargs[new] = kwargs.pop(old)
-        super().__init__(*args, **kwargs)
-        if not self.max_val > self.min_val:
+                settings[new] = given
+        if "max_val" in settings and not settings["max_val"] > settings["min_val"]:
             raise AssertionError(
-                f"{type(self).__name__}: max_val ({self.max_val}) must be greater than min_val "
-                f"({self.min_val})"
+                f"{type(self).__name__}: max_val ({settings['max_val']}) must be greater than "
+                f"min_val ({settings['min_val']})"
             )
+        return settings
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
 
 ReLU6 = row(Hardtanh, "ReLU6", F.relu6, inplace=False)
@@ -191,6 +205,8 @@ class Softmax2d(Module):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.ndim not in (3, 4):
-            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
+        if input.dim() not in (3, 4):
+            raise ValueError(
+                f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead"
+            )
         return F.softmax(input, -3)

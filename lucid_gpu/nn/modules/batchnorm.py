@@ -127,9 +127,9 @@ class _BatchNorm(_NormBase):
 
     def _check_input_dim(self, input: Tensor) -> None:
         """ValueError for an input of too few or many dimensions; subclasses may take others."""
-        if input.ndim not in self.ranks:
+        if input.dim() not in self.ranks:
             expected = " or ".join(f"{rank}D" for rank in self.ranks)
-            raise ValueError(f"expected {expected} input (got {input.ndim}D input)")
+            raise ValueError(f"expected {expected} input (got {input.dim()}D input)")
 
     def _share(self) -> float:
         """Of the next batch in the running figures."""

@@ -51,11 +51,11 @@ class _InstanceNorm(_NormBase):
         )
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.ndim not in (self.rank + 1, self.rank + 2):
+        if input.dim() not in (self.rank + 1, self.rank + 2):
             raise ValueError(
-                f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.ndim}D input)"
+                f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.dim()}D input)"
             )
-        dim = input.ndim - self.rank - 1
+        dim = input.dim() - self.rank - 1
         self._check_channels(input.shape[dim], dim)
         result = F.instance_norm(
             input if dim else input.unsqueeze(0),

@@ -122,7 +122,7 @@ class _LazyConvXdMixin(_OfInput):
 
     def _size_of(self, input: Tensor) -> int:
         rank = self._rank
-        if input.ndim not in (rank + 1, rank + 2):
+        if input.dim() not in (rank + 1, rank + 2):
             raise RuntimeError(
                 f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to "
                 f"{type(self).__name__}, but got input of size: {input.shape}"
@@ -134,9 +134,9 @@ class _LazyNormBase(_OfInput):
     ranks: tuple[int, ...]
 
     def _size_of(self, input: Tensor) -> int:
-        if input.ndim not in self.ranks:
+        if input.dim() not in self.ranks:
             expected = " or ".join(f"{rank}D" for rank in self.ranks)
-            raise ValueError(f"expected {expected} input (got {input.ndim}D input)")
+            raise ValueError(f"expected {expected} input (got {input.dim()}D input)")
         return int(input.shape[1])
 
 
@@ -146,8 +146,10 @@ class _OfInstances(_LazyNormBase):
 
     def _size_of(self, input: Tensor) -> int:
         ranks = self.rank + 1, self.rank + 2
-        if input.ndim not in ranks:
-            raise ValueError(f"expected {ranks[0]}D or {ranks[1]}D input (got {input.ndim}D input)")
+        if input.dim() not in ranks:
+            raise ValueError(
+                f"expected {ranks[0]}D or {ranks[1]}D input (got {input.dim()}D input)"
+            )
         return int(input.shape[-ranks[0]])
 
 
@@ -173,7 +175,7 @@ def _lazy(kind: type[_OfInput], layer: type[Module]) -> type[Module]:
         "cls_to_become": layer,
         "__doc__": about,
         "__module__": __name__,
-        "__signature__": asked.replace(parameters=rest),
+        "_signature": asked.replace(parameters=rest),
     }
     made = type(f"Lazy{layer.__name__}", (kind, layer), space)
     made.__doc__ = (made.__doc__ or "").replace(f"    {first.name}, ", "    ", 1)

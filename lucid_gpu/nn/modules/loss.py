@@ -43,7 +43,7 @@ _OLD: dict[str, Any] = {"size_average": None, "reduce": None, "reduction": "mean
 class _Loss(Row):
     """What every loss is; others write losses of their own on it, and take these settings."""
 
-    __signature__ = signature_of(_OLD)
+    _signature = signature_of(_OLD)
 
     def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
         old = settings.pop("size_average", None), settings.pop("reduce", None)
@@ -56,7 +56,7 @@ class _Loss(Row):
 
 
 class _WeightedLoss(_Loss):
-    __signature__ = signature_of({"weight": None, **_OLD})
+    _signature = signature_of({"weight": None, **_OLD})
 
 
 class _NamedLoss(_Loss):
@@ -152,7 +152,14 @@ TripletMarginWithDistanceLoss = row(
 class NLLLoss2d(NLLLoss):  # type: ignore[misc, valid-type]
     """`NLLLoss` under its older name."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        weight: Any = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
         warnings.warn(
             "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in "
             "replacement and see https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more "
@@ -160,7 +167,7 @@ class NLLLoss2d(NLLLoss):  # type: ignore[misc, valid-type]
             FutureWarning,
             stacklevel=2,
         )
-        super().__init__(*args, **kwargs)
+        super().__init__(weight, size_average, ignore_index, reduce, reduction)
 
 
 # PyTorch has these here

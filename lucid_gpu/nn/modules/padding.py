@@ -54,9 +54,9 @@ class _Pad(Module):
         self.padding = (padding,) * (2 * self.rank) if whole else tuple(padding)
 
     def forward(self, input: Tensor) -> Tensor:
-        if self.mode == "circular" and input.ndim not in (self.rank + 1, self.rank + 2):
+        if self.mode == "circular" and input.dim() not in (self.rank + 1, self.rank + 2):
             raise ValueError(
-                f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.ndim}D input)"
+                f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.dim()}D input)"
             )
         return F.pad(input, self.padding, self.mode)
 

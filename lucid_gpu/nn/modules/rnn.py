@@ -205,14 +205,14 @@ class RNNBase(Module):
         if isinstance(input, PackedSequence):
             return self._packed(input, hx)
         name = type(self).__name__
-        if input.ndim not in (2, 3):
-            raise ValueError(f"{name}: Expected input to be 2D or 3D, got {input.ndim}D instead")
+        if input.dim() not in (2, 3):
+            raise ValueError(f"{name}: Expected input to be 2D or 3D, got {input.dim()}D instead")
         batch_dim = 0 if self.batch_first else 1
-        single = input.ndim == 2
+        single = input.dim() == 2
         if single:
             input = input.unsqueeze(batch_dim)
         if hx is not None:
-            self._check_rank(hx, input.ndim - single)
+            self._check_rank(hx, input.dim() - single)
             hx = self._each(hx, lambda t: t.unsqueeze(1)) if single else hx
         out, states = self._run(input, None, input.shape[batch_dim], hx)
         if single:
@@ -294,8 +294,8 @@ class RNNBase(Module):
                 f"input: input.to({kind}), or convert model: model.to({input.dtype})"
             )
         rank = 3 if batch_sizes is None else 2
-        if input.ndim != rank:
-            raise RuntimeError(f"{name}: input must have {rank} dimensions, got {input.ndim}")
+        if input.dim() != rank:
+            raise RuntimeError(f"{name}: input must have {rank} dimensions, got {input.dim()}")
         if input.shape[-1] != self.input_size:
             raise RuntimeError(
                 f"{name}: input.size(-1) must be equal to input_size. Expected "

@@ -62,10 +62,10 @@ class RNNCellBase(Module):
 
     def _step(self, function: Any, input: Tensor, hx: Any) -> Any:
         name = type(self).__name__
-        if input.ndim not in (1, 2):
-            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.ndim}D instead")
+        if input.dim() not in (1, 2):
+            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
         several = self.states > 1
-        single = input.ndim == 1
+        single = input.dim() == 1
         if single:
             input = input.unsqueeze(0)
         if hx is None:

@@ -19,13 +19,13 @@ class Row(Module):
 
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD  # how settings are given
     _name: str  # of the function in `functional`, where it is looked up at each call
-    __signature__: inspect.Signature
+    _signature: inspect.Signature  # of the constructor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Settings by position or name; TypeError for others."""
         super().__init__()
         try:
-            bound = self.__signature__.bind(*args, **kwargs)
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
         bound.apply_defaults()
@@ -58,7 +58,7 @@ def row(base: type[Row], name: str, function: Callable[..., Tensor], /, **settin
     """A module class of one function; ``settings`` are its arguments and their defaults."""
     body = {
         "_name": next(n for n, f in vars(F).items() if f is function),
-        "__signature__": signature_of(settings, base.kind),
+        "_signature": signature_of(settings, base.kind),
         "__doc__": _doc(function, settings),
         "__module__": base.__module__,
     }

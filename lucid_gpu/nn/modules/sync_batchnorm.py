@@ -70,8 +70,8 @@ class SyncBatchNorm(_BatchNorm):
         self.process_group = process_group
 
     def _check_input_dim(self, input: Tensor) -> None:
-        if input.ndim < 2:
-            raise ValueError(f"expected at least 2D input (got {input.ndim}D input)")
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     def forward(self, input: Tensor) -> Tensor:
         """The input, each channel normalized.
@@ -85,8 +85,8 @@ class SyncBatchNorm(_BatchNorm):
         if not batch or not dist.is_initialized() or dist.get_world_size(self.process_group) == 1:
             return super().forward(input)
         self._check_input_dim(input)
-        axes = [d for d in range(input.ndim) if d != 1]
-        shape = [1, -1, *[1] * (input.ndim - 2)]
+        axes = [d for d in range(input.dim()) if d != 1]
+        shape = [1, -1, *[1] * (input.dim() - 2)]
         # 16-bit inputs are summed in float32, as batch_norm does.
         x = input.float() if input.dtype.itemsize == 2 else input
         count = x.numel() // x.shape[1] if x.shape[1] else 0
