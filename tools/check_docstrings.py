@@ -34,6 +34,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lucid_gpu.nn.modules.rows import Row
 from tools import reference
 
 # Not "dimension" or "view" alone: "two dimensions exchanged" says too little of a shape.
@@ -150,10 +151,12 @@ def _unknown(name: Name) -> list[str]:
 
 
 def _types(name: Name) -> tuple[list[str], str]:
-    """What has no type, and the text of all types."""
+    """What has no type, and the text of all types; those of rows are in their docstrings."""
     value = name.value
     if inspect.isclass(value):
-        if issubclass(value, (tuple, enum.Enum, BaseException)) or "__init__" not in vars(value):
+        if issubclass(value, (tuple, enum.Enum, BaseException, Row)) or "__init__" not in vars(
+            value
+        ):
             return [], ""
         value = value.__init__
     try:

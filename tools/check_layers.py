@@ -106,6 +106,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "array_api/",
         "distributed/",  # what travels by MPI lies in memory of the host
         "serialization/",
+        "torch_names/testing/_comparison.py",
         "ops/borrowed.py",
         "ops/copying.py",
         "ops/creation.py",

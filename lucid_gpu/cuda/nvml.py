@@ -37,37 +37,58 @@ def _measured(function: str, device: Any, *arguments: Any) -> Any:
 
 
 def utilization(device: Any = None) -> int:
-    """The share of the last second, in percent, in which a kernel ran."""
+    """The share of the last second, in percent, in which a kernel ran.
+
+    ModuleNotFoundError without the package nvidia-ml-py.
+    """
     return int(_measured("nvmlDeviceGetUtilizationRates", device).gpu)
 
 
 def memory_usage(device: Any = None) -> int:
-    """The share of the last second, in percent, in which memory was read or written."""
+    """The share of the last second, in percent, in which memory was read or written.
+
+    ModuleNotFoundError without the package nvidia-ml-py.
+    """
     return int(_measured("nvmlDeviceGetUtilizationRates", device).memory)
 
 
 def device_memory_used(device: Any = None) -> int:
-    """Bytes in use on the GPU, by all processes."""
+    """Bytes in use on the GPU, by all processes.
+
+    ModuleNotFoundError without the package nvidia-ml-py.
+    """
     return int(_measured("nvmlDeviceGetMemoryInfo", device).used)
 
 
 def temperature(device: Any = None) -> int:
-    """Degrees Celsius."""
+    """Degrees Celsius.
+
+    ModuleNotFoundError without the package nvidia-ml-py.
+    """
     return int(_measured("nvmlDeviceGetTemperature", device, 0))
 
 
 def power_draw(device: Any = None) -> int:
-    """Milliwatts."""
+    """Milliwatts.
+
+    ModuleNotFoundError without the package nvidia-ml-py.
+    """
     return int(_measured("nvmlDeviceGetPowerUsage", device))
 
 
 def clock_rate(device: Any = None) -> int:
-    """Megahertz of the multiprocessors."""
+    """Megahertz of the multiprocessors.
+
+    ModuleNotFoundError without the package nvidia-ml-py.
+    """
     return int(_measured("nvmlDeviceGetClockInfo", device, 1))
 
 
 def list_gpu_processes(device: Any = None) -> str:
-    """The processes on a GPU and the memory of each, as text."""
+    """The processes on a GPU and the memory of each, as text.
+
+    ModuleNotFoundError without the package nvidia-ml-py.
+    """
     lines = [f"GPU:{index_of(device)}"]
     processes = _measured("nvmlDeviceGetComputeRunningProcesses", device)
     for one in processes:

@@ -91,7 +91,7 @@ class BatchedTensor(Tensor):
         return strides if dim is None else strides[normalize_dim(dim, self.ndim)]
 
     @property
-    def data(self) -> NoReturn:
+    def data(self) -> NoReturn:  # type: ignore[override]
         """RuntimeError: what it shares with its tensor is the batch's."""
         raise RuntimeError(
             "accessing `data` under vmap transform is not allowed; write .detach() instead"

@@ -124,7 +124,7 @@ class profile:
         ``custom_trace_id_callback`` and ``post_processing_timeout_s``: memory, stacks and counts
         of operations are not noted.
     execution_trace_observer : None
-        There are no execution traces.
+        There are no execution traces: NotImplementedError for another.
 
     Attributes
     ----------

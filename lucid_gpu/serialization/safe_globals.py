@@ -29,6 +29,13 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
     ----------
     safe_globals : list of callable, or of (callable, str)
         With the name files know it under, where that is another.
+
+    Raises
+    ------
+    TypeError
+        For a name that is no string.
+    ValueError
+        For a tuple of another length.
     """
     given = {_name_of(thing): thing for thing in safe_globals}
     _given.update(given)

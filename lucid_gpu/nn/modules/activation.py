@@ -132,6 +132,7 @@ class Hardtanh(_Clamped):  # type: ignore[misc, valid-type]
         return settings
 
     def forward(self, input: Tensor) -> Tensor:
+        """The input, clamped; of its shape."""
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
 

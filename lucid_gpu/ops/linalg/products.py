@@ -189,7 +189,10 @@ def _multiplied(factors: list[Tensor], cuts: dict[tuple[int, int], int], i: int,
 @op(autocast="lower")
 @takes_out
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """`multi_dot`, the product of matrices, under its old name."""
+    """`multi_dot`, the product of matrices, under its old name.
+
+    RuntimeError without a matrix, or for what is no matrix.
+    """
     if not matrices:
         raise RuntimeError("chain_matmul(): Expected one or more matrices")
     for matrix in matrices:
