@@ -156,7 +156,9 @@ class SparseTensor(Tensor):
         cell = expr.leaves[0]
         assert isinstance(cell, SparseCell)
         before = cell.elements
-        elements = Elements(before.pattern, before.values.alias(), before.once)
+        # an expanded tensor of values, as some gradients have, cannot be written in place
+        values = before.values if before.values.is_contiguous() else before.values.contiguous()
+        elements = Elements(before.pattern, values.alias(), before.once)
         own = SparseCell(elements, cell.node, cell.output)
         other._expr = _expr(own, expr, expr.program.needs_grad)
         return other

@@ -293,3 +293,24 @@ def test_gradcheck_of_sparse_inputs_that_list_everything(device):
     assert lucid_gpu.autograd.gradcheck(lambda s: s.sum(), (s,), masked=False)
     with pytest.raises(RuntimeError, match="blocksize"):
         x.to_sparse(blocksize=(1, 1))
+
+
+def test_a_gradient_of_expanded_values_has_memory_of_its_own(device):
+    class Expanded(lucid_gpu.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            return a + b
+
+        @staticmethod
+        def backward(ctx, g):
+            places = lucid_gpu.tensor([[0, 2, 2]], device=device)
+            found = lucid_gpu.sparse_coo_tensor(places, row.expand(3, 2), (4, 2))
+            return found, found
+
+    row = lucid_gpu.ones(1, 2, device=device)
+    a, b = [lucid_gpu.zeros(4, 2, device=device, requires_grad=True) for _ in "ab"]
+    Expanded.apply(a, b).sum().backward()
+    a.grad._values().mul_(2)
+    assert a.grad.to_dense()[:, 0].tolist() == [2, 0, 4, 0]
+    assert b.grad.to_dense()[:, 0].tolist() == [1, 0, 2, 0]
+    assert row.tolist() == [[1, 1]]
