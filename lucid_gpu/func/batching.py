@@ -90,7 +90,7 @@ class BatchedTensor(Tensor):
         strides = value_below(self).stride()[1:]
         return strides if dim is None else strides[normalize_dim(dim, self.ndim)]
 
-    @property
+    @property  # type: ignore[override]
     def data(self) -> NoReturn:
         """RuntimeError: what it shares with its tensor is the batch's."""
         raise RuntimeError(
