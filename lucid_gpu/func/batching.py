@@ -90,8 +90,8 @@ class BatchedTensor(Tensor):
         strides = value_below(self).stride()[1:]
         return strides if dim is None else strides[normalize_dim(dim, self.ndim)]
 
-    @property
-    def data(self) -> NoReturn:  # type: ignore[override]
+    @property  # type: ignore[override]
+    def data(self) -> NoReturn:
         """RuntimeError: what it shares with its tensor is the batch's."""
         raise RuntimeError(
             "accessing `data` under vmap transform is not allowed; write .detach() instead"

@@ -23,7 +23,7 @@ from lucid_gpu.func.vmap import everywhere_batched, vmap
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.shape import movedim
 from lucid_gpu.ops.splitting import split
-from lucid_gpu.tape.modes import inference_mode, is_grad_enabled
+from lucid_gpu.tape.modes import inference_mode, is_grad_enabled, state
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["jacfwd", "jvp", "linearize"]
@@ -241,9 +241,13 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         output, pull = vjp(func, *primals)
     outputs, of_output = flatten(output)
     points, of_primals = flatten(primals)
-    with inference_mode(False):
-        probes = [fresh(everywhere_batched(zeros_like(o))) for o in outputs]
-        pulled = flatten(pull(unflatten(probes, of_output)))[0]
+    before, state.linearizing = state.linearizing, True
+    try:
+        with inference_mode(False):
+            probes = [fresh(everywhere_batched(zeros_like(o))) for o in outputs]
+            pulled = flatten(pull(unflatten(probes, of_output)))[0]
+    finally:
+        state.linearizing = before
     ends = Ends(probes)
 
     def pushed(*tangents: Any) -> Any:

@@ -5,6 +5,7 @@ The index is one that `ops.index_parsing.parse` gives, or arrays that are in bou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from lucid_gpu.ops.reductions import constant_number, expand_lazily
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.engine import gathering
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -250,7 +252,20 @@ def _with_values_vjp(node: Any, g: Tensor) -> Any:
     if rest:
         g_rest = with_values(g, node.index, expand_lazily(zero, selected_shape(g, node.index)))
     g_value = getitem_parsed(g, node.index) if taken else None
+    if taken and state.linearizing and may_repeat(node.index):
+        g_value = g_value * _last_written(g, node.index)
     return g_rest, g_value
+
+
+def _last_written(like: Tensor, index: Any) -> Tensor:
+    """Where values stay, and not where a later one is written to the same place.
+
+    As in PyTorch, gradients pass to all of them; the derivative that is their transpose must not.
+    """
+    shape = selected_shape(like, index)
+    numbers = from_array(xp_of(like).arange(math.prod(shape)), dt.int64, like.device).reshape(shape)
+    zeros = from_array(xp_of(like).zeros(tuple(like.shape), "int64"), dt.int64, like.device)
+    return getitem_parsed(with_values(zeros, index, numbers), index) == numbers
 
 
 @jvp(_with_values_vjp)

@@ -50,6 +50,8 @@ class _State(threading.local):
         Inside how many functions of arrays that `lucid_gpu.numpy` differentiates.
     transforms : int
         Inside how many functions that `lucid_gpu.func` differentiates.
+    linearizing : bool
+        Whether gradients are taken to be transposed: see `lucid_gpu.func.linearize`.
     took_history : list of weak references to Tensor
         What a write there gave a history that it had not.
     in_op : bool
@@ -81,6 +83,7 @@ class _State(threading.local):
     node: Any = None
     of_arrays: int = 0
     transforms: int = 0
+    linearizing: bool = False
     in_op: bool = False
     composing: bool = False
     override_level: int = 0

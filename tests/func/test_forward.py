@@ -294,6 +294,32 @@ def test_linearize() -> None:
         push({"x": w}, w)
 
 
+REPEATED: dict[str, Any] = {
+    "setitem": lambda a, v, i: a.__setitem__(i, v),
+    "add to an item": lambda a, v, i: a.__setitem__(i, a[i] + v[0]),
+    "index_put_": lambda a, v, i: a.index_put_((i,), v),
+    "scatter_": lambda a, v, i: a.scatter_(0, i, v),
+    "index_copy_": lambda a, v, i: a.index_copy_(0, i, v),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_linearize_of_writes_of_one_place_twice(name: str) -> None:
+    i = lucid_gpu.tensor([1, 1, 0])
+
+    def f(v: Any) -> Any:
+        a = v.clone()
+        REPEATED[name](a, v * 3, i)
+        return a * a
+
+    x = lucid_gpu.tensor([1.0, 2.0, 3.0], dtype=lucid_gpu.float64)
+    t = x.flip(0) * 0.5
+    expected = jvp(f, (x,), (t,))[1]
+    np.testing.assert_allclose(array_of(linearize(f, x)[1](t)), array_of(expected))
+    both = vmap(lambda x: linearize(f, x)[1](t))(lucid_gpu.stack([x * 2, x]))
+    np.testing.assert_allclose(array_of(both[1]), array_of(expected))
+
+
 def test_linearize_a_constant() -> None:
     x = lucid_gpu.ones(3)
     output, push = linearize(lambda a: a.detach() * 2, x)

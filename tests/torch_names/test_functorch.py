@@ -104,6 +104,20 @@ def test_each_name_warns_and_is_imported_in_place_of_pytorchs() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.parametrize("chunks", [1, 2, 3, 9])
+def test_chunk_vmap(chunks: int) -> None:
+    seen = []
+
+    def double(x: Any, y: Any) -> Any:
+        seen.append(x)
+        return x * y
+
+    x = lucid_gpu.arange(10.0).reshape(2, 5)
+    result = experimental.chunk_vmap(double, (1, None), -1, chunks=chunks)(x, lucid_gpu.tensor(2.0))
+    assert result.tolist() == (x * 2).tolist()
+    assert len(seen) == {1: 1, 2: 2, 3: 3, 9: 5}[chunks]
+
+
 class Pair:
     """A container with a batch of its own, as tensordict's are."""
 
