@@ -116,7 +116,7 @@ def _no_second(node: Any, g: Tensor) -> Any:
 def dirichlet(alpha: Tensor, generator: Generator | None = None) -> Tensor:
     """Samples of Dirichlet distributions: gamma samples over the last dimension by their sum.
 
-    In float64, where those of small ``alpha`` seldom underflow; inside the simplex, neither 0 nor 1.
+    In float64, where those of small ``alpha`` seldom underflow; inside the simplex, never 0 or 1.
     """
     x = standard_gamma(alpha.double(), generator)
     shares = (x / x.sum(-1, keepdim=True)).to(alpha.dtype)
