@@ -72,7 +72,7 @@ class Binomial(ByProbsOrLogits):
     def _log_prob(self, value: Tensor) -> Tensor:
         n, logits = self.total_count, self.logits
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
-        return ways + value * logits - n * (logits.clamp(min=0) + (-logits.abs()).exp().log1p())
+        return ways + value * logits + n * F.logsigmoid(-logits)
 
     def entropy(self) -> Tensor:
         if not (self.total_count == self.total_count.max()).all():

@@ -116,7 +116,7 @@ def standard_gamma(alpha: Tensor, generator: Generator | None = None) -> Tensor:
         raise RuntimeError("gamma expects alpha >= 0")
     numbers = gamma_samples.stream(*_draw(generator, alpha.device))
     tiny = float(ml_dtypes.finfo(alpha.dtype.numpy).tiny)
-    drawn = numbers.standard_gamma(shapes).clip(tiny)
+    drawn = numbers.standard_gamma(shapes.reshape(-1)).clip(tiny)
     array = _on_device(drawn, alpha.shape, alpha.dtype, alpha.device).array
     result: Tensor = record(
         "StandardGammaBackward0", array, (alpha,), _gamma_vjp, (alpha,), alpha.dtype, True
@@ -144,9 +144,15 @@ def _no_second(node: Any, g: Tensor) -> Any:
 
 
 def dirichlet(alpha: Tensor, generator: Generator | None = None) -> Tensor:
-    """Samples of Dirichlet distributions: gamma samples over the last dimension by their sum."""
-    x = standard_gamma(alpha, generator)
-    return x / x.sum(-1, keepdim=True)
+    """Samples of Dirichlet distributions: gamma samples over the last dimension by their sum.
+
+    In float64, where those of small ``alpha`` seldom underflow; inside the simplex, never 0 or 1.
+    """
+    x = standard_gamma(alpha.double(), generator)
+    shares = (x / x.sum(-1, keepdim=True)).to(alpha.dtype)
+    limits = ml_dtypes.finfo(alpha.dtype.numpy)
+    inside = shares.detach().clamp(float(limits.tiny), 1 - float(limits.epsneg))
+    return shares + (inside - shares.detach())
 
 
 # --- in place -------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ import pkgutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import torch_module
+from tests.oracle import agree, torch_module
 
 
 def test_every_module_of_torch_has_its_classes():
@@ -55,3 +56,14 @@ def test_a_distribution_is_pickled():
     one = lucid_gpu.distributions.Normal(lucid_gpu.tensor([1.0, 2.0]), 0.5)
     again = pickle.loads(pickle.dumps(one))
     assert type(again) is type(one) and again.mean.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("parameter", ["logits", "probs"])
+def test_a_binomial_has_its_gradient_where_both_outcomes_are_as_likely(value, parameter, device):
+    def log_prob(m, x):
+        likely = {parameter: x if parameter == "logits" else x + 0.5}
+        counted = m.full(x.shape, value, dtype=x.dtype, device=x.device)
+        return m.distributions.Binomial(3, **likely, validate_args=False).log_prob(counted)
+
+    agree(log_prob, np.array([0.0, 0.25, -0.25]), device=device, order=1)
