@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import random
 import threading
@@ -381,6 +382,15 @@ def test_cycles_may_be_kept_and_a_part_left_out(device: str) -> None:
         prof.toggle_collection_dynamic(True, [profiler.ProfilerActivity.CPU])
         (x * 2).array
     assert [e.name for e in prof.events()] == ["lucid_mul"]
+
+
+def test_ranges_may_be_opened_by_ops() -> None:
+    ops = importlib.import_module("lucid_gpu._ops").ops.profiler
+    with profiler.profile() as prof:
+        handle = ops._record_function_enter_new("part", "of it")
+        ops._record_function_exit(handle)
+        ops._record_function_exit(ops._record_function_enter("other", None))
+    assert [event.name for event in prof.events()] == ["part: of it", "other"]
 
 
 def test_what_is_not_noted_is_refused(tmp_path: Path) -> None:
