@@ -397,6 +397,14 @@ def test_what_is_not_noted_is_refused(tmp_path: Path) -> None:
     from lucid_gpu.profiler import itt
 
     prof = profiler.profile()
+    with prof:
+        (lucid_gpu.ones(3) * 2).tolist()
+    (row,) = prof.key_averages()
+    with pytest.raises(AttributeError, match="FlopCounterMode counts them"):
+        row.flops
+    with pytest.raises(AttributeError, match="no memory is noted"):
+        row.self_cpu_memory_usage
+    assert prof.events()[0].cpu_memory_usage is None
     with pytest.raises(NotImplementedError, match="no stacks are noted; record_function"):
         prof.export_stacks(str(tmp_path / "stacks"))
     with pytest.raises(NotImplementedError, match="no memory is noted"):
