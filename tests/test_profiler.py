@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import random
 import threading
@@ -383,10 +384,27 @@ def test_cycles_may_be_kept_and_a_part_left_out(device: str) -> None:
     assert [e.name for e in prof.events()] == ["lucid_mul"]
 
 
+def test_ranges_may_be_opened_by_ops() -> None:
+    ops = importlib.import_module("lucid_gpu._ops").ops.profiler
+    with profiler.profile() as prof:
+        handle = ops._record_function_enter_new("part", "of it")
+        ops._record_function_exit(handle)
+        ops._record_function_exit(ops._record_function_enter("other", None))
+    assert [event.name for event in prof.events()] == ["part: of it", "other"]
+
+
 def test_what_is_not_noted_is_refused(tmp_path: Path) -> None:
     from lucid_gpu.profiler import itt
 
     prof = profiler.profile()
+    with prof:
+        (lucid_gpu.ones(3) * 2).tolist()
+    (row,) = prof.key_averages()
+    with pytest.raises(AttributeError, match="FlopCounterMode counts them"):
+        row.flops
+    with pytest.raises(AttributeError, match="no memory is noted"):
+        row.self_cpu_memory_usage
+    assert prof.events()[0].cpu_memory_usage is None
     with pytest.raises(NotImplementedError, match="no stacks are noted; record_function"):
         prof.export_stacks(str(tmp_path / "stacks"))
     with pytest.raises(NotImplementedError, match="no memory is noted"):

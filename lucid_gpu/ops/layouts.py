@@ -30,9 +30,19 @@ def sparse_mask(input: Tensor, mask: Tensor) -> Tensor:
     return sparse_mask(input, mask)
 
 
-def to_dense(input: Tensor) -> Tensor:
-    """A sparse tensor's elements in one array; a dense tensor itself."""
-    return input.to_dense() if input.is_sparse else input
+def to_dense(input: Tensor, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    """A sparse tensor's elements in one array; a dense tensor itself.
+
+    Parameters
+    ----------
+    dtype : dtype, optional
+        Of the result; of dense tensors only.
+    masked_grad : bool, optional
+        False: the gradient of a sparse tensor has all elements; by default those that it lists.
+    """
+    if input.is_sparse:
+        return input.to_dense(dtype, masked_grad=masked_grad)
+    return input if dtype is None else input.to(dtype)
 
 
 def sparse_dim(input: Tensor) -> int:

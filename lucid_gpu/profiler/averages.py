@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from lucid_gpu.profiler import trace
 from lucid_gpu.profiler.bandwidth import copy_bandwidth
@@ -27,6 +27,19 @@ _ORDERS = {
     "count": "count",
     "bytes": "bytes",
     "gbs": "gbs",
+}
+
+
+_MEMORY = "no memory is noted; ask lucid_gpu.cuda.max_memory_allocated()"
+_NOT_NOTED = {
+    "flops": "operations are not counted; utils.flop_counter.FlopCounterMode counts them",
+    **dict.fromkeys(
+        (
+            *("cpu_memory_usage", "device_memory_usage", "cuda_memory_usage"),
+            *("self_cpu_memory_usage", "self_device_memory_usage", "self_cuda_memory_usage"),
+        ),
+        _MEMORY,
+    ),
 }
 
 
@@ -88,6 +101,10 @@ class Average(FormattedTimesMixin):
         return self
 
     __iadd__ = add
+
+    def __getattr__(self, name: str) -> NoReturn:
+        why = f": {_NOT_NOTED[name]}" if name in _NOT_NOTED else ""
+        raise AttributeError(f"rows of a profile have no attribute {name!r}{why}")
 
     @property
     def bytes(self) -> int:

@@ -67,8 +67,12 @@ def values(input: SparseTensor) -> Tensor:
 
 
 @op
-def to_dense(input: SparseTensor) -> Tensor:
-    """All elements in one array."""
+def to_dense(input: SparseTensor, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    """All elements in one array; RuntimeError for a ``dtype``."""
+    if dtype is not None:
+        raise RuntimeError(
+            f"dtype argument is not supported by sparse_to_dense: write x.to_dense().to({dtype})"
+        )
     result: Tensor = record(
         "ToDenseBackward0",
         _added(None, input, 1),
@@ -76,11 +80,14 @@ def to_dense(input: SparseTensor) -> Tensor:
         _to_dense_vjp,
         dtype=input.dtype,
         pattern=input.pattern,
+        masked=masked_grad is not False,
     )
     return result
 
 
 def _to_dense_vjp(node: Any, g: Tensor) -> Any:
+    if not node.masked:
+        return (g.to_sparse(len(node.pattern.sparse_size)),)
     return (gradient(node.pattern, at_places(g, node.pattern)),)
 
 

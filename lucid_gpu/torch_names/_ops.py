@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import lucid_gpu
 from lucid_gpu import Tensor
+from lucid_gpu.profiler import record_function
 
 from .library import _BY_NAME, CustomOpDef
 
@@ -99,10 +100,24 @@ def of_users(name: str) -> _Namespace | None:
     return _Namespace(name) if defined else None
 
 
+class _Profiler:
+    """`torch.ops.profiler`: what opens and closes a `record_function`."""
+
+    @staticmethod
+    def _record_function_enter(name: str, args: str | None = None) -> record_function:
+        return record_function(name, args).__enter__()
+
+    _record_function_enter_new = _record_function_enter
+
+    @staticmethod
+    def _record_function_exit(handle: record_function) -> None:
+        handle.__exit__(None, None, None)
+
+
 class _Ops:
     """`torch.ops`: a namespace of each name."""
 
-    aten = aten
+    aten, profiler = aten, _Profiler()
     loaded_libraries: frozenset[str] = frozenset()
 
     def __getattr__(self, name: str) -> _Namespace:

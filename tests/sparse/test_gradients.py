@@ -314,3 +314,18 @@ def test_a_gradient_of_expanded_values_has_memory_of_its_own(device):
     assert a.grad.to_dense()[:, 0].tolist() == [2, 0, 4, 0]
     assert b.grad.to_dense()[:, 0].tolist() == [1, 0, 2, 0]
     assert row.tolist() == [[1, 1]]
+
+
+def test_gradients_of_elements_that_are_not_listed(device: str) -> None:
+    """``masked_grad=False`` of `to_dense`: all elements have one, by PyTorch's rule."""
+    weights = [[1.0, 2.0], [3.0, 4.0]]
+    masks = {None: [[0, 2], [3, 0]], True: [[0, 2], [3, 0]], False: weights}
+    for masked, expected in masks.items():
+        x = lucid_gpu.tensor([[0, 1.0], [2, 0]], device=device).to_sparse().requires_grad_()
+        y = x.to_dense(masked_grad=masked) * lucid_gpu.tensor(weights, device=device)
+        y.sum().backward()
+        assert x.grad.is_sparse and x.grad.to_dense().tolist() == expected
+    dense = lucid_gpu.ones(2, device=device)
+    assert dense.to_dense(lucid_gpu.float64, masked_grad=False).dtype is lucid_gpu.float64
+    with pytest.raises(RuntimeError, match="dtype argument is not supported by sparse_to_dense"):
+        x.to_dense(lucid_gpu.float64)
