@@ -448,7 +448,7 @@ def _cut_off_batched(level: Batch, f: Any, x: Tensor, target: Tensor) -> Any:
     return level.wrap(f(level.full(x), level.full(target)))
 
 
-@op(autocast="float32")
+@op(autocast="float32", whole=True)
 @keeping("input", "target", "weight", "pos_weight")
 def binary_cross_entropy_with_logits(
     input: Tensor,
