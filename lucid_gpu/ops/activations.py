@@ -180,7 +180,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
             f"Halving dimension must be even, but dimension {dim} is size {input.shape[dim]}"
         )
     a, b = input.chunk(2, dim) if input.shape[dim] else (input, input)
-    return composes(a * b.sigmoid(), title="GluBackward0", operands=(input,))
+    return composes(a * b.sigmoid(), a, b, title="GluBackward0", operands=(input,))
 
 
 @op(autocast={"cuda": "float32"})

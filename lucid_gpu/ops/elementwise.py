@@ -651,7 +651,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
         every, title = (input, end, weight), "LerpBackward1"
         if weight.requires_grad:
             return keeps(moved, input, end, title=title, operands=every)
-        return composes(moved, weight, title=title, operands=every)
+        return composes(moved, title=title, operands=every)  # weight: by `keeping`
     if abs(weight) >= 0.5:
         rest = (1 - input.dtype.compute.numpy.type(weight)).item()  # rounds as PyTorch's
         moved = (input - end) * rest + end
@@ -751,7 +751,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         refuse_beyond(value, input.dtype)
     filled = apply(TABLE["where"], mask, value, input).to(input.dtype)
     operands = (input, value) if isinstance(value, Tensor) else (input,)
-    composes(filled, title="MaskedFillBackward0", operands=operands)
+    composes(filled, mask, title="MaskedFillBackward0", operands=operands)
     return filled if filled._expr.program.order is None else lay(filled, None)
 
 

@@ -19,7 +19,7 @@ from lucid_gpu.ops.arguments import (
     require_tensors,
 )
 from lucid_gpu.ops.cross_entropy import reduce_loss
-from lucid_gpu.ops.record import keeping, keeps, record
+from lucid_gpu.ops.record import composes, keeping, keeps, record
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
@@ -448,7 +448,7 @@ def _cut_off_batched(level: Batch, f: Any, x: Tensor, target: Tensor) -> Any:
     return level.wrap(f(level.full(x), level.full(target)))
 
 
-@op(autocast="float32")
+@op(autocast="float32", whole=True)
 @keeping("input", "target", "weight", "pos_weight")
 def binary_cross_entropy_with_logits(
     input: Tensor,
@@ -503,4 +503,7 @@ def binary_cross_entropy_with_logits(
     loss = input * apply(TABLE["where"], below, -positive, 1 - target) + curve
     if weight is not None:
         loss = loss * weight
+    read = [t for t in (input, target, weight, pos_weight) if t is not None]
+    title = "BinaryCrossEntropyWithLogitsBackward0"
+    composes(loss, *read, title=title, operands=(input, target))
     return reduce_loss(loss, reduction)
