@@ -305,14 +305,14 @@ REPEATED: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", REPEATED)
 def test_linearize_of_writes_of_one_place_twice(name: str) -> None:
-    i = lucid_gpu.tensor([1, 1, 0])
+    i = lucid_gpu.tensor([1, 1, 0], device="cpu")  # a GPU keeps any of the values
 
     def f(v: Any) -> Any:
         a = v.clone()
         REPEATED[name](a, v * 3, i)
         return a * a
 
-    x = lucid_gpu.tensor([1.0, 2.0, 3.0], dtype=lucid_gpu.float64)
+    x = lucid_gpu.tensor([1.0, 2.0, 3.0], dtype=lucid_gpu.float64, device="cpu")
     t = x.flip(0) * 0.5
     expected = jvp(f, (x,), (t,))[1]
     np.testing.assert_allclose(array_of(linearize(f, x)[1](t)), array_of(expected))
