@@ -13,6 +13,7 @@ from contextlib import ContextDecorator
 from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.dual import DualLevel, laid_out_as
+from lucid_gpu.ops.mirrors import is_batched
 from lucid_gpu.ops.shape import view_as
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import open_levels
@@ -159,7 +160,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the "
             "same level 0 is not supported."
         )
-    return current.make(view_as(tensor, tensor), laid_out_as(tensor, tangent))
+    return current.enter(tensor, laid_out_as(tensor, tangent))
 
 
 def _check(tensor: Any, role: str) -> None:
@@ -199,6 +200,8 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
             f"unpack_dual(): argument 'dual' must be Tensor, not {type(tensor).__name__}"
         )
     dual = None if current is None else wrapper_at(tensor, current)
+    if current is not None and is_batched(tensor):
+        return UnpackedDualTensor(*current.leave(tensor))
     if current is None or dual is None:
         return UnpackedDualTensor(tensor, None)
     with bared(tensor, current):

@@ -305,19 +305,43 @@ REPEATED: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", REPEATED)
 def test_linearize_of_writes_of_one_place_twice(name: str) -> None:
-    i = lucid_gpu.tensor([1, 1, 0])
+    i = lucid_gpu.tensor([1, 1, 0], device="cpu")  # a GPU keeps any of the values
 
     def f(v: Any) -> Any:
         a = v.clone()
         REPEATED[name](a, v * 3, i)
         return a * a
 
-    x = lucid_gpu.tensor([1.0, 2.0, 3.0], dtype=lucid_gpu.float64)
+    x = lucid_gpu.tensor([1.0, 2.0, 3.0], dtype=lucid_gpu.float64, device="cpu")
     t = x.flip(0) * 0.5
     expected = jvp(f, (x,), (t,))[1]
     np.testing.assert_allclose(array_of(linearize(f, x)[1](t)), array_of(expected))
     both = vmap(lambda x: linearize(f, x)[1](t))(lucid_gpu.stack([x * 2, x]))
     np.testing.assert_allclose(array_of(both[1]), array_of(expected))
+
+
+@pytest.mark.parametrize("in_dim", [0, None])
+def test_duals_made_inside_vmap(in_dim: int | None) -> None:
+    """PyTorch refuses them."""
+    forward_ad = lucid_gpu.autograd.forward_ad
+    x = lucid_gpu.arange(6.0, dtype=lucid_gpu.float64).reshape(3, 2) + 1
+    t = x.flip(0).sin()
+
+    def both(p: Any, t: Any) -> Any:
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(p, t)
+            dual[0].mul_(3)
+            return tuple(forward_ad.unpack_dual((dual * dual).sum(0)))
+
+    def loss(p: Any) -> Any:
+        scaled = p * lucid_gpu.tensor([3.0, 1.0], dtype=p.dtype)
+        return (scaled * scaled).sum(0)
+
+    values, tangents = vmap(both, (in_dim, 0))(x * 1 if in_dim == 0 else x[0] * 1, t * 1)
+    for i in range(3):
+        value, tangent = jvp(loss, (x[i if in_dim == 0 else 0],), (t[i],))
+        np.testing.assert_allclose(array_of(values[i]), array_of(value))
+        np.testing.assert_allclose(array_of(tangents[i]), array_of(tangent))
 
 
 def test_linearize_a_constant() -> None:
