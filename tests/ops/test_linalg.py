@@ -441,6 +441,8 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: m.linalg.solve_triangular(m.eye(2), 3, upper=True), "must be Tensor, not int"),
     (lambda m: m.linalg.tensorinv(m.ones(4), ind=0), "strictly positive integer for 'ind'"),
     (lambda m: m.linalg.tensorinv(m.ones(4, 2, 3), ind=1), "but got 6 != 4"),
+    (lambda m: m.linalg.lstsq(m.ones(2), m.ones(2)), "input must have at least 2 dimensions."),
+    (lambda m: m.linalg.lstsq(m.eye(2), m.tensor(1.0)), "other must have at least 1 dimension."),
     (lambda m: m.chain_matmul(), "chain_matmul(): Expected one or more matrices"),
     (lambda m: m.chain_matmul(m.ones(2)), "Tensor dimension is 1, expected 2 instead."),
     (lambda m: m.chain_matmul(m.eye(2), m.eye(2), m.ones(2)), "Tensor dimension is 1"),

@@ -333,6 +333,10 @@ def lstsq(
     """
     name = "torch.linalg.lstsq"
     A, driver = input, driver or "gelsy"
+    if A.ndim < 2:
+        raise RuntimeError(f"{name}: input must have at least 2 dimensions.")
+    if not b.ndim:
+        raise RuntimeError(f"{name}: other must have at least 1 dimension.")
     require_matrices(name, A)
     if driver not in ("gels", "gelsy", "gelsd", "gelss"):
         raise RuntimeError(
