@@ -8,7 +8,7 @@ from typing import Any
 from lucid_gpu.distributions import constraints
 from lucid_gpu.distributions.distribution import Distribution, ExponentialFamily, Shape
 from lucid_gpu.distributions.utils import tiny
-from lucid_gpu.ops.creation import zeros_like
+from lucid_gpu.ops.creation import as_tensor, zeros_like
 from lucid_gpu.ops.draws import standard_gamma
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.incomplete_gamma import igamma, igammac
@@ -58,6 +58,10 @@ class Gamma(ExponentialFamily):
         shape = self._extended_shape(sample_shape)
         value = standard_gamma(self.concentration.expand(shape)) / self.rate
         return value.clamp(min=tiny(value.dtype))
+
+    def log_prob(self, value: Any) -> Tensor:
+        """As in all distributions, and of a number too, as PyTorch's."""
+        return super().log_prob(as_tensor(value, dtype=self.rate.dtype, device=self.rate.device))
 
     def _log_prob(self, value: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate

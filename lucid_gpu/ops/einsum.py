@@ -158,9 +158,8 @@ def _tokens(text: str, start: int, where: str) -> list[str]:
         char = text[position]
         if char == ".":
             if "..." in tokens:
-                raise RuntimeError(
-                    f"einsum(): found '.' for {where} for which an ellipsis was already found"
-                )
+                known = "but an ellipsis (...)" if where == "output" else "for which an ellipsis"
+                raise RuntimeError(f"einsum(): found '.' for {where} {known} was already found")
             if text[position : position + 3] != "...":
                 raise RuntimeError(
                     f"einsum(): found '.' for {where} that is not part of any ellipsis"

@@ -405,6 +405,7 @@ def segment_reduce(
             f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
         )
     require_float("segment_reduce", data)
+    axis += data.ndim if axis < 0 else 0
     if offsets is not None:
         lengths = offsets.diff(dim=-1)
     if lengths is None or indices is not None:

@@ -46,3 +46,8 @@ def test_one_sample_without_dimensions(name: str, device: str) -> None:
         lucid_gpu.distributions.Beta(one, one),
     ):
         assert made.sample().shape == ()
+
+
+@pytest.mark.parametrize(("concentration", "expected"), [(0.5, np.inf), (1.0, 0.0), (2.0, -np.inf)])
+def test_the_density_of_a_number(concentration, expected):
+    assert lucid_gpu.distributions.Gamma(concentration, 1.0).log_prob(0).item() == expected

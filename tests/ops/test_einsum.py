@@ -144,6 +144,10 @@ MISUSE: dict[str, tuple[Any, str]] = {
         "subscript i is repeated for operand 0 but the sizes don't match, 3 != 2",
     ),
     "two ellipses": (lambda m: m.einsum("...i...", m.ones(2)), "ellipsis was already found"),
+    "two ellipses in the output": (
+        lambda m: m.einsum("...i->......", m.ones(2)),
+        "found '.' for output but an ellipsis (...) was already found",
+    ),
     "two dots": (lambda m: m.einsum("..i", m.ones(2)), "that is not part of any ellipsis"),
     "number 52": (lambda m: m.einsum(m.ones(2), [52]), "within the valid range [0, 52)"),
     "no tensor": (lambda m: m.einsum("i,i", m.ones(2), [1, 2]), "but got list"),

@@ -442,6 +442,8 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: m.linalg.solve_triangular(m.eye(2), 3, upper=True), "must be Tensor, not int"),
     (lambda m: m.linalg.tensorinv(m.ones(4), ind=0), "strictly positive integer for 'ind'"),
     (lambda m: m.linalg.tensorinv(m.ones(4, 2, 3), ind=1), "but got 6 != 4"),
+    (lambda m: m.linalg.lstsq(m.ones(2), m.ones(2)), "input must have at least 2 dimensions."),
+    (lambda m: m.linalg.lstsq(m.eye(2), m.tensor(1.0)), "other must have at least 1 dimension."),
     (lambda m: m.chain_matmul(), "chain_matmul(): Expected one or more matrices"),
     (lambda m: m.chain_matmul(m.ones(2)), "Tensor dimension is 1, expected 2 instead."),
     (lambda m: m.chain_matmul(m.eye(2), m.eye(2), m.ones(2)), "Tensor dimension is 1"),
@@ -490,7 +492,40 @@ def test_lstsq_takes_a_negative_rcond_for_a_rounding(device: str) -> None:
     assert found.rank.item() == 1
 
 
+PHASED: dict[str, Any] = {
+    "eigh": lambda m, x: m.linalg.eigh(x + x.mH)[1].real.sum(),
+    "eig": lambda m, x: m.linalg.eig(x)[1].imag.sum(),
+    "svd's U": lambda m, x: m.linalg.svd(x)[0].real.sum(),
+    "svd's V": lambda m, x: m.linalg.svd(x, full_matrices=False)[2].real.sum(),
+}
+
+
+@pytest.mark.parametrize("name", PHASED)
+def test_a_loss_of_the_phases_of_complex_vectors_is_refused(name: str) -> None:
+    a = np.random.default_rng(5).standard_normal((2, 3, 3, 2)) @ [1, 1j]
+
+    def slope(m: Any) -> Any:
+        return PHASED[name](m, m.tensor(a, requires_grad=True)).backward()
+
+    same_error(slope, "specified up to multiplication by e^{i phi}")
+
+
+def test_a_loss_without_phases_has_its_gradient(device: str) -> None:
+    a = np.random.default_rng(5).standard_normal((3, 3, 2)) @ [1, 1j]
+
+    def sizes(m: Any, x: Any) -> Any:
+        x = x.requires_grad_()
+        (U, _, Vh), V = m.linalg.svd(x), m.linalg.eigh(x + x.mH)[1]
+        loss = ((U @ Vh).abs() ** 3).sum() + (V.abs() ** 3).sum()
+        return m.view_as_real(m.autograd.grad(loss, x)[0])
+
+    agree(sizes, a, device=device, order=0)
+
+
 FAILED: list[tuple[Any, str]] = [
+    (lambda m: m.cholesky_inverse(m.tensor([[1.0, 0], [2, 0]])),
+     "cholesky_inverse: The diagonal element 2 is zero, the inversion could not be completed"),
+    (lambda m: m.cholesky_inverse(m.tensor([EYE, [[0.0, 0], [2, 1]]])), "(Batch element 1): The"),
     (lambda m: m.linalg.inv(m.tensor([EYE, [[1.0, 2], [2, 4]]])),
      "linalg.inv: (Batch element 1): The diagonal element 2 is zero, the inversion could not be"),
     (lambda m: m.linalg.inv(m.zeros(2, 2)), "linalg.inv: The diagonal element 1 is zero"),

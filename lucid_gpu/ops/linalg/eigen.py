@@ -12,9 +12,11 @@ from lucid_gpu.ops.linalg.matrices import (
     adjoint,
     conj,
     diagonal_of,
+    is_complex,
     like,
     on_arrays,
     real_type,
+    require_phase_free,
     require_square,
     with_diagonal,
 )
@@ -78,6 +80,8 @@ def _eigh_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
     L, V = node.saved_tensors
     if absent(g_V):
         return (on_arrays(_from_values, V, g_L),)
+    if is_complex(V):
+        require_phase_free("linalg_eigh_backward", diagonal_of(adjoint(V) @ g_V))
     return (on_arrays(_from_vectors, V, L, g_L, g_V),)
 
 
@@ -153,6 +157,7 @@ def _eig_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
         inner = with_diagonal(Vh * 0, g_L)
     else:
         turned = Vh @ g_V
+        require_phase_free("linalg_eig_backward", diagonal_of(turned))
         lengths = diagonal_of(turned).real.to(V.dtype)  # eigenvectors keep theirs
         gaps = with_diagonal(conj(L.unsqueeze(-2) - L.unsqueeze(-1)), 1.0)
         inner = with_diagonal((turned - Vh @ V * lengths.unsqueeze(-2)) / gaps, g_L)

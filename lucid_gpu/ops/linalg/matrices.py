@@ -181,3 +181,22 @@ def identity_like(x: Any, n: int) -> Any:
         return linalg.identity(n, x.dtype)
     places = arange(n, device=x.device)
     return (places == places.unsqueeze(1)).to(x.dtype)
+
+
+def require_phase_free(name: str, slopes: Tensor, what: str = "eigen") -> None:
+    """Refuse a loss that depends on the phases of complex vectors, which no decomposition fixes.
+
+    ``slopes`` are its derivatives by them, as the imaginary parts of complex numbers.
+    """
+    if slopes._wrapper is not None or slopes.device.type == "meta":  # of many examples, or of none
+        return
+    if bool((slopes.detach().imag.abs() > 1e-2).any()):
+        raise RuntimeError(
+            f"{name}: The {what}vectors in the complex case are specified up to multiplication by "
+            "e^{i phi}. The specified loss function depends on "
+            + (
+                "this phase term, making it ill-defined."
+                if what == "singular "
+                else "this quantity, so it is ill-defined."
+            )
+        )

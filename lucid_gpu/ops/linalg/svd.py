@@ -18,6 +18,7 @@ from lucid_gpu.ops.linalg.matrices import (
     on_arrays,
     real_type,
     require_matrices,
+    require_phase_free,
     with_diagonal,
 )
 from lucid_gpu.ops.memory_formats import columns, columns_order
@@ -85,6 +86,11 @@ def _svd_vjp(node: Any, g_U: Tensor, g_S: Tensor, g_Vh: Tensor) -> Any:
     U, S, Vh = node.saved_tensors
     if absent(g_U) and absent(g_Vh):
         return (on_arrays(_from_values, U, Vh, g_S),)
+    if is_complex(U):
+        k = S.shape[-1]
+        left = diagonal_of(adjoint(U[..., :k]) @ g_U[..., :k])
+        right = diagonal_of(Vh[..., :k, :] @ adjoint(g_Vh[..., :k, :]))
+        require_phase_free("svd_backward", left + right, "singular ")
     return (on_arrays(_from_vectors, U, S, Vh, g_U, g_S, g_Vh),)
 
 
@@ -327,6 +333,10 @@ def lstsq(
     """
     name = "torch.linalg.lstsq"
     A, driver = input, driver or "gelsy"
+    if A.ndim < 2:
+        raise RuntimeError(f"{name}: input must have at least 2 dimensions.")
+    if not b.ndim:
+        raise RuntimeError(f"{name}: other must have at least 1 dimension.")
     require_matrices(name, A)
     if driver not in ("gels", "gelsy", "gelsd", "gelss"):
         raise RuntimeError(
