@@ -92,14 +92,16 @@ def load(
             raise ValueError("f must be a file path in order to use the mmap argument")
         name = getattr(f, "name", "the file")
         if type(f) in _IN_PLACE and f.seekable() and f.tell() == 0:
-            try:
-                return _loaded(f, name, restore_location, trust, False)
-            finally:
-                f.seek(0, 2)
+            return _loaded(f, name, restore_location, trust, False)
         content = f.read()
         if isinstance(content, str):
             raise TypeError("load reads bytes, and this file gives text: open it with mode 'rb'")
-        return _loaded(io.BytesIO(content), name, restore_location, trust, False)
+        copy = io.BytesIO(content)
+        loaded = _loaded(copy, name, restore_location, trust, False)
+        behind = len(content) - copy.tell()
+        if behind and getattr(f, "seekable", bool)():  # a row of older files
+            f.seek(-behind, 1)
+        return loaded
     if not isinstance(f, (str, os.PathLike)):
         raise AttributeError(
             f"{type(f).__name__!r} object has no attribute 'read': load takes a path, or a file "
@@ -135,7 +137,12 @@ def _loaded(
     file: BinaryIO, name: Any, restore_location: Any, trust: Trust | None, mapped: bool
 ) -> Any:
     try:
-        return _reader(file)(file, file.seek(0, 2), restore_location, trust, mapped)
+        reader = _reader(file)
+        try:
+            return reader(file, file.seek(0, 2), restore_location, trust, mapped)
+        finally:
+            if reader is not read_legacy:  # which may stand in a row of them
+                file.seek(0, 2)
     except Damage as damage:
         raise CheckpointError(f"cannot load {name}: {damage}") from damage.__cause__
     except _SIGNS_OF_DAMAGE as error:

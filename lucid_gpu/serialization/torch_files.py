@@ -235,6 +235,7 @@ def read_legacy(
         contents[key] = np.frombuffer(bytearray(data.read(sizes[key])), np.uint8)
         if contents[key].nbytes != sizes[key]:
             raise Damage(f"it ends inside its storage {key!r}")
+    file.seek(data.tell())  # where another object may begin
     data.seek(start)
     return _object(data, _Storages(lambda key, size, kind: contents[key], restore_location), trust)
 

@@ -448,3 +448,18 @@ def test_open_files_are_read_once(tmp_path):
         finally:
             tracemalloc.stop()
         assert peak < 1.5 * size and file.tell() == size
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk", "behind other bytes"])
+def test_objects_of_the_older_format_stand_in_a_row(kind, tmp_path):
+    with open(tmp_path / "row", "w+b") as on_disk:
+        file = on_disk if kind == "disk" else io.BytesIO()
+        if kind == "behind other bytes":
+            file.write(b"head")
+        for obj in (torch.arange(3.0), ["a", torch.ones(2)], 5):
+            torch.save(obj, file, _use_new_zipfile_serialization=False)
+        file.write(b"tail")
+        file.seek(4 if kind == "behind other bytes" else 0)
+        first, (name, second), third = load(file), load(file), load(file)
+        assert (first.tolist(), name, second.tolist(), third) == ([0, 1, 2], "a", [1, 1], 5)
+        assert file.read() == b"tail"
