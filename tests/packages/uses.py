@@ -5619,7 +5619,11 @@ def _neurodiffeq(on: Any) -> None:
 
 @package("brevitas", "dependencies", "unfoldNd")
 def _brevitas(on: Any) -> None:
-    """training with quantized weights and activations: convolution, LSTM, attention; in float64"""
+    """training with quantized weights and activations: convolution, LSTM, attention; in float64
+
+    Scales of activations are percentiles. Where quantized elements are equal, their gradient goes
+    to another one than in PyTorch (`kthvalue` in docs/differences.md): 2e-05.
+    """
     import brevitas.nn as qnn
     import torch
     from brevitas import quant
