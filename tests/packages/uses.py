@@ -5207,3 +5207,454 @@ def _st_moe(on: Any) -> None:
     net = on.weights(MoE(dim=8, num_experts=4, gating_top_n=2, **sizes).eval()).double()
     x = on.randn(2, 6, 8).double()
     on.train(net, lambda: net(x)[0].pow(2).mean())
+
+
+@package("linear_operator", "jaxtyping", "wadler_lindig")
+def _linear_operator(on: Any) -> None:
+    """solves, determinants, roots of lazy matrices: Kronecker, Toeplitz, low rank, blocks, sums"""
+    import torch
+    from linear_operator import operators as lo
+    from linear_operator import settings, sqrt_inv_matmul
+    from torch import nn
+
+    a, b = nn.Parameter(on.randn(4, 4)), nn.Parameter(on.randn(3, 3))
+    d, root = nn.Parameter(on.randn(12).abs() + 1), nn.Parameter(on.randn(12, 2))
+    column = nn.Parameter(torch.tensor([6.0, 1.0, 0.5, 0.2, 0.1, 0.05] + [0.01] * 6))
+    rhs, weights = on.randn(12, 3), [a, b, d, root, column]
+
+    def made() -> Any:
+        left, right = a @ a.mT + 2 * torch.eye(4), b @ b.mT + 2 * torch.eye(3)
+        several = lo.DenseLinearOperator(torch.stack([right * n for n in (1, 2, 3, 4)]))
+        product = lo.KroneckerProductLinearOperator(*map(lo.DenseLinearOperator, (left, right)))
+        toeplitz = lo.ToeplitzLinearOperator(column)
+        return [
+            product,
+            product.add_diagonal(torch.tensor(0.7)),
+            toeplitz,
+            lo.LowRankRootLinearOperator(root).add_diagonal(d),
+            product + lo.DiagLinearOperator(d) + lo.RootLinearOperator(root),
+            lo.MulLinearOperator(product, toeplitz),
+            lo.BlockDiagLinearOperator(several),
+            lo.BlockInterleavedLinearOperator(several),
+            product * 1.7,
+            lo.SumBatchLinearOperator(lo.DenseLinearOperator(torch.stack([left, left + 1]))),
+        ]
+
+    for n in range(len(made())):
+        for iterated in (False, True):
+
+            def loss(n: int = n, iterated: bool = iterated) -> Any:
+                with (
+                    settings.fast_computations(iterated, iterated, iterated),
+                    settings.max_cholesky_size(1 if iterated else 800),
+                    settings.cg_tolerance(1e-4),
+                ):
+                    op = made()[n]
+                    r = rhs[: op.shape[-1]]
+                    total = (op @ r).pow(2).mean() + op.solve(r).pow(2).mean()
+                    total = total + op[..., 1, :].sum() + op[1:3, 2:9].to_dense().sum()
+                    if not iterated:  # else by random vectors
+                        total = total + op.logdet() + op.inv_quad(r)
+                        total = total + op.root_decomposition().to_dense().sum()
+                    return total + op.diagonal(dim1=-1, dim2=-2).sum()
+
+            still = torch.optim.SGD(weights, lr=0.0)
+            on.train(weights, loss, steps=1, optimizer=still)
+    on.keep(sqrt_inv_matmul(made()[0], rhs), torch.linalg.solve(made()[3], rhs))
+
+
+@package("torchcvnn", "scipy", "lightning")
+def _torchcvnn(on: Any) -> None:
+    """complex networks: convolutions, norms, poolings, activations, attention; in complex128"""
+    import torch
+    import torchcvnn.nn as c
+    from torch import nn
+
+    torch.set_default_dtype(torch.float64)
+    kind = torch.complex128
+
+    def drawn(*shape: int) -> Any:
+        return torch.complex(on.randn(*shape).double(), on.randn(*shape).double())
+
+    z, s = drawn(2, 3, 8, 8), drawn(5, 2, 8)
+    names = (
+        "CReLU CPReLU CELU CCELU CGELU CSigmoid CTanh zReLU zAbsReLU zLeakyReLU modReLU Cardioid"
+    )
+    for name in names.split():
+        net = nn.Sequential(
+            *(nn.Conv2d(3, 4, 3, padding=1, dtype=kind), c.BatchNorm2d(4, cdtype=kind)),
+            *(getattr(c, name)(), c.AvgPool2d(2, 2, 0), c.MaxPool2d(2, 2, 0)),
+            *(c.AdaptiveAvgPool2d((1, 1)), nn.Flatten(), nn.Linear(4, 2, dtype=kind), c.Mod()),
+        )
+        on.train(on.weights(net), lambda n=net: n(z).pow(2).mean(), 2)
+    encoder = c.TransformerEncoder(c.TransformerEncoderLayer(8, 2, 16, dropout=0.0, dtype=kind), 2)
+    on.train(on.weights(encoder), lambda: encoder(s).abs().pow(2).mean(), 2)
+    decoder = c.TransformerDecoder(
+        c.TransformerDecoderLayer(8, 2, 16, dropout=0.0, norm_first=True, dtype=kind), 1
+    )
+    on.train(on.weights(decoder), lambda: decoder(s, s.conj()).real.pow(2).mean(), 2)
+    last = on.weights(nn.Sequential(c.RMSNorm(8), nn.Linear(8, 3, dtype=kind), c.CTanh()))
+    adam = torch.optim.Adam(last.parameters(), lr=1e-2)
+    on.train(last, lambda: last(s).imag.pow(2).sum() + last(s).angle().cos().sum(), 3, adam)
+
+
+@package("pyhessian")
+def _pyhessian(on: Any) -> None:
+    """the Hessian's largest eigenvalues, their vectors, and its trace, from given noise"""
+    import pyhessian
+    import torch
+    from torch import nn
+
+    torch.randn = lambda size: on.randn(*size)
+    torch.randint_like = lambda p, high, device: (on.randn(*p.shape) > 0).to(p.dtype)
+    net = on.weights(
+        nn.Sequential(
+            *(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Tanh(), nn.Flatten(), nn.Linear(48, 5))
+        )
+    )
+    data = on.randn(6, 1, 6, 6), torch.tensor([0, 1, 2, 3, 4, 0])
+    asked = pyhessian.hessian(net, nn.CrossEntropyLoss(), data=data, cuda=False)
+    values, vectors = asked.eigenvalues(maxIter=30, top_n=2)
+    on.keep(torch.tensor(values), *[v.abs() for v in vectors[0]])
+    on.keep(torch.tensor(asked.trace(maxIter=5)))
+
+
+@package("ivon-opt")
+def _ivon(on: Any) -> None:
+    """IVON, which samples weights by given noise, with both estimates of the Hessian"""
+    import ivon
+    import torch
+    from torch import nn
+
+    torch.randn = lambda n, **settings: on.randn(n)
+    for how in ("price", "gradsq"):
+        net = on.weights(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)))
+        x, y = on.randn(8, 4), on.randn(8, 2)
+        settings = {"ess": 8, "hess_init": 0.5, "mc_samples": 2, "clip_radius": 0.5}
+        opt = ivon.IVON(net.parameters(), lr=0.1, hess_approx=how, **settings)
+        for step in range(8):
+            with opt.sampled_params(train=True):
+                opt.zero_grad()
+                value = (net(x) - y).pow(2).mean()
+                value.backward()
+                on.keep(value, *[p.grad for p in net.parameters()])
+            if step % 2:
+                opt.step()
+        on.keep(*net.parameters())
+
+
+@package("snac", "einops")
+def _snac(on: Any) -> None:
+    """a neural codec: encoder, codes at several rates, decoder with local attention; in float64"""
+    import torch
+    from snac import SNAC
+
+    in_float64(torch)
+    torch.randn = lambda size, **settings: on.randn(*size).double()
+    net = on.weights(SNAC(8000, 16, [2, 3], 64, 128, [3, 2], 4, 16, 4, [4, 2, 1]), 0.4)
+    x = on.randn(2, 1, 96).double()
+    on.train(net, lambda: (net(x)[0] - x).pow(2).mean(), 2)
+    codes = net.encode(x)
+    on.keep(*codes, net.decode(codes))
+
+
+@package("demucs", "julius", "einops", "dora-search", "omegaconf", "treetable")
+def _demucs(on: Any) -> None:
+    """sources separated: Demucs with LSTM and attention, hybrid, with transformer; in float64"""
+    import torch
+    from demucs.demucs import Demucs
+    from demucs.hdemucs import HDemucs
+    from demucs.htdemucs import HTDemucs
+
+    torch.set_default_dtype(torch.float64)
+    x, names = on.randn(1, 2, 2048).double(), ["drums", "vocals"]
+    inside = {"nfft": 256, "dconv_init": 0.1, "norm_groups": 4}
+    shape = {"t_layers": 2, "t_heads": 2, "t_dropout": 0.0, "bottom_channels": 8}
+    nets = [
+        Demucs(names, channels=16, depth=3, lstm_layers=1, dconv_attn=1, resample=False),
+        HDemucs(names, channels=4, depth=4, norm_starts=2, dconv_lstm=2, dconv_attn=9, **inside),
+        HTDemucs(names, channels=8, depth=2, segment=2048 / 44100, **inside, **shape).eval(),
+    ]
+    for net in nets:
+        on.weights(net, 0.1)
+        on.train(net, lambda n=net: n(x).pow(2).mean() + n(x).abs().mean(), 2)
+
+
+@package("pytorchvideo", "fvcore", "iopath", "yacs", "parameterized", "portalocker", "tabulate")
+def _pytorchvideo(on: Any) -> None:
+    """networks of videos: SlowFast, X3D, CSN and a multiscale vision transformer; in float64"""
+    import torch
+    from pytorchvideo.models import csn, slowfast, vision_transformers, x3d
+
+    torch.set_default_dtype(torch.float64)
+    clip, frame = on.randn(1, 3, 4, 32, 32).double(), on.randn(1, 3, 1, 32, 32).double()
+    dropped = {"model_num_class": 3, "dropout_rate": 0.0}
+    kernels = ((1, 1, 1), (4, 1, 1))
+    scales = {"embed_dim_mul": [[1, 2.0]], "atten_head_mul": [[1, 2.0]]}
+    nets = [
+        slowfast.create_slowfast(
+            **dropped, stem_dim_outs=(16, 2), head_pool_kernel_sizes=kernels
+        ).eval(),
+        x3d.create_x3d(
+            **dropped, input_clip_length=4, input_crop_size=32, head_dim_out=16, width_factor=1.0
+        ).eval(),
+        csn.create_csn(**dropped, stem_dim_out=8, head_pool_kernel_size=(1, 1, 1)).eval(),
+        vision_transformers.create_multiscale_vision_transformers(
+            spatial_size=32,
+            temporal_size=4,
+            depth=3,
+            patch_embed_dim=8,
+            head_num_classes=3,
+            head_dropout_rate=0.0,
+            pool_q_stride_size=[[1, 1, 2, 2]],
+            pool_kv_stride_adaptive=[1, 2, 2],
+            **{"pool_kvq_kernel": [3, 3, 3], "head_activation": None, **scales},
+        ),
+    ]
+    for n, net in enumerate(nets):
+        on.weights(net, 0.05)
+        y = net(clip if n else [frame, clip])
+        (y[0, 0] + y.pow(2).sum()).backward()
+        on.keep(y, torch.stack([p.grad.norm() for p in net.parameters() if p.grad is not None]))
+
+
+@package("torchbearer")
+def _torchbearer(on: Any) -> None:
+    """a Trial's fit with metrics, weight decay, clipping, a schedule; validation and prediction"""
+    import torch
+    from torch import nn
+    from torchbearer import Trial, callbacks
+
+    layers = nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)
+    net = on.weights(nn.Sequential(*layers))
+    x, y = on.randn(12, 4), torch.arange(12) % 3
+    called = [
+        *(callbacks.GradientNormClipping(0.5, 2), callbacks.L2WeightDecay(1e-3)),
+        callbacks.StepLR(1, 0.5),
+    ]
+    trial = Trial(
+        *(net, torch.optim.AdamW(net.parameters(), lr=1e-2), nn.CrossEntropyLoss()),
+        metrics=["acc", "loss", "lr"],
+        callbacks=called,
+        verbose=0,
+    )
+    trial.with_train_data(x, y, batch_size=4, shuffle=False).with_val_data(x, y, batch_size=6)
+    for history in trial.with_test_data(x, batch_size=6).run(3):
+        on.keep(torch.tensor([float(v) for _, v in sorted(history.items())]))
+    on.keep(*net.parameters(), trial.predict(verbose=0))
+
+
+@package("pytorch-kinematics", "lxml", "arm_pytorch_utilities", "pytorch_seed")
+def _kinematics(on: Any) -> None:
+    """poses of a chain of joints, their Jacobian, and transforms between kinds of rotation"""
+    import pytorch_kinematics as pk
+    from torch import nn
+
+    kinds = ("revolute", "0 0 1"), ("revolute", "0 1 0"), ("prismatic", "1 0 0")
+    text = "".join(
+        f'<link name="l{i}"/><joint name="j{i}" type="{kind}"><parent link="l{i}"/>'
+        f'<child link="l{i + 1}"/><origin xyz="0.{i} 0.2 0.3" rpy="0.1 0.{i} 0.2"/>'
+        f'<axis xyz="{axis}"/></joint>'
+        for i, (kind, axis) in enumerate(kinds)
+    )
+    chain = pk.build_serial_chain_from_urdf(
+        f'<robot name="r">{text}<link name="l3"/></robot>', "l3"
+    )
+    angles, q = nn.Parameter(on.randn(3, 3)), nn.Parameter(on.randn(3, 4))
+    points = on.randn(3, 5, 3)
+
+    def loss() -> Any:
+        pose = chain.forward_kinematics(angles).get_matrix()
+        turned = pk.quaternion_to_matrix(q / q.norm(dim=-1, keepdim=True))
+        again = pk.rotation_6d_to_matrix(pk.matrix_to_rotation_6d(turned))
+        moved = pk.Transform3d(rot=turned, pos=pose[:, :3, 3]).transform_points(points)
+        total = pose.pow(2).sum() + chain.jacobian(angles).tanh().sum() + moved.pow(2).mean()
+        total = total + pk.matrix_to_euler_angles(turned, "XYZ").sin().sum()
+        return total + pk.matrix_to_quaternion(again).sum() + pk.matrix_to_axis_angle(again).sum()
+
+    on.train([angles, q], loss)
+
+
+@package(
+    *("titans-pytorch", "einops", "einx", "frozendict", "tensordict", "pyvers", "assoc_scan"),
+    *("axial_positional_embedding", "hyper_connections", "rotary_embedding_torch"),
+    *("x_transformers", "loguru", "torch_einops_utils"),
+)
+def _titans(on: Any) -> None:
+    """a neural memory that learns inside, by vmap of grad, with momentum of order 2; in float64"""
+    import torch
+    from titans_pytorch import MemoryMLP, NeuralMemory
+
+    torch.set_default_dtype(torch.float64)
+    x = on.randn(2, 16, 8).double()
+    heads = {"heads": 2, "dim_head": 4, "per_parameter_lr_modulation": True, "momentum_order": 2}
+    for settings in ({}, {"chunk_size": 2, **heads}, {"momentum": False, "qk_rmsnorm": True}):
+        inner = MemoryMLP(settings.get("dim_head", 8), 2)
+        net = NeuralMemory(dim=8, model=inner, **{"chunk_size": 4, **settings})
+        for p in net.parameters():
+            p.data = p.data.clone()  # some are expanded
+        on.weights(net)
+        on.train(net, lambda n=net: n(x)[0].pow(2).mean() + n(x)[0].sum().tanh(), 2)
+
+
+@package("spandrel", "torchvision", "safetensors", "einops")
+def _spandrel(on: Any) -> None:
+    """networks that restore images: Compact, ESRGAN, SwinIR and NAFNet; in float64"""
+    import torch
+    from spandrel.architectures.Compact.__arch.SRVGG import SRVGGNetCompact
+    from spandrel.architectures.ESRGAN.__arch.RRDB import RRDBNet
+    from spandrel.architectures.NAFNet.__arch.NAFNet_arch import NAFNet
+    from spandrel.architectures.SwinIR.__arch.SwinIR import SwinIR
+
+    torch.set_default_dtype(torch.float64)
+    x = on.randn(1, 3, 16, 16).double().sigmoid()
+    window = {"img_size": 16, "embed_dim": 8, "depths": [2], "num_heads": [2], "window_size": 4}
+    for net in (
+        SRVGGNetCompact(num_feat=8, num_conv=2, upscale=2),
+        RRDBNet(in_nc=3, out_nc=3, num_filters=8, num_blocks=1, scale=2),
+        SwinIR(upscale=2, upsampler="pixelshuffle", drop_path_rate=0.0, **window),
+        NAFNet(width=4, middle_blk_num=1, enc_blk_nums=[1], dec_blk_nums=[1]),
+    ):
+        on.weights(net, 0.06)
+        on.train(net, lambda n=net: n(x.clone()).pow(2).mean() + n(x.clone()).abs().mean(), 2)
+
+
+@package(
+    *("mace-torch", "e3nn", "opt_einsum_fx", "matscipy", "ase", "torch_ema", "torchmetrics"),
+    *("lightning_utilities", "prettytable", "h5py", "orjson"),
+)
+def _mace(on: Any) -> None:
+    """MACE: an energy, forces as its gradient, and gradients of a loss of both; in float64
+
+    What scales activations, which e3nn averages over random numbers, is the same on both sides.
+    """
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    from e3nn import o3
+    from mace import modules
+
+    kinds = modules.interaction_classes
+    net = modules.ScaleShiftMACE(
+        atomic_inter_scale=1.3,
+        atomic_inter_shift=0.1,
+        r_max=4.0,
+        num_bessel=4,
+        num_polynomial_cutoff=3,
+        max_ell=2,
+        num_interactions=2,
+        num_elements=2,
+        correlation=2,
+        avg_num_neighbors=3.0,
+        atomic_numbers=[1, 8],
+        interaction_cls=kinds["RealAgnosticResidualInteractionBlock"],
+        interaction_cls_first=kinds["RealAgnosticInteractionBlock"],
+        hidden_irreps=o3.Irreps("4x0e + 4x1o"),
+        MLP_irreps=o3.Irreps("4x0e"),
+        atomic_energies=np.array([-1.0, -2.0]),
+        gate=torch.nn.functional.silu,
+    )
+    for module in net.modules():
+        if hasattr(module, "cst"):
+            module.cst = 1.5
+    on.weights(net, 0.5)
+    edges = (1 - torch.eye(5)).nonzero().T
+    zeros = torch.zeros(edges.shape[1], 3)
+    atoms = {
+        "positions": (1.2 * on.randn(5, 3).double()).requires_grad_(),
+        "node_attrs": torch.eye(2)[torch.tensor([0, 1, 0, 0, 1])],
+        "edge_index": edges,
+        "shifts": zeros,
+        "unit_shifts": zeros,
+        "cell": torch.eye(3) * 20,
+        "batch": torch.zeros(5, dtype=torch.long),
+        "ptr": torch.tensor([0, 5]),
+        "head": torch.zeros(1, dtype=torch.long),
+    }
+    forces = on.randn(5, 3).double()
+
+    def loss() -> Any:
+        found = net(dict(atoms), training=True)
+        on.keep(found["energy"], found["forces"])
+        return (found["forces"] - forces).pow(2).mean() + 0.1 * found["energy"].pow(2).sum()
+
+    on.train(net, loss, 2)
+
+
+@package(
+    "neurodiffeq", "pandas", "seaborn", "matplotlib", "tqdm", "dill", "ordered_set", "requests"
+)
+def _neurodiffeq(on: Any) -> None:
+    """residuals of differential equations, in spherical coordinates too, trained; in float64"""
+    import torch
+    from neurodiffeq import diff
+    from neurodiffeq.conditions import IVP, DirichletBVP2D
+    from neurodiffeq.networks import FCNN, Resnet, SinActv
+    from neurodiffeq.operators import div, grad, laplacian, spherical_laplacian
+
+    torch.set_default_dtype(torch.float64)
+    nets = torch.nn.ModuleList(
+        [
+            FCNN(1, 1, hidden_units=(8, 8), actv=SinActv),
+            *(Resnet(2, 1, hidden_units=(8,)), FCNN(3, 1, hidden_units=(8,))),
+        ]
+    )
+    on.weights(nets)
+    t, x, y, *sphere = [
+        (on.randn(10, 1).double().sigmoid() + 0.2).requires_grad_() for _ in range(6)
+    ]
+    start = IVP(t_0=0.0, u_0=1.0, u_0_prime=0.5)
+    zero = torch.zeros_like
+    edge = DirichletBVP2D(0.0, torch.sin, 1.0, zero, 0.0, zero, 1.0, zero)
+
+    def loss() -> Any:
+        u, v = start.enforce(nets[0], t), edge.enforce(nets[1], x, y)
+        w = nets[2](torch.cat(sphere, 1))
+        total = (diff(u, t, order=2) + u).pow(2).mean() + laplacian(v, x, y).pow(2).mean()
+        total = total + diff(v, x).tanh().sum() + div(*grad(w, *sphere), *sphere).mean()
+        return total + spherical_laplacian(w, *sphere).pow(2).mean()
+
+    on.train(nets, loss, optimizer=torch.optim.SGD(nets.parameters(), lr=1e-5))
+
+
+@package("brevitas", "dependencies", "unfoldNd")
+def _brevitas(on: Any) -> None:
+    """training with quantized weights and activations: convolution, LSTM, attention; in float64
+
+    Scales of activations are percentiles. Where quantized elements are equal, their gradient goes
+    to another one than in PyTorch (`kthvalue` in docs/differences.md): 2e-05.
+    """
+    import brevitas.nn as qnn
+    import torch
+    from brevitas import quant
+    from torch import nn
+
+    in_float64(torch)
+
+    def given(module: Any) -> Any:
+        with torch.no_grad():
+            for name, p in module.named_parameters():
+                if p.ndim > 1 or name.endswith("bias"):
+                    p.copy_(0.3 * on.randn(*p.shape))
+        return module
+
+    x, s = on.randn(4, 2, 8, 8).double(), on.randn(5, 2, 3).double()
+    for kind in ("Int8WeightPerTensorFloat", "Int8WeightPerChannelFloat"):
+        weights = {"weight_quant": getattr(quant, kind), "bias_quant": quant.Int8Bias}
+        net = nn.Sequential(
+            qnn.QuantIdentity(bit_width=8, return_quant_tensor=True),
+            qnn.QuantConv2d(2, 3, 3, bias=True, return_quant_tensor=True, **weights),
+            *(nn.BatchNorm2d(3), qnn.QuantReLU(bit_width=4), nn.Flatten()),
+            *(qnn.QuantLinear(108, 5, bias=True, weight_bit_width=4), qnn.QuantTanh(bit_width=8)),
+            *(qnn.QuantSigmoid(bit_width=8), qnn.QuantHardTanh(max_val=1.0, min_val=-1.0)),
+        )
+        on.train(given(net), lambda n=net: n(x).pow(2).mean() + n(x).sum().tanh())
+        on.keep(net.eval()(x))
+    lstm = qnn.QuantLSTM(3, 4, bidirectional=True)
+    attention = qnn.QuantMultiheadAttention(8, 2, packed_in_proj=False)
+
+    def loss() -> Any:
+        h = lstm(s)[0]
+        return attention(h, h, h)[0].pow(2).mean()
+
+    on.train(given(nn.ModuleList([lstm, attention])), loss, 2)

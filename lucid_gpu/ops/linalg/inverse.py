@@ -333,18 +333,12 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """
     require_matrices("cholesky_inverse", L)
     require_square("cholesky_inverse", L)
-<<<<<<< HEAD
-    zeros = L.detach().diagonal(dim1=-2, dim2=-1) == 0
-    if zeros._wrapper is None and not zeros.is_meta and zeros.any():
-        rows = zeros.reshape(-1, L.shape[-1]).tolist()
-        numbers = [row.index(True) + 1 if any(row) else 0 for row in rows]
-        complain("cholesky_inverse", numbers, L.shape[:-2], SINGULAR)
-=======
-    if L.numel() and L.device.type == "cpu" and L._wrapper is None:  # a GPU would wait
-        rows = (diagonal_of(L.detach()) == 0).reshape(-1, L.shape[-1]).tolist()
-        numbers = [row.index(True) + 1 if True in row else 0 for row in rows]
-        complain("cholesky_inverse", numbers if any(numbers) else None, L.shape[:-2], SINGULAR)
->>>>>>> nnt
+    if L.device.type == "cpu" and L._wrapper is None:  # a GPU would wait
+        zeros = diagonal_of(L.detach()) == 0
+        if zeros.any():
+            rows = zeros.reshape(-1, L.shape[-1]).tolist()
+            numbers = [row.index(True) + 1 if any(row) else 0 for row in rows]
+            complain("cholesky_inverse", numbers, L.shape[:-2], SINGULAR)
     return cholesky_solve(identity_like(L, L.shape[-1]), L, upper)
 
 
