@@ -147,6 +147,7 @@ class RegionNode(Node):
     family: Any = None  # what the regions that one kernel computed have in common
     joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
     composed = False  # is it named after a composition that is one op in PyTorch
+    shown: tuple[Edge, ...] = ()  # what hooks of a composition were told of its edges
 
     def __init__(self, expr: Expr) -> None:
         self.facts = facts = facts_of(expr.program)
@@ -219,6 +220,8 @@ class RegionNode(Node):
         return None
 
     def _edges_of_composition(self) -> tuple[Edge, ...]:
+        if self.shown:
+            return self.shown
         entry = self.composition
         if entry is None:
             return self._edges
@@ -251,13 +254,29 @@ class RegionNode(Node):
     def register_hook(self, hook: Callable[[Any, Any], Any]) -> RemovableHandle:
         """Call ``hook(grad_inputs, grad_outputs)`` after this node ran.
 
-        It sees one gradient for each different operand that wants one.
+        It sees one gradient for each different operand that wants one; of a composition, which is
+        one op in PyTorch, one for each edge, the sum at the first of those that are equal.
         """
         observe(self)
-        for node, _ in self.next_functions:
+        edges = self.next_functions
+        for node, _ in edges:
             if node is not None:
                 observe(node)
+        if self.composed:
+            self.shown = edges
         return super().register_hook(hook)
+
+    def run_after(self, results: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+        """Hooks of a composition know the gradients in the order of its edges."""
+        shown, edges = self.shown, self._edges
+        if len(results) != len(edges) or any(edge not in shown for edge in edges):
+            return super().run_after(results, cotangents)
+        places = [shown.index(edge) for edge in edges]
+        gradients: list[Any] = [None] * len(shown)
+        for place, result in zip(places, results, strict=True):
+            gradients[place] = result
+        answer = super().run_after(gradients, cotangents)
+        return [answer[place] for place in places]
 
     # --- saving -------------------------------------------------------------------------------
 

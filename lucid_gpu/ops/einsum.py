@@ -86,7 +86,7 @@ def einsum(*args: Any) -> Tensor:
 
 
 def _arguments(args: tuple[Any, ...]) -> tuple[str, Sequence[Tensor]]:
-    if len(args) < 2 or (len(args) == 2 and args[1] in ([], ())):
+    if len(args) < 2 or (len(args) == 2 and isinstance(args[0], str) and args[1] in ([], ())):
         raise ValueError(
             "einsum(): must specify the equation string and at least one operand, or at least one "
             "operand and its subscripts list"

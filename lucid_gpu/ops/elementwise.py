@@ -751,7 +751,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         refuse_beyond(value, input.dtype)
     filled = apply(TABLE["where"], mask, value, input).to(input.dtype)
     operands = (input, value) if isinstance(value, Tensor) else (input,)
-    composes(filled, mask, title="MaskedFillBackward0", operands=operands)
+    title = f"MaskedFillBackward{len(operands) - 1}"
+    composes(filled, mask, title=title, operands=operands)
     return filled if filled._expr.program.order is None else lay(filled, None)
 
 

@@ -451,7 +451,7 @@ def _of_numbers(begun: Tensor, number: Tensor, rows: Tensor, how: str, start: fl
     spoiled = zeros.scatter_add(0, number, where(bad, rows, 0.0))  # not a number, by each of them
     if how == "prod":
         product = begun.scatter_reduce(0, number, numbers, how)
-        others = where(count > 1, float("nan"), product)
+        others = product * where(count > 1, float("nan"), 1.0).to(product.dtype)
         return where(count > 0, others * spoiled, product)
     joined = begun.scatter_reduce(0, number, numbers, how, include_self=False)
     beyond = joined >= begun if how == "amax" else joined <= begun

@@ -556,9 +556,8 @@ class OpNode(Node):
 
     def release(self) -> None:
         self._released = True
-        if (
-            self.saved or self.also or self.holds_indices
-        ):  # as in PyTorch, what saved nothing goes backward again
+        # as in PyTorch, what saved nothing goes backward again
+        if self.saved or self.also or self.holds_indices:
             if self.saved:
                 self.saved = (None,)
             self.function = None  # which may hold arrays, as what `record` was given may

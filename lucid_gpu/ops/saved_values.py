@@ -423,7 +423,7 @@ def _saved_by_composition(node: RegionNode, name: str) -> Tensor:
         raise RuntimeError(SECOND_TIME)
     operand = node.operand_of(entry.saved[list(_names(node)).index(name)])
     if operand is None or (operand.program.is_load and not operand.leaves[0].filled):
-        raise RuntimeError(
+        raise AttributeError(
             f"{node.name()}._saved_{name} was not kept: the gradient does not read it. Keep the "
             "tensor itself."
         )

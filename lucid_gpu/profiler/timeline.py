@@ -327,6 +327,8 @@ class profile:
         if not self._open.ranges:  # it was open before this profile
             return
         name, start = self._open.ranges.pop()
+        if self._paused:
+            return
         names = tuple([outer for outer, _ in self._open.ranges])
         seconds = time.perf_counter() - start
         at = start - self._start

@@ -85,7 +85,7 @@ class set_default_mmap_options:
     ----------
     flags : int
         ``mmap.MAP_PRIVATE``, or ``mmap.MAP_SHARED``: what is written to tensors is then written to
-        the file, which must be writable.
+        the file, which must be writable, and which `load` then refuses for its checksum.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from heapq import heappop, heappush, heappushpop
 from typing import Any
 
 from lucid_gpu.tape.door import interpreters
-from lucid_gpu.tape.hooks import run_after, run_before, show_to_tensors
+from lucid_gpu.tape.hooks import run_before, show_to_tensors
 from lucid_gpu.tape.modes import state, watch
 from lucid_gpu.tape.node import AccumulateGrad, Node, run_node, watching
 from lucid_gpu.tape.overrides import handling, without_handlers
@@ -305,7 +305,7 @@ def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
     else:
         results = node.vjp(cotangents)
     if hooks is not None and hooks.post:
-        results = run_after(hooks, results, cotangents)
+        results = node.run_after(results, cotangents)
     if not this.retain_graph:
         node.release()
     if watcher is not None:

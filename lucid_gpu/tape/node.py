@@ -192,6 +192,10 @@ class Node:
         """Call ``hook(grad_inputs, grad_outputs)`` after this node ran."""
         return add_hook(self.all_hooks().post, hook)
 
+    def run_after(self, results: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+        """Show the gradients, in the order of `next_functions`, to the hooks that want them."""
+        return run_after(self.all_hooks(), results, cotangents)
+
     def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
         """Call ``hook(grad_outputs)`` before this node runs."""
         return add_hook(self.all_hooks().pre, hook)

@@ -35,7 +35,8 @@ def _column(name: str, operand: Any, tensors: Tensors) -> list[Any]:
     """One operand a tensor: of a list each its own, of a number or a tensor the same."""
     if isinstance(operand, Tensor) and not operand.requires_grad and name not in ("mul", "div"):
         # a number to PyTorch, whose type counts for nothing beside that of a tensor of one
-        return [operand if t.ndim else operand.item() for t in tensors]
+        same = operand.dtype  # a number would say no more, and a GPU would wait
+        return [operand if t.ndim or t.dtype is same else operand.item() for t in tensors]
     if isinstance(operand, (Number, Tensor)):
         return [operand] * len(tensors)
     column = list(operand)

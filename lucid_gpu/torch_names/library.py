@@ -351,6 +351,7 @@ def _implement(op: str | CustomOpDef, types: Any, func: Any) -> Any:
     if func is None:
         return lambda func: _implement(op, types, func)
     if isinstance(op, str) and op not in _BY_NAME:
+        _qualified(op, "impl(qualname, types, func)")
         _UNDECLARED.setdefault(op, []).append((types, func))
         return func
     return _named(op).register_kernel(types, func)

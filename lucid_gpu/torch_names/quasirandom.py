@@ -43,7 +43,7 @@ class SobolEngine:
         self.dimension, self.scramble, self.seed = dimension, scramble, seed
         self.num_generated = 0
         if scramble and seed is None:  # drawn, so that `manual_seed` repeats it
-            seed = int(randint(2**63 - 1, ()))
+            seed = int(randint(2**63 - 1, (), device="cpu"))
         self._points = qmc.Sobol(dimension, scramble=scramble, bits=self.MAXBIT, seed=seed)
 
     def draw(self, n: int = 1, out: Tensor | None = None, dtype: Any = None) -> Tensor:

@@ -6,6 +6,7 @@ where that is one op in PyTorch. The last table lists ops that are named otherwi
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -265,6 +266,47 @@ def test_hooks_of_a_composition_see_the_gradients_of_its_operands() -> None:
     ((inputs,), (outputs,)) = seen[0]
     assert len(seen) == 1 and outputs.tolist() == [1.0, 1.0]
     np.testing.assert_allclose(x.grad.numpy(), 2 * inputs.numpy(), rtol=1e-6)
+
+
+HOOKED = [e for e in COMPOSED if "y" in e and "(x,y,y)" not in e and "(x,y,x)" not in e]
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("expression", [*HOOKED, "m.addcmul(x,y,w,value=2)", "m.addcdiv(x,k,w)"])
+def test_hooks_of_a_composition_follow_its_edges(expression: str, pending: bool) -> None:
+    """They get and give gradients in the order of the operands, None for one without."""
+
+    def seen(m: Any) -> list[Any]:
+        base = m.arange(4, dtype=m.float64) / 5 + 0.1
+        leaves = [(base * n).requires_grad_() for n in (1, 1.1, 1.2)]
+        x, y, w = [leaf.sin() if pending else leaf * 1 for leaf in leaves]
+        result = eval(expression, {"m": m, "x": x, "y": y, "w": w, "k": y.detach()})
+        given: list[Any] = []
+
+        def hook(gradients: Any, _: Any) -> Any:
+            given.extend([None if g is None else g.tolist() for g in gradients])
+            return tuple([None if g is None else g * 10**i for i, g in enumerate(gradients)])
+
+        edges = len(result.grad_fn.next_functions)
+        result.grad_fn.register_hook(hook)
+        (result * base).sum().backward()
+        grads = [None if leaf.grad is None else leaf.grad.tolist() for leaf in leaves]
+        return [edges, len(given), *given, *grads]
+
+    for mine, theirs in zip(seen(lucid_gpu), seen(torch_module()), strict=True):
+        if theirs is None or isinstance(theirs, int):
+            assert mine == theirs
+        else:
+            np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-12)
+
+
+def test_hooks_of_a_composition_are_freed_with_it() -> None:
+    x = lucid_gpu.ones(2, requires_grad=True)
+    node: Any = lucid_gpu.lerp(x, x * 2, 0.3).grad_fn
+    node.register_hook(lambda gradients, outputs: None)
+    gone = weakref.ref(node)
+    del node
+    assert gone() is None
 
 
 def test_a_composition_that_is_freed_has_its_name_and_edges() -> None:

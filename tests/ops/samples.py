@@ -143,6 +143,8 @@ ROWS = [
     row("softmax", t(2, 3), 0),
     row("special.log_softmax", t(2, 3), 1),
     row("special.softmax", t(2, 3), 1),
+    row("special.log_ndtr", t(2, 3)),
+    row("special.xlog1py", t(2, 3, of="unit"), t(2, 3, of="unit")),
     row("hardshrink", t(2, 3, of="distinct")),
     row("prelu", t(2, 3), t(3, of="positive")),
     row("rrelu", t(2, 3)),

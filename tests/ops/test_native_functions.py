@@ -147,7 +147,11 @@ def test_segments(reduce: str, initial: float | None, axis: int, device: str) ->
 
 @pytest.mark.parametrize("reduce", ["max", "min", "prod"])
 @pytest.mark.parametrize("initial", [None, 1.0])
-@pytest.mark.parametrize("data", [[1.0, 2, 3, np.nan, 4, 5], [1.0, 1, 0, 0, 2, 2]], ids=str)
+@pytest.mark.parametrize(
+    "data",
+    [[1.0, 2, 3, np.nan, 4, 5], [1.0, 1, 0, 0, 2, 2], [1.0, 2, 3, np.nan, np.nan, 0]],
+    ids=str,
+)
 def test_gradients_of_segments_pass_what_is_no_number_and_the_initial_value(
     reduce: str, initial: float | None, data: list[float], device: str
 ) -> None:

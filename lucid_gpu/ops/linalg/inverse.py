@@ -328,7 +328,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is ``L``, shape (..., n, n).
 
-    RuntimeError for anything but square matrices; LinAlgError for a zero on a diagonal;
+    RuntimeError for anything but square matrices; on the CPU LinAlgError for a zero on a diagonal;
     NotImplementedError for 16-bit floats.
     """
     require_matrices("cholesky_inverse", L)
