@@ -129,7 +129,10 @@ def _difference(
 
 def number_difference(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> str | None:
     """What is wrong with two numbers; None where they are close."""
-    close = bool(xp.isclose(xp.asarray(a), xp.asarray(b), rtol, atol, equal_nan))
+    if not (rtol or atol) and isinstance(a, int) and isinstance(b, int):
+        close = a == b  # float64 does not tell all of them apart
+    else:
+        close = bool(xp.isclose(xp.asarray(a), xp.asarray(b), rtol, atol, equal_nan))
     return None if close else number_words(a, b, rtol, atol)
 
 
@@ -170,7 +173,11 @@ def tensor_difference(
         return None
     if not a.ndim:
         return number_difference(a.item(), b.item(), rtol, atol, equal_nan)
-    return array_difference(host(a.to_dense()), host(b.to_dense()), rtol, atol, equal_nan)
+    a, b = a.to_dense(), b.to_dense()
+    if not (rtol or atol) and a.dtype.category < 2 and b.dtype.category < 2:
+        close = (a == b.to(a.device)).cpu().numpy()  # float64 does not tell all of them apart
+        return None if close.all() else array_words(host(a), host(b), close, rtol, atol)
+    return array_difference(host(a), host(b), rtol, atol, equal_nan)
 
 
 def _attribute(tensor: Tensor, name: str) -> Any:
