@@ -484,6 +484,15 @@ def test_cond_of_a_singular_matrix_of_a_batch(p: Any, device: str) -> None:
     agree(lambda m, x: m.linalg.cond(x.detach(), p), a, device=device, order=0)
 
 
+@pytest.mark.parametrize("p", [1, -np.inf, "fro"])
+def test_cond_of_examples(p: Any, device: str) -> None:
+    a = np.eye(3) + np.sin(np.arange(18.0).reshape(2, 3, 3)) / 9
+    agree(lambda m, x: m.func.vmap(lambda y: m.linalg.cond(y.detach(), p))(x), a, device=device)
+    x = lucid_gpu.tensor(a, requires_grad=True)
+    assert gradcheck(lambda x: lucid_gpu.linalg.cond(x, p), x)
+    assert gradgradcheck(lambda x: lucid_gpu.linalg.cond(x, p), x)
+
+
 def test_lstsq_takes_a_negative_rcond_for_a_rounding(device: str) -> None:
     a = lucid_gpu.tensor([[1.0, 2], [2, 4]], device=device)
     b = lucid_gpu.ones(2, 1, device=device)

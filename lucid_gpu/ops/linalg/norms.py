@@ -174,8 +174,7 @@ def cond(input: Tensor, p: Any = None) -> Tensor:
     if not input.shape[-1]:
         return input.abs().sum((-2, -1))
     inverse, info = inverse_of(input, "linalg.cond", check=False)
-    singular = info != 0 if info.any() else None
-    if singular is not None:  # no norm is taken of what is no inverse
-        inverse = inverse.masked_fill(singular[..., None, None], 0.0)
+    singular = info != 0
+    inverse = inverse.masked_fill(singular[..., None, None], 0.0)  # no norm is taken of no inverse
     product = matrix_norm(input, p) * matrix_norm(inverse, p)
-    return product if singular is None else product.masked_fill(singular, math.inf)
+    return product.masked_fill(singular, math.inf)
