@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from lucid_gpu.autograd.methods import Methods
 from lucid_gpu.autograd.outputs import SavedOutput, finish, finish_one
 from lucid_gpu.autograd.second_derivatives import differentiable, once_differentiable
+from lucid_gpu.devices.cuda_errors import tell_what_to_write
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.record import unpack
@@ -237,10 +238,14 @@ class FunctionCtx(Node):
                     zeros = self._zeros
                     cotangents = [zeros(i) if c is None else c for i, c in enumerate(cotangents)]
                     break
-        if state.grad:
-            results = self._run_recorded(cotangents)
-        else:
-            results = self._run_backward(*cotangents)
+        try:
+            if state.grad:
+                results = self._run_recorded(cotangents)
+            else:
+                results = self._run_backward(*cotangents)
+        except AttributeError as error:
+            tell_what_to_write(error)
+            raise
         if not isinstance(results, tuple):
             results = (results,)
         return self._checked(results)
@@ -454,8 +459,9 @@ class Function(metaclass=FunctionMeta):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
             "Legacy autograd function with non-static forward method is deprecated. Please use "
-            "new-style autograd function with static forward method: call "
-            f"{type(self).__name__}.apply(...) on the class."
+            "new-style autograd function with static forward method:\n"
+            "    @staticmethod  # above forward(ctx, ...), with ctx in the place of self\n"
+            f"    {type(self).__name__}.apply(...)  # in the place of {type(self).__name__}()(...)"
         )
 
     @staticmethod
@@ -575,6 +581,9 @@ class Function(metaclass=FunctionMeta):
                 cls.setup_context(ctx, args, output)
             else:
                 output = cls.forward(ctx, *args, **kwargs)
+        except AttributeError as error:
+            tell_what_to_write(error)
+            raise
         finally:
             state.grad = before
         plain = type(output) is Tensor and not ctx._dirty and not ctx._constant

@@ -90,8 +90,8 @@ _LATE = {
         "temperature utilization",
         "runtime": "CUDAPluggableAllocator CudaError MemPool change_current_allocator check_error "
         "cudaStatus cudart current_blas_handle default_generators get_allocator_backend "
-        "get_stream_from_external get_sync_debug_mode ipc_collect memory_snapshot "
-        "set_sync_debug_mode use_mem_pool",
+        "caching_allocator_alloc caching_allocator_delete get_stream_from_external "
+        "get_sync_debug_mode ipc_collect memory_snapshot set_sync_debug_mode use_mem_pool",
     }.items()
     for name in names.split()
 }

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lucid_gpu.compat.refused import refused
-from lucid_gpu.cuda.gpus import cupy, device_count
-from lucid_gpu.cuda.streams import ExternalStream
+from lucid_gpu.cuda.gpus import cupy, device_count, index_of
+from lucid_gpu.cuda.streams import ExternalStream, Stream, current_stream
+from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.ops.generator import Generator, default_generator
 
 __all__ = [
     "CUDAPluggableAllocator",
     "CudaError",
     "MemPool",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
     "change_current_allocator",
     "check_error",
     "cudaStatus",
@@ -95,6 +98,56 @@ def current_blas_handle() -> int:
 def get_stream_from_external(data_ptr: int, device: Any = None) -> ExternalStream:
     """The stream of another library, by its address."""
     return ExternalStream(data_ptr, device)
+
+
+_taken: dict[int, Any] = {}  # by address, what `caching_allocator_alloc` gave
+
+
+def caching_allocator_alloc(size: int, device: Any = None, stream: Any = None) -> int:
+    """Return the address of new memory of the pool, for other libraries.
+
+    Parameters
+    ----------
+    size : int
+        In bytes.
+    device : device, str or int, optional
+        The current GPU if left out.
+    stream : Stream or int, optional
+        The memory is used on it, the current one if left out; an int is its address.
+
+    Raises
+    ------
+    TypeError
+        For another stream.
+    """
+    index = index_of(device)
+    if stream is None:
+        stream = current_stream(index)
+    elif isinstance(stream, int):
+        stream = ExternalStream(stream, index)
+    elif not isinstance(stream, Stream):
+        raise TypeError(
+            "Invalid type for stream argument, must be `torch.cuda.Stream` or `int` representing a "
+            f"pointer to a existing stream, got {type(stream).__name__}"
+        )
+    with on_gpu(cupy().cuda, index), stream._cupy:
+        memory = cupy().cuda.alloc(size)
+    _taken[memory.ptr] = memory
+    return int(memory.ptr)
+
+
+def caching_allocator_delete(mem_ptr: int) -> None:
+    """Give the memory at ``mem_ptr``, of `caching_allocator_alloc`, back to the pool.
+
+    Raises
+    ------
+    ValueError
+        For another address.
+    """
+    if _taken.pop(mem_ptr, None) is None:
+        raise ValueError(
+            f"caching_allocator_delete({mem_ptr:#x}): no memory of caching_allocator_alloc is there"
+        )
 
 
 def ipc_collect() -> None:

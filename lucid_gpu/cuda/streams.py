@@ -8,6 +8,7 @@ stream it was allocated on, so a tensor that another stream still works on when 
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import threading
 from typing import Any
@@ -90,6 +91,11 @@ class Stream:
         """Its address, for other libraries."""
         ptr: int = self._cupy.ptr
         return ptr
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        """Return its address as an argument of functions called through ctypes."""
+        return ctypes.c_void_p(self.cuda_stream)
 
     @property
     def device_index(self) -> int:
@@ -245,6 +251,11 @@ class Event:
     def cuda_event(self) -> int:
         """The ``cudaEvent_t``, 0 before the event is recorded."""
         return 0 if self._event is None else self._event.ptr
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        """Return its address as an argument of functions called through ctypes."""
+        return ctypes.c_void_p(self.cuda_event)
 
     def record(self, stream: Stream | None = None) -> None:
         """Set the mark after all that a stream (the current one) was given so far.

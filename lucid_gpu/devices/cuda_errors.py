@@ -17,9 +17,20 @@ __all__ = [
     "Telling",
     "explained",
     "out_of_memory",
+    "tell_what_to_write",
     "telling",
 ]
 
+# What CuPy had up to version 13 and before, by module: what to write now.
+_GONE = {
+    ("cupy", "util"): "cupy.memoize(...) for cupy.util.memoize(...)",
+    ("cupy", "core"): "cupy._core, or a public name of cupy",
+    ("cupy", "prof"): "cupyx.profiler",
+    ("cupy", "cudnn"): "torch.nn.functional, which calls cuDNN where it is installed",
+    ("cupy.cuda", "cudnn"): "torch.nn.functional, which calls cuDNN where it is installed",
+    ("cupy.cuda", "compile_with_cache"): "cupy.RawModule(code=source).get_function(name)",
+    ("cupy.cuda.compiler", "compile_with_cache"): "cupy.RawModule(code=source).get_function(name)",
+}
 _LOST = ("illegal", "misaligned", "assert", "unspecified launch failure", "hardware")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -61,6 +72,14 @@ def telling(kind: type[E], sentence: Callable[[str], str]) -> E:
     made = kind(sentence(""))
     made._sentence = sentence
     return made
+
+
+def tell_what_to_write(error: AttributeError) -> None:
+    """Raise another error in the place of ``error`` where it misses a name that CuPy took away."""
+    new = _GONE.get((getattr(error.obj, "__name__", ""), str(error.name)))
+    if new is not None:
+        text = f"{error} since CuPy 14; write {new}"
+        raise AttributeError(text, name=error.name, obj=error.obj) from error
 
 
 def size_text(count: int) -> str:

@@ -25,6 +25,9 @@ from lucid_gpu.devices.current_gpu import on_gpu
 # (event, memory): not free before the event. No lock guards it: arrays die anywhere, in the middle
 # of what would hold one too, and each step of a deque is one step.
 _held: deque[tuple[Any, Any]] = deque()
+# Arrays whose address was asked for, as many as a launch takes: what was pending then is never
+# computed into their memory before that launch, as it is not where every op is computed at once.
+addressed: deque[Any] = deque(maxlen=64)
 retries: dict[int, int] = {}  # by device: allocations tried again
 failures: dict[int, int] = {}
 _reserved: dict[int, int] = {}  # the most the pool held when it was last looked at
@@ -56,6 +59,7 @@ def allocator(cupy: Any, pool: Any) -> Callable[[int], Any]:
         retries[index] = retries.get(index, 0) + 1
         note_reserved(cupy, index)
         release_passed(wait=True)
+        addressed.clear()
         gc.collect()
         pool.free_all_blocks()
         try:
@@ -208,4 +212,5 @@ def empty(cupy: Any) -> None:
     """Give unused memory of the current device back to it."""
     note_reserved(cupy, cupy.cuda.runtime.getDevice())
     release_passed()
+    addressed.clear()
     cupy.get_default_memory_pool().free_all_blocks()

@@ -31,6 +31,7 @@ from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import capturing
+from lucid_gpu.devices.cuda_memory import addressed
 from lucid_gpu.fusion import Eager
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.program import Instruction, Program
@@ -171,6 +172,7 @@ def begin_pass() -> None:
 def end_pass() -> None:
     """What was pending before the pass is old now, but not its results."""
     state.step = steps.refresh()
+    addressed.clear()
 
 
 def old(values: Sequence[Any], recorded: Any) -> list[Any]:

@@ -20,7 +20,15 @@ from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.shape import _sizes, base_array
 from lucid_gpu.ops.shared_memory import is_shared, shared_bytes
 from lucid_gpu.ops.sources import from_file, frombuffer
-from lucid_gpu.ops.strides import Released, _memory, as_strided_, restrided, span, storage_offset
+from lucid_gpu.ops.strides import (
+    Released,
+    _memory,
+    as_strided_,
+    place_of,
+    restrided,
+    span,
+    storage_offset,
+)
 from lucid_gpu.ops.tensor_types import NAMES
 from lucid_gpu.storage import (
     SameMemory,
@@ -76,10 +84,10 @@ class _StorageBase:
 
     @property
     def _cdata(self) -> int:
-        return self.data_ptr()
+        return place_of(self._bytes)
 
     def data_ptr(self) -> int:
-        """The address of the first byte; 0 where there is none."""
+        """Return the address of the first byte, 0 where there is none; see `Tensor.data_ptr`."""
         address: int = self._bytes.data_ptr()
         return address
 
@@ -240,7 +248,7 @@ class _StorageBase:
         return hash(self._identity())
 
     def _identity(self) -> tuple[Any, ...]:
-        return self.device, self.data_ptr(), self.nbytes()
+        return self.device, self._cdata, self.nbytes()
 
     def __repr__(self) -> str:
         meta = self.device.type == "meta"

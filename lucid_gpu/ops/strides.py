@@ -9,6 +9,8 @@ from typing import Any
 
 from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.copies import inverse, part_of
+from lucid_gpu.devices.cuda_memory import addressed
+from lucid_gpu.fusion import scheduler
 from lucid_gpu.fusion.layout import may_overlap
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.in_place import refers_to_itself
@@ -22,7 +24,7 @@ from lucid_gpu.storage import (
 )
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, store_written
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
@@ -100,13 +102,30 @@ def storage_offset(self: Tensor) -> int:
 
 
 def data_ptr(self: Tensor) -> int:
-    """The address of the first element; 0 where there are none."""
-    if self.device.type == "meta":
+    """Return the address of the first element, 0 where there are none, for others to use.
+
+    The memory counts as handed out for as long as it lives, as by `numpy` while its array lives:
+    pending values that read it are computed now, ops on it are computed at once, what is written in
+    place goes there.
+    """
+    shown = in_memory(self)
+    if self.device.type != "meta" and self.numel() and not isinstance(shown.array, Released):
+        scheduler.begin_step()
+        store_written()
+        shown._hand_out(forever=True)
+        if self.device.type == "cuda":
+            addressed.append(shown.array)
+    return place_of(self)
+
+
+def place_of(t: Tensor) -> int:
+    """Return the address of the first element of ``t``, 0 where there are none, for comparisons."""
+    if t.device.type == "meta":
         return 0
-    array = array_in_order(self)
+    array = array_in_order(t)
     if isinstance(array, Released):
         return address(array.memory) + array.offset if array.memory.size else 0
-    return address(array) if self.numel() else 0
+    return address(array) if t.numel() else 0
 
 
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
@@ -114,7 +133,7 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     records = self._memory(), tensor._memory()
     one, other = [r.memory if isinstance(r, SameMemory) else r for r in records]
     same = one is other and self.shape == tensor.shape
-    return same and _strides(self) == _strides(tensor) and data_ptr(self) == data_ptr(tensor)
+    return same and _strides(self) == _strides(tensor) and place_of(self) == place_of(tensor)
 
 
 def _memory(t: Tensor) -> tuple[Any, int, int]:

@@ -92,7 +92,7 @@ def _apart(entries: dict[str, Any]) -> dict[str, Any]:
     for name, value in entries.items():
         if isinstance(value, Tensor) and not value.is_meta:
             memory = value.untyped_storage()
-            kind = kinds.setdefault(memory.data_ptr(), value.dtype)
+            kind = kinds.setdefault(memory._cdata, value.dtype)
             if memory.nbytes() > value.nbytes or kind is not value.dtype:
                 apart[name] = value.detach().clone()
     return apart

@@ -15,6 +15,7 @@ import lucid_gpu
 from lucid_gpu import Tensor, float32, float64
 from lucid_gpu.ops.foreach import update_in_place
 from lucid_gpu.ops.in_place import before_write
+from lucid_gpu.ops.strides import place_of
 from lucid_gpu.tape.modes import is_grad_enabled
 
 __all__ = ["FUNCTIONS"]
@@ -118,7 +119,7 @@ def _apart(tensors: Tensors, columns: Sequence[Tensors]) -> bool:
         for written, read in zip(tensors, column):
             start, end = _span(read)
             after = bisect_left(starts, end)  # those from here on begin behind it
-            itself = start == written.data_ptr() and read.stride() == written.stride()
+            itself = start == place_of(written) and read.stride() == written.stride()
             if after and ends[after - 1] > start and not itself:
                 return False
     return True
@@ -126,7 +127,7 @@ def _apart(tensors: Tensors, columns: Sequence[Tensors]) -> bool:
 
 def _span(t: Tensor) -> tuple[int, int]:
     """The first address of a tensor's memory, and the first behind it."""
-    start = t.data_ptr()
+    start = place_of(t)
     reach = sum([(n - 1) * s for n, s in zip(t.shape, t.stride())])
     return start, start + (reach + 1) * t.element_size()
 
