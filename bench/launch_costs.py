@@ -22,6 +22,7 @@ from typing import Any
 import lucid_gpu as torch
 from bench import models
 from bench.graphs import replayed
+from bench.host_costs import python_calls
 from bench.report import RESULTS, machine
 from bench.small_steps import hundred
 from lucid_gpu import nn
@@ -167,22 +168,6 @@ def asked(step: Step) -> dict[str, int]:
     }
 
 
-def python_calls(step: Step) -> int:
-    """How many functions, Python's and C's, a step calls."""
-    calls = 0
-
-    def count(frame: Any, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        step()
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
 def microseconds(step: Step) -> tuple[float, float]:
     """Of this thread a step: the median, and the least."""
     taken = []
@@ -209,7 +194,7 @@ def warmed(name: str) -> Step:
 
 def counted(step: Step) -> dict[str, int]:
     """What a step asks for, as far as it can be counted."""
-    return {**asked(step), "Python calls": python_calls(step)}
+    return {**asked(step), "Python calls": python_calls(step, ("call", "c_call"))}
 
 
 def measured(wanted: Sequence[str] | None = None) -> dict[str, dict[str, float]]:

@@ -1,4 +1,4 @@
-"""The command that times what steps cost the host."""
+"""Small programs beside torch: the command that times them, and what their steps call and make."""
 
 from __future__ import annotations
 
@@ -8,24 +8,65 @@ from pathlib import Path
 import pytest
 
 from bench import host_costs
+from lucid_gpu.devices import loops
+
+# What a warm step calls and makes at most: `host_costs.COUNTS`. These numbers only fall: whoever
+# makes a step do less writes it here.
+LIMITS = {
+    "(x * 2).sum().backward()": (170, 9, 1, 2, 0, 0),
+    "x.tanh().sum().backward()": (166, 9, 1, 2, 0, 0),
+    "(x + y).numpy()": (38, 3, 1, 0, 0, 0),
+    "a @ b": (20, 1, 1, 1, 0, 0),
+    "conv2d": (176, 1, 1, 1, 0, 0),
+    "Function and back": (170, 12, 2, 2, 0, 0),
+    "Function, 100 in a row": (4403, 526, 224, 101, 0, 0),
+    "surrogate spike": (215, 17, 2, 3, 0, 0),
+    "learned-step quantizer": (453, 36, 5, 2, 0, 0),
+    "gradient reversal": (195, 13, 3, 2, 0, 0),
+    "straight-through sign": (338, 17, 6, 2, 0, 0),
+    "swish as a Function": (178, 17, 2, 2, 0, 0),
+    "linear as a Function": (496, 25, 12, 2, 0, 0),
+    "chain 64 x 64": (184, 21, 1, 2, 0, 0),
+    "MLP of 4 layers": (1268, 82, 68, 9, 0, 0),
+    "encoder layer, AdamW": (2375, 106, 98, 28, 0, 0),
+    "conv, batch norm, relu, conv": (2194, 75, 46, 12, 1, 0),
+    "LSTM": (1139, 47, 35, 9, 0, 0),
+    "Sinkhorn, 20 rounds": (23308, 1641, 137, 82, 0, 0),
+    "a seen shape": (267, 20, 7, 4, 0, 0),
+    "a new shape each step": (2554, 20, 6, 4, 15, 1),
+    "writes through 200 views": (522925, 41000, 40800, 0, 0, 0),
+    "60 parameters by hand": (15843, 1036, 438, 130, 0, 0),
+}
 
 
-def test_a_case_is_timed_at_every_depth(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize("name", host_costs.PROGRAMS)
+def test_steps_call_and_make_no_more_than_they_did(name: str) -> None:
+    if not loops.available():
+        pytest.skip("the numbers are those of NumPy's loops called from C")
+    found = host_costs.counted(name)
+    limits = dict(zip(host_costs.COUNTS, LIMITS[name], strict=True))
+    assert all(found[kind] <= limits[kind] for kind in limits), (found, limits)
+
+
+def test_a_program_is_timed_beside_torch(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_costs, "WARM", 1)
-    monkeypatch.setattr(host_costs, "STEPS", 2)
+    pytest.importorskip("torch", reason="the peer")
+    monkeypatch.setattr(host_costs, "KEPT", tmp_path / "costs.md")
     kept = tmp_path / "costs.json"
-    assert host_costs.main(["--case", "cross entropy", "--json", str(kept)]) == 0
+    flags = ["--seconds", "0.02", "--rounds", "1", "--json", str(kept), "--write"]
+    assert host_costs.main(["--case", "a @ b", *flags]) == 0
     head, _, row = capsys.readouterr().out.splitlines()
-    assert head.split(" | ")[1:] == ["2", "4", "8", "layer |"] and row.startswith("| cross entropy")
+    assert head.startswith("| a step | us | torch | ratio | calls |") and row.startswith(
+        "| `a @ b`"
+    )
     found = json.loads(kept.read_text())
-    costs = found["rows"]["cross entropy"]
-    assert found["over"] == "CPU" and all(us > 0 for us in list(costs.values())[:3])
-    assert costs["layer"] == pytest.approx((costs["8"] - costs["2"]) / 6)
+    times = found["rows"]["a @ b"]
+    assert 0 < times["lucid_gpu"] < 1000 and 0 < times["torch"] < 1000
+    assert row in (tmp_path / "costs.md").read_text()
 
 
-def test_a_case_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         host_costs.main(["--case", "ML"])
     assert "invalid choice: 'ML'" in capsys.readouterr().err
