@@ -27,6 +27,7 @@ from lucid_gpu.fusion.realize import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.fusion.scheduler import (
     MOST_REDUCTIONS,
+    computed_inside,
     fits_a_kernel,
     mark_computed,
     may_wait,
@@ -94,16 +95,15 @@ class Pending:
 
     def __init__(self, value: Expr, recipe: Recipe) -> None:
         self.source = weakref.ref(value)
-        self.value = Expr(value.program, value.leaves, None)
+        self.value = Expr(value.program, value.leaves, value.made_by)
+        self.value.since = value.since
         self.recipe = recipe
         self.thread = get_ident()
         self.cells: list[list[Any]] = [[] for _ in recipe.results]
 
     def settle(self, arrays: Sequence[Any]) -> None:
         """Give the leaves their arrays, unless another thread did."""
-        source = self.source()
-        if source is not None:
-            mark_computed(source, itself=True)
+        mark_computed(self.source() or self.value, itself=True)
         for references, array in zip(self.cells, arrays, strict=True):
             for reference in references:
                 cell = reference()
@@ -153,27 +153,17 @@ class ReducedCell(Cell):
             return ReducedCell(self.pending, self.result, self.node, self.output)
 
 
-def start(
-    value: Expr, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any = None
-) -> list[Expr]:
-    """Reduce a value over some axes; the results are computed when somebody reads them.
-
-    Returns
-    -------
-    list of Expr
-        One for each result of the row.
-    """
-    leaves = leaves_of(value, row, axes, shape, divisor)
-    loads = leaves[0].pending.recipe.results
-    return [Expr(load, (leaf,), None) for load, leaf in zip(loads, leaves, strict=True)]
-
-
 def leaves_of(
     value: Expr, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any = None
 ) -> list[ReducedCell]:
-    """The leaves of what `start` gives."""
+    """Reduce a value over some axes: a leaf for each result of the row.
+
+    They are computed when somebody reads them.
+    """
     if waiting:
         _bound(value)
+    if computed_inside(value):
+        mark_computed(value, itself=True)
     recipe = recipe_of(value.program, row, axes, shape, divisor)
     pending = Pending(value, recipe)
     waiting.append(weakref.ref(pending))

@@ -80,6 +80,13 @@ class Facts:
         return gradient_leaves(self.program)
 
     @cached_property
+    def sums(self) -> bool:
+        """Whether a gradient is summed over what broadcasting repeated."""
+        known, shape = self.program.instructions, self.program.shape
+        leaves = self.gradient_leaves
+        return any(i.shape != shape and leaf_of(i) in leaves for i in known)
+
+    @cached_property
     def reads(self) -> frozenset[int]:
         """Leaves whose values the gradient reads where it has the output, the last of them."""
         program, n = self.program, self.program.leaves
@@ -383,7 +390,7 @@ class RegionNode(Node):
             cotangent = cotangent.alias()
             g = cotangent._expr
         wrap: Wrap = cotangent._of
-        if scheduler.cotangent_first(g.program, self.program):
+        if scheduler.cotangent_first(g.program, self.program, self.facts.sums):
             cotangent._realize()
             g = cotangent._expr
         output_leaf = None

@@ -11,7 +11,7 @@ first five.
    `kernels_of`; before the write where too much waits: `full`.
 2. What was pending when a step ended is stored when something is built on it: `begin_step`,
    `begin_pass`, `end_pass`, `old`.
-3. So is what a kernel has computed on its way to another value: `mark_computed`.
+3. So is what a kernel has computed on its way to another value: `mark_computed`, `computed_inside`.
 4. A program that grows is cut: where a turn of a loop begins, or where a kernel is full: `cut`,
    `stored_first`, `fits_a_kernel`.
 5. A number that is another one in a later step is an argument: `stays`.
@@ -226,6 +226,28 @@ def mark_computed(value: Any, itself: bool = False) -> None:
                     sources.append(inner.made_by)
 
 
+def computed_inside(value: Any) -> bool:
+    """Return whether a kernel has computed something that lies inside of a pending value.
+
+    Who reduces the value computes that again; then all inside counts as computed at once, before
+    the kernel ran, so that the next op stores what it is built on. Asked by
+    `lucid_gpu.fusion.pending_reductions`.
+    """
+    if value.program.is_load or value.made_by is None or state.task is not None:
+        return False
+    kind, seen = type(value), {value}
+    stack = [value.made_by]
+    for made_by in stack:  # which grows
+        for inner in made_by:
+            if type(inner) is kind and inner not in seen:
+                if inner.since == COMPUTED:
+                    return True
+                seen.add(inner)
+                if inner.made_by is not None:
+                    stack.append(inner.made_by)
+    return False
+
+
 def mark_written(value: Any) -> None:
     """A leaf of the graph was written in place and has this value now."""
     recorder = capturing.capturing()
@@ -320,7 +342,7 @@ def may_wait(value: Any, waiting: int, of_results: bool, beside: Iterable[Any]) 
     """Whether those that wait go on waiting when another reduction is started.
 
     Before any other kernel all of them run. No reduction waits for another, and only a few wait at
-    all. Asked by `lucid_gpu.fusion.pending_reductions.start`.
+    all. Asked by `lucid_gpu.fusion.pending_reductions`.
 
     Parameters
     ----------
@@ -345,16 +367,19 @@ def may_wait(value: Any, waiting: int, of_results: bool, beside: Iterable[Any]) 
 
 STORED_FROM = 1 << 15  # elements of a cotangent that is stored for several kernels
 STORED_STEPS = 4  # ... and instructions that each of them would compute again
+SUMMED_STEPS = 16  # instructions of a cotangent that a region's sums and its other results compute
 
 
-def cotangent_first(cotangent: Program, through: Program) -> bool:
-    """Whether a pending cotangent is stored before a region goes backward with it.
+def cotangent_first(cotangent: Program, through: Program, sums: bool) -> bool:
+    """Return whether a pending cotangent is stored before a region goes backward with it.
 
-    It is where both would be too much for a kernel, and where its own gradient will be asked for.
+    It is where both would be too much for a kernel, where its own gradient will be asked for, and
+    where it is long and the region ``sums`` it: the sum computes it, and what goes on would again.
     """
     if cotangent.is_load:
         return False
-    if not fits_a_kernel(len(cotangent.instructions) + len(through.instructions)):
+    steps = len(cotangent.instructions)
+    if not fits_a_kernel(steps + len(through.instructions)) or (sums and steps > SUMMED_STEPS):
         return True
     return bool(state.grad and cotangent.needs_grad)
 
@@ -442,7 +467,11 @@ def computed_together(
             continue
         if node.reads_alone:
             long += len(program.instructions) > LIMIT // 2
-        elif type(node) is not AccumulateGrad and not beside:
+        elif (
+            type(node) is not AccumulateGrad
+            and not beside
+            and fits_a_kernel(len(program.instructions))
+        ):
             continue
         members.append(result)
     return members, long > 1

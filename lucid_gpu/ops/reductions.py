@@ -16,10 +16,11 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, backend_of_array, capturing, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import as_dtype, dtype
-from lucid_gpu.fusion import Eager, expression, pending_reductions
+from lucid_gpu.fusion import Eager, expression
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.layout import repeated
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.fusion.pending_reductions import leaves_of
 from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.fusion.scheduler import mark_computed
@@ -33,7 +34,7 @@ from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
-from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
+from lucid_gpu.tensor import Tensor, _stored, _tensor, apply, from_array
 
 Dims = Any
 
@@ -186,7 +187,9 @@ def reduce(
             _tensor(expression.of_constant(kind.of_nothing, d, shape, program.device))
             for d in kind.types(program.dtype)
         ]
-    results = [_tensor(e) for e in pending_reductions.start(input._expr, row, dims, shape, divisor)]
+    leaves = leaves_of(input._expr, row, dims, shape, divisor)
+    loads = leaves[0].pending.recipe.results
+    results = [_stored(load, leaf) for load, leaf in zip(loads, leaves, strict=True)]
     if Eager.on or program.barred or open_levels:
         return [value.array for value in results]
     return results

@@ -20,7 +20,10 @@ def test_functions_are_counted_pythons_and_cs() -> None:
     def step() -> None:
         max(1, abs(2))
 
-    assert launch_costs.python_calls(step) - launch_costs.python_calls(lambda: None) == 2
+    both = ("call", "c_call")
+    counted = launch_costs.python_calls
+    assert counted(step, both) - counted(lambda: None, both) == 2
+    assert counted(step) == counted(lambda: None)
 
 
 def test_the_table_has_a_column_a_figure() -> None:

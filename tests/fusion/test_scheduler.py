@@ -145,9 +145,12 @@ def test_a_value_holds_a_write_twice() -> None:
 
 def test_a_long_cotangent_is_stored_before_a_region() -> None:
     half, more = chain(scheduler.LIMIT // 2 - 1).program, chain(scheduler.LIMIT // 2 + 1).program
-    assert not scheduler.cotangent_first(half, half)
-    assert scheduler.cotangent_first(more, half)
-    assert not scheduler.cotangent_first(leaf(np.ones(3, np.float32)).program, more)
+    short = chain(scheduler.SUMMED_STEPS // 2).program
+    assert not scheduler.cotangent_first(half, half, False)
+    assert scheduler.cotangent_first(more, half, False)
+    assert scheduler.cotangent_first(half, half, True)  # the region sums it
+    assert not scheduler.cotangent_first(short, half, True)
+    assert not scheduler.cotangent_first(leaf(np.ones(3, np.float32)).program, more, True)
 
 
 def test_small_cotangents_are_computed_again() -> None:
