@@ -104,7 +104,14 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if stays or storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
         if storage.read_only:
             refuse_read_only(self, name)
-        _write_through(self, _tensor(new), storage, name)
+        if name not in _IN_PART and name not in _MAY_OVERLAP:
+            refuse_overlap(self.array, name)
+        if state.grad and (new.program.needs_grad or old.needs_grad):
+            self._write_with_history(_tensor(new), name)
+            return self
+        source = value.array
+        del expr, new, value  # `_nobody_reads` counts references
+        put(_writable(self, name), source, name)
         return self
     if new.program.order != old.order:  # what is written stays in the order in which it lies
         order = old.order or tuple(range(len(old.shape)))
@@ -457,17 +464,6 @@ def _noted(tensor: Tensor) -> tuple[Expr, Any]:
             _own_outside(capture, tensor)
             capture.before_taking(tensor)
     return tensor._expr, tensor._expr.program
-
-
-def _write_through(target: Tensor, value: Tensor, storage: Storage, name: str) -> None:
-    """Write shared memory; pending readers and saved values keep the old contents."""
-    if name not in _IN_PART and name not in _MAY_OVERLAP:
-        refuse_overlap(target.array, name)
-    if state.grad and (value.requires_grad or target.requires_grad):
-        target._write_with_history(value, name)
-        return
-    source = value.array
-    put(_writable(target, name), source, name)
 
 
 def put(array: Any, source: Any, name: str) -> Any:

@@ -228,8 +228,8 @@ def compare(kinds: list[int], program: Any) -> None:
         return
     try:
         expected = theirs.gradients()
-    except RuntimeError as error:
-        assert WRITTEN in str(error)
+    except RuntimeError as error:  # PyTorch's own backward writes what was expanded, and refuses
+        assert WRITTEN in str(error) or "more than one element of the written-to" in str(error)
         return
     try:
         got = mine.gradients()
