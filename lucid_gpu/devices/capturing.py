@@ -750,7 +750,7 @@ def waits(leaf: Any) -> bool:
 
     Asking for its array would compute it by itself: its sums would come in another order.
     """
-    return "pending" in leaf.__dict__
+    return leaf.source is not None and leaf.result is not None
 
 
 def is_array(value: Any) -> bool:

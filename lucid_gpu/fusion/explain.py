@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lucid_gpu.fusion.expression import Cell
-from lucid_gpu.fusion.pending_reductions import ReducedCell, would_run
+from lucid_gpu.fusion.pending_reductions import would_run
 from lucid_gpu.fusion.plan import Load, Plan, Store
 from lucid_gpu.fusion.realize import plan_for, source_of
 from lucid_gpu.launch.observers import Launched, Operand
@@ -154,7 +154,7 @@ def explain(*tensors: Any) -> Explanation:
     done: set[int] = set()
     realized = []
     for i, tensor in enumerate(tensors):
-        if tensor._expr.program.is_load and type(tensor._expr.leaves[0]) is not ReducedCell:
+        if tensor._expr.program.is_load and tensor._expr.leaves[0].source is None:
             realized.append(i)
         elif id(tensor) not in done:
             members = realized_together(tensor)

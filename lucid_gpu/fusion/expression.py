@@ -116,6 +116,8 @@ class Cell:
     outlives = False  # such a twin: only read, and stale when the view's leaf says so
     apart: Any = None  # a weak reference to the twin without a node that gradients read
     detached = False  # of a tensor that shares the memory of the one that `same` is about
+    source: Any = None  # what will give the array: see `LateCell`
+    result: int | None = None  # which result of a reduction that is
 
     def __init__(self, array: Any, node: Any = None, output: int = 0) -> None:
         self.array = array
@@ -135,7 +137,7 @@ class Cell:
         """Another leaf on the same array."""
         if capturing.recorder is not None:
             _seen(self)
-        other = Cell(self.array, node, output)
+        other = self._beside(node, output) if self.source else Cell(self.array, node, output)
         if self.home is not None:
             _outlive(other, self.home)
         sharers = self.sharers
@@ -162,18 +164,23 @@ class Cell:
         """A leaf that takes this one's place, which others may go on reading."""
         if capturing.recorder is not None:
             _seen(self)
-        other = Cell(self.array, self.node, self.output)
+        node, output = self.node, self.output
+        other = self._beside(node, output) if self.source else Cell(self.array, node, output)
         if self.home is not None:
             other.home = self.home
         return other
+
+    def _beside(self, node: Any, output: int) -> Cell:
+        """Return another leaf for the array that this one waits for."""
+        raise NotImplementedError
 
     def moved(self, array: Any) -> Cell:
         """A leaf that takes this one's place, on another array of the same values.
 
         Who saved this one hears of writes to that.
         """
-        other = self.again()
-        other.array = array
+        other = Cell(array, self.node, self.output)
+        other.home = self.home
         if self.same is not None:
             other.same = list(self.same)
         other.stands_for(self)
@@ -190,7 +197,7 @@ class Cell:
 
     def without_node(self) -> Cell:
         """A twin that leads to no graph: one for all who read it so."""
-        if type(self) is Cell and self.array is None:
+        if not self.filled:
             return _NOWHERE
         twin: Cell | None = None if self.apart is None else self.apart()
         if twin is None:
@@ -204,6 +211,25 @@ class Cell:
             return [self]
         others = [c for r in self.sharers if (c := r()) is not None and c is not self]
         return [self, *[c for c in others if c.array is self.array]]
+
+
+class LateCell(Cell):
+    """A leaf whose array is not there yet: it comes when somebody reads it.
+
+    Until then the instance has no ``array``, but a ``source``.
+    """
+
+    filled = True
+
+    def fill(self) -> None:
+        """Set ``array`` and let go of the source, unless another thread did."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "array":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.fill()
+        return self.__dict__["array"]
 
 
 def _outlive(twin: Cell, home: Any) -> None:
@@ -297,7 +323,7 @@ def make_replaced(value: Expr, by: Replaced) -> None:
         other = reference()
         if type(other) is Expr:
             make_replaced(other, by)
-        elif type(other) is Cell and other.stale is None:
+        elif isinstance(other, Cell) and other.stale is None:
             other.stale = by
             written_values.add(other)
 
@@ -314,7 +340,7 @@ def tell(cell: Cell, write: Write) -> None:
                 make_stale(other, write)
             elif other is not None:
                 other.stale = write
-                if type(other) is not Cell:
+                if not isinstance(other, Cell):
                     written_values.add(other)
     if cell.leads and cell.node is not None:
         cell.node.output_written(write, cell.output)

@@ -19,7 +19,7 @@ from typing import Any
 
 from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.expression import Cell, Expr, made_here, of_array
+from lucid_gpu.fusion.expression import Cell, Expr, LateCell, made_here, of_array
 from lucid_gpu.fusion.layout import repeated
 from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
 from lucid_gpu.fusion.program import Program, load_program, when_forgotten
@@ -107,50 +107,34 @@ class Pending:
         for references, array in zip(self.cells, arrays, strict=True):
             for reference in references:
                 cell = reference()
-                if type(cell) is ReducedCell:
-                    cell.become(array)
+                if cell is not None and cell.source is not None:
+                    cell.array, cell.source = array, None
 
 
-class ReducedCell(Cell):
-    """A leaf that holds a result of a pending reduction; it becomes a plain `Cell` with it."""
+class ReducedCell(LateCell):
+    """A leaf that holds a result of a pending reduction."""
 
     def __init__(self, pending: Pending, result: int, node: Any = None, output: int = 0) -> None:
-        self.pending = pending
-        self.result = result
+        self.source = pending
+        self.result: int = result
         self.node = node
         self.output = output
         pending.cells[result].append(weakref.ref(self))
 
-    @property
-    def array(self) -> Any:
-        compute(self)
-        return self.array
-
-    @array.setter
-    def array(self, array: Any) -> None:
-        self.become(array)
-
-    filled = True
-
-    def become(self, array: Any) -> None:
-        """From now on a plain leaf."""
+    def fill(self) -> None:
+        """Have the reduction computed, with all others that wait."""
         with _lock:
-            self.__dict__["array"] = array  # first: no thread finds a plain leaf without
-            if type(self) is ReducedCell:
-                del self.__dict__["pending"], self.__dict__["result"]
-                self.__class__ = Cell  # type: ignore[assignment]
+            pending = self.source
+            if pending is not None:
+                flush()
+                if self.source is not None:  # it was no longer listed
+                    _run_alone(pending)
 
-    def twin(self, node: Any = None, output: int = 0) -> Cell:
+    def _beside(self, node: Any, output: int) -> Cell:
         with _lock:
-            if type(self) is not ReducedCell:
-                return Cell.twin(self, node, output)
-            return self._shares_with(ReducedCell(self.pending, self.result, node, output))
-
-    def again(self) -> Cell:
-        with _lock:
-            if type(self) is not ReducedCell:
-                return Cell.again(self)
-            return ReducedCell(self.pending, self.result, self.node, self.output)
+            if self.source is None:  # another thread was faster
+                return Cell(self.array, node, output)
+            return ReducedCell(self.source, self.result, node, output)
 
 
 def leaves_of(
@@ -198,20 +182,10 @@ def _bound(value: Expr) -> None:
         waiting[:] = [reference for reference in waiting if reference() is not None]
     of_results = False
     for cell in value.leaves:
-        if type(cell) is ReducedCell:
+        if type(cell) is ReducedCell and cell.source is not None:
             of_results = True
     if not may_wait(value, len(waiting), of_results, _reduced()):
         flush()
-
-
-def compute(cell: ReducedCell) -> None:
-    """Have a reduction computed, with all others that wait."""
-    with _lock:
-        if type(cell) is ReducedCell:
-            pending = cell.pending
-            flush()
-            if type(cell) is ReducedCell:  # it was no longer listed
-                _run_alone(pending)
 
 
 def _run_alone(pending: Pending) -> None:
@@ -315,7 +289,7 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
         arrays.update(v.leaves)
         steps += len(v.program.instructions)
     for cell in arrays:
-        if type(cell) is ReducedCell:
+        if type(cell) is ReducedCell and cell.source is not None:
             return []
     reductions: list[Pending] = []
     for pending in wanted:
@@ -375,8 +349,10 @@ def _consumed(values: Sequence[Expr]) -> list[Pending]:
     reductions: list[Pending] = []
     for value in values:
         for cell in value.leaves:
-            if type(cell) is ReducedCell and cell.pending not in reductions:
-                reductions.append(cell.pending)
+            if type(cell) is not ReducedCell or cell.source is None:
+                continue
+            if cell.source not in reductions:
+                reductions.append(cell.source)
     if not reductions:
         return []
     program, first = values[0].program, reductions[0].recipe
@@ -425,8 +401,8 @@ def plan_of(
     results = {}
     if tails and made_of_them:
         for place, cell in enumerate(leaves):
-            if type(cell) is ReducedCell:
-                results[place] = group.index(cell.pending), cell.result
+            if type(cell) is ReducedCell and cell.source is not None:
+                results[place] = group.index(cell.source), cell.result
     key = (made_of_them, *[p.recipe for p in group], *parts, *results.items())
     plan = _plans.get(key)
     if plan is None:

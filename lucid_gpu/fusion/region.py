@@ -167,9 +167,6 @@ class RegionNode(Node):
         also = getattr(expr, "also", None)
         if also is not None:
             self.also = also
-            for entry in also:
-                if type(entry) is Composed and entry.title is not None:
-                    self.__class__ = _class_of(entry.title, True)
         stale = getattr(expr, "stale", None)
         if stale is not None and not isinstance(stale, Replaced):
             self.output_stale = stale
@@ -710,7 +707,11 @@ def region_node(expr: Expr) -> RegionNode:
     """The node of a pending expression that needs grad; its class is named after the last op."""
     node: RegionNode | None = expr.node
     if node is None:
-        node = expr.node = facts_of(expr.program).kind(expr)
+        kind = facts_of(expr.program).kind
+        for entry in getattr(expr, "also", ()):
+            if type(entry) is Composed and entry.title is not None:
+                kind = _class_of(entry.title, True)
+        node = expr.node = kind(expr)
     return node
 
 

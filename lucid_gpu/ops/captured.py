@@ -230,7 +230,7 @@ def _leaves(value: Any) -> Iterator[Any]:
     """The leaves of a value; those of what it reduces where that is computed later."""
     for leaf in value.leaves:
         if capturing.waits(leaf):
-            yield from _leaves(leaf.pending.value)
+            yield from _leaves(leaf.source.value)
         else:
             yield leaf
 

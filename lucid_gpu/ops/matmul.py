@@ -14,7 +14,7 @@ from lucid_gpu.devices.copies import reshaped
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import dtype, unimplemented
 from lucid_gpu.fusion import layout
-from lucid_gpu.fusion.expression import Cell, Expr, made_here, one_device
+from lucid_gpu.fusion.expression import Cell, Expr, LateCell, made_here, one_device
 from lucid_gpu.fusion.program import Program, load_program, loads_of
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
@@ -591,35 +591,25 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
     return gradients
 
 
-class BackgroundCell(Cell):
-    """A leaf whose array another thread still writes.
-
-    It waits for it when somebody reads it; then it is a plain `Cell`.
-    """
+class BackgroundCell(LateCell):
+    """A leaf whose array another thread still writes: who reads it waits."""
 
     def __init__(self, product: BackgroundMatmul, node: Any = None, output: int = 0) -> None:
-        self.product = product
+        self.source = product
         self.node = node
         self.output = output
 
-    @property
-    def array(self) -> Any:
-        product = self.__dict__.get("product")
+    def fill(self) -> None:
+        product = self.source
         if product is not None:  # else another thread was faster
             product.end()
-            self.array = product.out
-        return self.__dict__["array"]
+            self.array, self.source = product.out, None
 
-    @array.setter
-    def array(self, array: Any) -> None:
-        self.__dict__["array"] = array  # first: no thread finds a plain leaf without
-        self.__dict__.pop("product", None)
-        self.__class__ = Cell  # type: ignore[assignment]
-
-    filled = True
-
-    def twin(self, node: Any = None, output: int = 0) -> Cell:
-        return self._shares_with(BackgroundCell(self.product, node, output))
+    def _beside(self, node: Any, output: int) -> Cell:
+        product = self.source
+        if product is None:
+            return Cell(self.array, node, output)
+        return BackgroundCell(product, node, output)
 
 
 def _of_background(product: BackgroundMatmul, d: dtype) -> Expr:

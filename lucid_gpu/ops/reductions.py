@@ -188,7 +188,7 @@ def reduce(
             for d in kind.types(program.dtype)
         ]
     leaves = leaves_of(input._expr, row, dims, shape, divisor)
-    loads = leaves[0].pending.recipe.results
+    loads = leaves[0].source.recipe.results
     results = [_stored(load, leaf) for load, leaf in zip(loads, leaves, strict=True)]
     if Eager.on or program.barred or open_levels:
         return [value.array for value in results]

@@ -420,7 +420,7 @@ class TestWaiting:
     def test_a_thread_that_comes_second_changes_nothing(self, executor: str) -> None:
         x = lucid_gpu.ones(4)
         total = (x * 2).sum()
-        pending = total._expr.leaves[0].pending  # alive, as long as the reader holds it
+        pending = total._expr.leaves[0].source  # alive, as long as the reader holds it
         with ThreadPoolExecutor(1) as team:
             array = team.submit(lambda: total.array).result()
         pending_reductions.flush()
