@@ -154,7 +154,7 @@ class Tensor(overrides.Fields):
                 f"possible. Make sure your class inherits from Tensor; got {cls!r}"
             )
         # without attributes of a subclass
-        view: Any = overrides.without_handlers(self.view, self.shape)
+        view: Any = overrides.without_handlers(self._alias)
         view.__class__ = cls
         return view
 
