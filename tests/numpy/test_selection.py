@@ -201,8 +201,9 @@ def test_what_numpy_makes_of_tensors_comes_from_numpy(device):
 INDEX_PARTS = [
     3, -1, slice(2, None), slice(None, None, -1), slice(0, 3, 2), None, ..., [1, 3], [0, 0, 2],
     numpy.array([[0, 1], [2, 3]]), numpy.int64(2), numpy.array(2),
-    numpy.array([True, False, True, False]), [True, False, True, True], True, numpy.True_, range(2), (1, 2),
-    numpy.array([0, 1], numpy.uint8), numpy.array([1, 0], numpy.int8), [[0, 1], [1, 2]], numpy.ones((4, 4), bool),
+    numpy.array([True, False, True, False]), [True, False, True, True], True, numpy.True_,
+    numpy.array([0, 1], numpy.uint8), numpy.array([1, 0], numpy.int8), [[0, 1], [1, 2]],
+    numpy.ones((4, 4), bool), range(2), (1, 2),
 ]  # fmt: skip
 THREE = [
     3,
