@@ -657,7 +657,7 @@ EMPTY = {
 
 @pytest.mark.parametrize("name", EMPTY)
 def test_views_without_elements_begin_where_they_were_cut(name, device):
-    if device != "cpu" and name in ("a part of none", "then columns"):
+    if device != "cpu" and name in ("a part of none", "then columns", "transposed"):
         pytest.skip("CuPy does not move within what has no elements")
 
     def run(m, device):
