@@ -40,18 +40,18 @@ def update_listed(
 ) -> list[Row]:
     """Apply a rule where gradients are sparse; the members that have dense ones are returned.
 
-    Gradients that list more than rows are made dense.
+    What a gradient does not list stays as it is, be it of rows or of elements.
     """
     dense: list[Row] = []
     for *tensors, g in rows:
-        if not g.is_sparse or g.sparse_dim() != 1:
-            dense.append((*tensors, g.to_dense() if g.is_sparse else g))
+        if not g.is_sparse:
+            dense.append((*tensors, g))
             continue
         g = g.coalesce()
-        index = g.indices()[0]
-        taken = [t.index_select(0, index) for t in tensors]
+        listed = g.indices().unbind(0)
+        taken = [t[listed] for t in tensors]
         for t, new in zip(tensors, rule(*taken, g.values(), **(numbers or {}), **settings)):
-            t.index_copy_(0, index, new)
+            t.index_put_(listed, new)
     return dense
 
 
