@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from lucid_gpu.compat.module_names import beside
 from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, float32, float64, get_default_dtype
+from lucid_gpu.nn.parameter import forget_gradients
 from lucid_gpu.ops.complex_views import view_as_real
 from lucid_gpu.ops.creation import full_like, tensor, zeros_like
 from lucid_gpu.ops.foreach import Rule, grouped, update_in_place
@@ -170,9 +171,7 @@ class Optimizer(Hooked):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget every parameter's gradient, or with ``set_to_none=False`` fill it with zeros."""
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.grad = None if set_to_none else parameter.grad.detach().zero_()
+            forget_gradients(group["params"], set_to_none)
 
     # -- stepping ---------------------------------------------------------------------------
 

@@ -628,3 +628,30 @@ def test_gradients_that_list_rows_elements_or_nothing(name, dims, device):
         return found
 
     gives(run(lucid_gpu, device), run, device)
+
+
+@pytest.mark.parametrize("case", ["plain", "recorded", "sparse", "view", "half", "pending"])
+@pytest.mark.parametrize("of", ["optimizer", "module"])
+def test_gradients_that_are_zeroed_are_the_same_objects(case, of, device):
+    def run(m, device):
+        layer = m.nn.Embedding(4, 3, sparse=case == "sparse", device=device)
+        layer = layer.half() if case == "half" else layer
+        p = layer.weight
+        if case == "recorded":
+            (p * p * p).sum().backward(create_graph=True)
+        elif case == "view":
+            p.grad = m.ones(5, 3, device=device)[1:]
+        elif case == "pending":
+            p.grad = m.ones(4, 3, device=device) * 3
+        else:
+            layer(m.tensor([0, 1], device=device)).sum().backward()
+        gradient = p.grad
+        owner = layer if of == "module" else m.optim.SGD(layer.parameters(), lr=0.1)
+        owner.zero_grad(set_to_none=False)
+        same = p.grad is gradient
+        if case != "sparse":
+            layer(m.tensor([0, 1], device=device)).sum().backward()
+        seen = gradient.to_dense() if case == "sparse" else gradient
+        return same, p.grad is gradient, gradient.requires_grad, gradient.grad_fn is None, seen
+
+    gives(run(lucid_gpu, device), run, device)
