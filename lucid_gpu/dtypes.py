@@ -231,6 +231,19 @@ def from_numpy_dtype(storage: Any) -> dtype:
     return element_type
 
 
+def require_native(storage: Any) -> None:
+    """Refuse an array's type whose bytes lie in the other order.
+
+    ValueError with PyTorch's sentence, and what to write.
+    """
+    if not storage.isnative:
+        raise ValueError(
+            "given numpy array has byte order different from the native byte order. Conversion "
+            "between byte orders is currently not supported. Write "
+            "array.astype(array.dtype.newbyteorder('='))"
+        )
+
+
 def instead_of(storage: Any) -> str:
     """What to write for an array whose elements no tensor holds."""
     if storage.names:
@@ -257,7 +270,7 @@ _INSTEAD = (
 
 
 def as_dtype(value: Any) -> dtype:
-    """Read what a user passed for ``dtype=``: a dtype, a Python type or NumPy's name of one."""
+    """Read what a user passed for ``dtype=``: a dtype, a Python type or one of NumPy's."""
     if type(value) is dtype:
         return value
     if type(value) is NamedOnly:
@@ -265,6 +278,10 @@ def as_dtype(value: Any) -> dtype:
         raise TypeError(
             f"{value} is a name to compare with: no tensor has this type; take {instead}"
         )
+    if isinstance(value, str):
+        named = BY_NAME.get(value)
+        instead = "" if named is None else f"; write dtype={printed()}.{named.name}"
+        raise TypeError(f"argument 'dtype' must be torch.dtype, not str{instead}")
     python = {float: float64, int: int64, _Bool: bool, complex: complex128}.get(value)
     if python is not None:
         return python

@@ -154,7 +154,7 @@ class Tensor(overrides.Fields):
                 f"possible. Make sure your class inherits from Tensor; got {cls!r}"
             )
         # without attributes of a subclass
-        view: Any = overrides.without_handlers(self.view, self.shape)
+        view: Any = overrides.without_handlers(self._alias)
         view.__class__ = cls
         return view
 
@@ -1405,7 +1405,7 @@ def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
             return value.item()
     theirs = backend_of_array(value)
     if theirs is not None:
-        copied = theirs.xp.array(value)  # of a subclass too
+        copied = theirs.xp.array(value, value.dtype.newbyteorder("="))  # of a subclass too
         tensor = from_array(copied, None, theirs.device_of(value))
         like = next((t for t in beside if isinstance(t, Tensor)), tensor)
         return tensor if theirs.type == "cuda" else tensor.to(like.device)

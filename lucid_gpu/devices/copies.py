@@ -109,6 +109,37 @@ def part_of(
     return owner.xp.lib.stride_tricks.as_strided(part, shape, strides)
 
 
+def sliced(array: Any, index: tuple[Any, ...]) -> Any:
+    """A view by ints, slices forwards, None and ``...``.
+
+    One without elements begins where it was cut too, which NumPy forgets and CuPy does not.
+    """
+    part = array[index]
+    if part.size or not isinstance(part, np.ndarray):
+        return part
+    named = [p for p in index if type(p) is int or type(p) is slice]
+    dim = ahead = 0
+    for p in index:
+        if p is Ellipsis:
+            dim += array.ndim - len(named)
+        elif p is not None:
+            extent = array.shape[dim]
+            start = p.indices(extent)[0] if type(p) is slice else p % extent
+            ahead += start * array.strides[dim]
+            dim += 1
+    return np.asarray(_Ahead(part, array, ahead)).view(part.dtype, type(part))
+
+
+class _Ahead:
+    """An array without elements as NumPy takes it, some bytes after the start of another."""
+
+    def __init__(self, part: Any, array: Any, ahead: int) -> None:
+        self.base = array  # `ops.strides` looks for the memory here
+        address, read_only = array.__array_interface__["data"]
+        begun = {"data": (address + ahead, read_only), "strides": part.strides}
+        self.__array_interface__ = part.__array_interface__ | begun
+
+
 def _copied(array: Any) -> Any:
     return array.copy()
 

@@ -206,12 +206,13 @@ class BatchLevel(Batch):
             raise NotImplementedError(
                 f"vmap: {op.name} of a batched and a sparse tensor; call .to_dense() first"
             )
-        operands = _in_one_type(op, operands)
+        operands, kind = _in_one_type(op, operands)
         ranks = [o.ndim for o in operands if isinstance(o, Tensor)]
         rank = max(ranks) if shape is None else len(shape)
         whole = None if shape is None else (self.size, *shape)
         values = [self.aligned(o, rank) for o in operands]
-        return self.wrap(apply(op, *values, to=to, shape=whole))
+        value = apply(op, *values, to=to, shape=whole)
+        return self.wrap(value if kind is None else cast(value, kind))
 
     def record(self, *call: Any, **attributes: Any) -> NoReturn:
         raise NeedsArray("vmap: an op was recorded that vmap does not know")
@@ -313,19 +314,26 @@ def _only_tangents_vary(value: Any, level: BatchLevel) -> bool:
     return not level.size or allclose(rows, rows[:1], 0.0, 0.0, equal_nan=True)
 
 
-def _in_one_type(op: Op, operands: Sequence[Any]) -> Sequence[Any]:
-    """Operands in the types they have for one example: a batch of numbers is still numbers."""
+def _in_one_type(op: Op, operands: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+    """Operands in the types they have for one example: a batch of numbers is still numbers.
+
+    Where these are two, beside 16 bits, all are in the wider one, and the second result is the type
+    that the op's is to have.
+    """
     tensors = [o for o in operands if isinstance(o, Tensor)]
     if len({o.dtype for o in tensors}) < 2 or op.rule in ("cast", "identity"):
-        return operands
+        return operands, None
     described = [
         (o.dtype, o.ndim, False) if isinstance(o, Tensor) else (scalar_type(o), 0, True)
         for o in operands
     ]
-    types, _ = types_of(op, described)
-    return [
-        cast(o, d) if isinstance(o, Tensor) else o for o, d in zip(operands, types, strict=True)
+    types, result = types_of(op, described)
+    mixed = result.compute is not result and result.compute in types
+    own = [result.compute if mixed and d is result else d for d in types]
+    converted = [
+        cast(o, d) if isinstance(o, Tensor) else o for o, d in zip(operands, own, strict=True)
     ]
+    return converted, result if mixed else None
 
 
 def batch_levels() -> list[BatchLevel]:

@@ -8,7 +8,7 @@ from typing import Any
 from lucid_gpu.dtypes import bfloat16, dtype, float16, iinfo, overflow, scalar_type
 from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.program import SPREAD, Assembly, Instruction, constant_value
-from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
+from lucid_gpu.fusion.typing_rules import QUOTIENTS, STEPS, broadcast_shapes, types_of
 
 __all__ = ["Number", "Slot", "emit", "fits"]
 
@@ -163,10 +163,6 @@ def as_stored(assembly: Assembly, index: int) -> int:
 
 
 SUMS = ("add", "sub")
-# A last digit of what they read decides on a whole unit of their results.
-STEPS = ("floor", "ceil", "round", "trunc", "sign", "sgn", "floor_divide", "truncated_quotient",
-         "fmod", "remainder")  # fmt: skip
-QUOTIENTS = ("floor_divide", "truncated_quotient")  # whose divisor, if a number, is not rounded
 
 
 def sum_as_stored(assembly: Assembly, index: int) -> int:

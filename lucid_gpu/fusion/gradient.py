@@ -434,6 +434,7 @@ class _Derivation:
             operands = [self.symbol(self.index[a]) for a in read.args]
         else:
             y, operands = self._operands_elsewhere(read, i, y)
+        known = self.program.instructions
         for position, argument in enumerate(ins.args):
             if not reaches[argument]:
                 continue
@@ -449,7 +450,14 @@ class _Derivation:
             tie = op.ties[position] if op.ties is not None and self.grad else None
             if tie is not None:
                 part = part.apply(tie.row, part, y if tie.to == RESULT else operands[tie.to])
+            if part.dtype is not known[argument].dtype and ins.op != "cast":
+                part = self._widened(part, known[argument].dtype)
             self._accumulate(argument, part)
+
+    def _widened(self, part: Symbol, d: dt.dtype) -> Symbol:
+        """The gradient of one number beside 16 bits, as it is computed, before it is summed."""
+        same = part.instruction
+        return self.symbol(self.work.append(Instruction("cast", (part.index,), d, *same[3:5])))
 
     def _shown(self, number: int) -> int:
         """What a formula reads of an operand: gradients of the formula are not tied once more."""

@@ -62,7 +62,7 @@ def types_of(op: Op, operands: Sequence[Operand]) -> tuple[list[dtype], dtype]:
                 f"{condition[0]}"
             )
         common = _promoted(values)
-        return [dt.bool, common, common], common
+        return [dt.bool, *_kept(common, values)], common
     if rule == "draw":
         return [dt.int64] * 3 + [d for d, _, _ in operands[3:]], dt.float32
     common = _promoted(operands)
@@ -78,7 +78,26 @@ def types_of(op: Op, operands: Sequence[Operand]) -> tuple[list[dtype], dtype]:
     if rule == "abs":
         real = {dt.complex64: dt.float32, dt.complex128: dt.float64}.get(common, common)
         return [common], real
-    return [common] * len(operands), common
+    if op.name in BY_STEPS:
+        types = [common] * len(operands)
+        return types[:-1] + _kept(common, operands[-1:]) if op.name in QUOTIENTS else types, common
+    return _kept(common, operands), common
+
+
+def _kept(common: dtype, operands: Sequence[Operand]) -> list[dtype]:
+    """The types that operands are read in: one number of another type is not cut to 16 bits."""
+    wide = common.compute
+    if wide is common:
+        return [common] * len(operands)
+    kept = [not (n or number or d is common) for d, n, number in operands]
+    return [wide if k else common for k in kept]
+
+
+# A last digit of what they read decides on a whole unit of their results.
+STEPS = ("floor", "ceil", "round", "trunc", "sign", "sgn", "floor_divide", "truncated_quotient",
+         "fmod", "remainder")  # fmt: skip
+QUOTIENTS = ("floor_divide", "truncated_quotient")  # whose divisor, if a number, is not rounded
+BY_STEPS = (*STEPS, "pow", "clamp_min", "clamp_max")  # of which other numbers are rounded
 
 
 _NO_BOOL = {

@@ -336,7 +336,7 @@ def _losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
     value, kept = run_quietly(on_host, x, target, how)
     if how.reduction == "none":
         value = value.reshape(target.shape)
-    return value.astype(x.dtype, copy=False), kept
+    return run_quietly(value.astype, x.dtype), kept
 
 
 @gradient.on_host
@@ -374,7 +374,7 @@ def gradient_on_host(x: Any, kept: Kept, g: Any, how: Settings) -> Any:
     """The gradient of the scores for the cotangent ``g`` of the loss: a number or an array."""
     lse, places, own, ignored, count, scored = kept
     extents, wide = lines_of(x.shape), lse.dtype
-    scale = wide.type(np.divide(g, count)) if np.ndim(g) == 0 else g.astype(wide).reshape(lse.shape)
+    scale = g.astype(wide).reshape(lse.shape) if np.ndim(g) else wide.type(g) / wide.type(count)
     share = total = scale if own is None else scale * own
     spread = None
     if how.smoothing:

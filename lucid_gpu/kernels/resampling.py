@@ -32,6 +32,9 @@ class Axis(NamedTuple):
     antialias : bool
     wide : bool
         Whether positions are float64, as those of float64 pixels are.
+    copies : bool
+        Whether an axis that keeps its size is copied, and one of twice the size holds each nearest
+        pixel twice, whatever the factor is.
     """
 
     mode: str
@@ -41,6 +44,7 @@ class Axis(NamedTuple):
     aligned: bool
     antialias: bool
     wide: bool
+    copies: bool
 
 
 class Band:
@@ -142,6 +146,8 @@ def band(axis: Axis) -> Band:
         scale = kind((axis.size - 1) / (axis.out - 1)) if axis.out > 1 else kind(0)
     else:
         scale = kind(axis.size / axis.out if axis.factor is None else 1 / axis.factor)
+    if axis.out == axis.size and axis.copies:
+        return Band(np.arange(axis.size)[None], np.ones((1, axis.size)), axis.size)
     if axis.antialias:
         return _antialiased(axis, float(scale))
     if axis.mode.startswith("nearest"):
@@ -167,8 +173,8 @@ def _nearest(axis: Axis) -> Band:
     scale = np.float32(axis.size / axis.out if axis.factor is None else 1 / axis.factor)
     shift = np.float32(0.5 if axis.mode == "nearest-exact" else 0)
     at = np.floor((np.arange(axis.out, dtype=np.float32) + shift) * scale)
-    if axis.mode == "nearest" and axis.out in (axis.size, 2 * axis.size):
-        at = np.arange(axis.out) * axis.size // axis.out
+    if axis.mode == "nearest" and axis.copies and axis.out == 2 * axis.size:
+        at = np.arange(axis.out) // 2
     places = np.minimum(at, axis.size - 1).astype(np.int64)
     return Band(places[None], np.ones((1, axis.out)), axis.size)
 

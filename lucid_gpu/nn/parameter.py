@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from lucid_gpu.fusion.expression import Expr
@@ -24,6 +24,19 @@ __all__ = [
 ]
 
 _T = TypeVar("_T", bound=Tensor)
+
+
+def forget_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
+    """Drop the gradients of parameters, or cut these from their graphs and fill them with zeros."""
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is None:
+            continue
+        if set_to_none:
+            parameter.grad = None
+        else:
+            gradient.detach_() if gradient.grad_fn is not None else gradient.requires_grad_(False)
+            gradient.zero_()
 
 
 def _made_from(cls: type[_T], data: Tensor | None) -> _T:

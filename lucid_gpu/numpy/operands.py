@@ -55,6 +55,7 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
 
         return stack(alike(*value, like=like))
     array = np.asarray(value)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)  # NumPy takes both orders
     return tensor(array, device=like.device if like is not None else None)
 
 

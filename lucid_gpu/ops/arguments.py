@@ -123,6 +123,30 @@ def require_one_dtype(sentence: str, first: Tensor, *others: Tensor) -> None:
             )
 
 
+def in_float32(function: Op) -> Op:
+    """Have a composition compute what all its arguments give in 16 bits in float32, and round once.
+
+    Counts and sums on the way to a result may be out of the range of float16.
+    """
+
+    @functools.wraps(function)
+    def wide(*args: Any, **named: Any) -> Any:
+        given = [a for a in (*args, *named.values()) if isinstance(a, Tensor)]
+        types = {t.dtype for t in given if t.dtype.category == 2}
+        narrow = next(iter(types)) if len(types) == 1 else dt.float32
+        if narrow.compute is narrow:
+            return function(*args, **named)
+        given = [_converted(a, narrow, narrow.compute) for a in (*args, *named.values())]
+        settings = dict(zip(named, given[len(args) :], strict=True))
+        return _converted(function(*given[: len(args)], **settings), narrow.compute, narrow)
+
+    return cast(Op, wide)
+
+
+def _converted(value: Any, d: dtype, to: dtype) -> Any:
+    return value.to(to) if isinstance(value, Tensor) and value.dtype is d else value
+
+
 def require_parameter_types(d: dtype, parameters: Iterable[dtype]) -> None:
     """Refuse parameters of a normalization in another type than the input's.
 

@@ -19,10 +19,9 @@ def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
     """A tensor that shares an array, which other code may write and which may be read-only."""
     array_backend = backend_of_array(array)
     assert array_backend is not None
+    dt.require_native(array.dtype)
     d = dt.from_numpy_dtype(array.dtype)
     view = array.view(np.ndarray) if array_backend.type == "cpu" else array.view()
-    if view.dtype != d.numpy:  # foreign byte order
-        view = view.astype(d.numpy)
     result = _tensor(expression.of_array(view, d, array_backend.device_of(array)))._keep_order()
     storage = result._memory()
     storage.lend(result._expr.leaves[0])

@@ -107,6 +107,8 @@ def tensor(
         converted = other.to(dtype=dtype, device=device)
         return tensor(converted, requires_grad=requires_grad, pin_memory=pin_memory)
     array_backend = backend_of_array(data)
+    if isinstance(data, np.ndarray):
+        dt.require_native(data.dtype)
     where = (
         resolve(device)
         if array_backend is None or device is not None

@@ -19,7 +19,8 @@ from lucid_gpu.fusion.program import loads_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import cross_entropy as kernels
 from lucid_gpu.kernels.cross_entropy import Settings
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import in_float32, require_one_device, require_tensor
+from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.in_place import alias_of
 from lucid_gpu.ops.record import keeping, record, ties, watch
@@ -206,11 +207,11 @@ def _class_loss_batched(
     if reduction != "mean":
         return reduce_loss(loss, reduction)
     numbers = level.wrap(level.full(target))
-    counted = (numbers != ignore).to(x.dtype)
+    counted = (numbers != ignore).to(x.dtype.compute)
     if weight is not None:
         known = level.full(target).clamp(0, classes - 1)
         counted = counted * level.wrap(weight[known])
-    return loss.sum() / counted.sum()
+    return (loss.sum(dtype=x.dtype.compute) / counted.sum()).to(x.dtype)
 
 
 def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
@@ -258,7 +259,8 @@ def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Setting
     dim = _class_dim(x)
     kept = target != how.ignore
     safe = target.where(kept, 0)
-    counts = kept.to(x.dtype) if weight is None else _weights(weight, safe).where(kept, 0.0)
+    counts = 1.0 if weight is None else _weights(weight, safe)
+    counts = where(kept, counts, 0.0).to(x.dtype.compute)
     if how.reduction == "mean":
         g = g / counts.sum()
     own = (counts * (1 - how.smoothing)).unsqueeze(dim)
@@ -271,7 +273,7 @@ def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Setting
         total = own + (how.smoothing if weight is None else spread.sum())
         flat = flat + spread
     gradient = (softmax(x, dim) * total - flat).where(kept.unsqueeze(dim), 0.0)
-    return gradient * (g.unsqueeze(dim) if how.reduction == "none" else g)
+    return (gradient * (g.unsqueeze(dim) if how.reduction == "none" else g)).to(x.dtype)
 
 
 def _composed(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
@@ -303,8 +305,6 @@ def _soft_cross_entropy(
     if weight is not None:
         scored = scored * _along(weight, input)
     loss = -scored.sum(dim)
-    if reduction == "mean":
-        return loss.sum() / loss.numel()
     return reduce_loss(loss, reduction)
 
 
@@ -445,7 +445,16 @@ def _total(
     scale_loss: bool = True,
 ) -> Tensor:
     """Weigh, leave out what is ignored, and reduce."""
+    if weight is None and kept is None:
+        return reduce_loss(loss, reduction)
     scale = None if weight is None else _weights(weight, target)
+    return _scaled(loss, scale, kept, reduction, scale_loss)
+
+
+@in_float32
+def _scaled(
+    loss: Tensor, scale: Tensor | None, kept: Tensor | None, reduction: str, scale_loss: bool
+) -> Tensor:
     if scale is not None and scale_loss:
         loss = loss * scale
     if kept is not None:

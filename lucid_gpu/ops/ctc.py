@@ -8,7 +8,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import ctc as kernels
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import in_float32, require_tensor
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.record import record, watch
@@ -19,6 +19,7 @@ __all__ = ["ctc_loss"]
 
 
 @op(autocast="float32")
+@in_float32
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

@@ -13,7 +13,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.kernels import scans
-from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.arguments import in_float32, public
 from lucid_gpu.ops.creation import full, ones_like
 from lucid_gpu.ops.cumsum import cumsum, running_sum
 from lucid_gpu.ops.elementwise import where
@@ -286,6 +286,7 @@ def _halves(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 @op
+@in_float32
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """The integral along a dimension by the trapezoidal rule.
 
@@ -313,6 +314,7 @@ def trapz(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> 
 
 
 @op
+@in_float32
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1
 ) -> Tensor:

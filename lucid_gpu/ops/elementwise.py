@@ -582,6 +582,8 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     if isinstance(min, Tensor) and isinstance(max, Tensor):
         return _clamp_between(input, min, max)
     if input.dtype.category < 2:
+        if isinstance(min, float) or isinstance(max, float):  # then the other one is no integer
+            input = input.to(dt.get_default_dtype())
         min, max = _within(input.dtype, min, max)
     if max is None:
         return apply(TABLE["clamp_min"], input, min)

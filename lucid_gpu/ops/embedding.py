@@ -119,10 +119,10 @@ def shorten_rows(input: Tensor, weight: Tensor, max_norm: float, norm_type: floa
         return
     with no_grad():
         index = input.reshape(-1).long()
-        rows = weight.detach().index_select(0, index)
+        rows = weight.detach().index_select(0, index).to(weight.dtype.compute)
         norms = rows.norm(norm_type, 1, keepdim=True)
         shorter = rows * (max_norm / (norms + 1e-7))
-        weight.index_copy_(0, index, shorter.where(norms > max_norm, rows))
+        weight.index_copy_(0, index, shorter.where(norms > max_norm, rows).to(weight.dtype))
 
 
 @op

@@ -108,12 +108,13 @@ def embedding_bag(
         rows = rows.where(counted.unsqueeze(1), 0.0)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.reshape(-1, 1)
-    total = _summed(rows, bag, bags)
     if mode == "sum":
-        return total
+        return _summed(rows, bag, bags)
+    rows = rows.to(rows.dtype.compute)  # float16 may hold neither the sums nor the counts
+    total = _summed(rows, bag, bags)
     ones = full((len(numbers),), 1.0, dtype=rows.dtype, device=rows.device)
     counts = _summed(ones if counted is None else counted.to(rows.dtype), bag, bags)
-    return total / counts.clamp(min=1.0).unsqueeze(1)
+    return (total / counts.clamp(min=1.0).unsqueeze(1)).to(weight.dtype)
 
 
 def _check_mode(mode: str, scaled: bool, sparse: bool, weights: Tensor | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from lucid_gpu.ops import reductions
 from lucid_gpu.ops.arguments import (
     as_float,
+    in_float32,
     into,
     require_one_device,
     require_parameter_types,
@@ -193,6 +194,7 @@ def _by_deviation(
 
 
 @op
+@in_float32
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
@@ -222,6 +224,7 @@ def local_response_norm(
     return input / (means * alpha + k) ** beta
 
 
+@in_float32
 def cross_map_norm(input: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
     """`local_response_norm` with the windows of PyTorch's CrossMapLRN2d; it takes 4 dimensions."""
     if input.ndim != 4:
@@ -254,5 +257,6 @@ def normalize(
     out : Tensor, optional
     """
     require_tensor("normalize", "input", 1, input)
-    length = input.norm(p, dim, keepdim=True).clamp(min=eps)
-    return into(input / length, out, "normalize")
+    wide = input.to(input.dtype.compute)  # norms of 16-bit floats may be out of their range
+    length = wide.norm(p, dim, keepdim=True).clamp(min=eps)
+    return into((wide / length).to(input.dtype), out, "normalize")

@@ -16,6 +16,7 @@ from lucid_gpu.devices import capturing
 from lucid_gpu.kernels import bounds
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.user_warnings import warn_user
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -91,7 +92,7 @@ class Backwards(ValueError):
 
 def _stands_for_a_tuple(index: Any) -> bool:
     """PyTorch takes a list that holds tensors, sequences, slices or None for a tuple."""
-    if not isinstance(index, list) or len(index) >= 32:
+    if not isinstance(index, list) or len(index) >= 32 or state.of_arrays:
         return False
     kinds = (Tensor, slice, list, tuple, range, np.ndarray)
     if not any(p is None or p is Ellipsis or isinstance(p, kinds) for p in index):
@@ -125,7 +126,12 @@ def _check_they_broadcast(parts: Sequence[Any]) -> None:
 
 
 def ints_apart(parts: Sequence[Any]) -> bool:
-    """Whether ints stand apart from index arrays: PyTorch selects by them before it looks."""
+    """Whether ints stand apart from index arrays: PyTorch selects by them before it looks.
+
+    NumPy counts them among the arrays.
+    """
+    if state.of_arrays:
+        return False
     places = [i for i, p in enumerate(parts) if isinstance(p, int) or hasattr(p, "dtype")]
     ints = any(type(p) is int for p in parts)
     return ints and places[-1] - places[0] >= len(places)
@@ -150,6 +156,8 @@ def _part(input: Tensor, part: Any) -> Any:
         if part.step is not None and int(part.step) == 0:
             raise ValueError("step must be greater than zero")
         return slice(*[_position(v) for v in (part.start, part.stop, part.step)])
+    if state.of_arrays:
+        part = _numpys(part)
     if isinstance(part, Tensor):
         if part.ndim == 0 and part.dtype.category == 1 and part.dtype is not dt.uint8:
             return int(part.item())
@@ -184,6 +192,16 @@ def _part(input: Tensor, part: Any) -> Any:
         "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
         f"indices (got {type(part).__name__})"
     )
+
+
+def _numpys(part: Any) -> Any:
+    """A part that NumPy takes in more types: whole numbers of all, and its own truth values."""
+    if isinstance(part, np.bool):
+        return np.asarray(part)
+    if isinstance(part, np.ndarray) and part.dtype.kind in "iu":
+        return part.astype(np.int64)
+    whole = isinstance(part, Tensor) and part.dtype.category == 1
+    return part.to(dt.int64) if whole else part
 
 
 def _position(value: Any) -> int | None:

@@ -170,8 +170,12 @@ def _resized(
     if not (images or input.is_floating_point() or (input.dtype is dt.uint8 and "nearest" in mode)):
         raise dt.unimplemented(f"interpolate ({mode})", input.dtype)
     wide = images or input.dtype is dt.float64
+    # which of PyTorch's kernels keep an axis whose size stays as it is, whatever the factor says
+    copies = antialias or images or _MODES[mode] == "linear"
+    if mode == "nearest":
+        copies = input.ndim == 4 or (input.ndim == 5 and channels_order(input) is not None)
     axes = [
-        Axis(_MODES[mode], n, out, factor, aligned, antialias, wide)
+        Axis(_MODES[mode], n, out, factor, aligned, antialias, wide, copies)
         for n, out, factor in zip(own, sizes, factors, strict=True)
     ]
     bands = [area(axis.size, axis.out) if mode == "area" else band(axis) for axis in axes]

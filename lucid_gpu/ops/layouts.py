@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from lucid_gpu.dtypes import as_dtype
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tensor import Tensor
 
@@ -42,7 +43,7 @@ def to_dense(input: Tensor, dtype: Any = None, *, masked_grad: bool | None = Non
     """
     if input.is_sparse:
         return input.to_dense(dtype, masked_grad=masked_grad)
-    return input if dtype is None else input.to(dtype)
+    return input if dtype is None else input.to(as_dtype(dtype))
 
 
 def sparse_dim(input: Tensor) -> int:

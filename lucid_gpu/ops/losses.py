@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import (
+    in_float32,
     require_float,
     require_one_device,
     require_tensor,
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 Flag = bool | None
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def reduction_of(size_average: Flag, reduce: Flag, reduction: str) -> str:
@@ -82,15 +85,23 @@ def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
     return d
 
 
-def _weighted(loss: Tensor, input: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+def _weighted(
+    loss: Loss, input: Tensor, target: Tensor, weight: Tensor | None, reduction: str
+) -> Tensor:
     """Reduced; a mean is over the weights."""
     if weight is None:
-        return reduce_loss(loss, reduction)
+        return reduce_loss(loss(input, target), reduction)
     if tuple(weight.shape) != tuple(input.shape):
         raise ValueError("Weights and input must have the same size.")
-    if reduction == "mean":
-        return (loss * weight).sum() / weight.sum()
-    return reduce_loss(loss * weight, reduction)
+    return _of_weights(loss, input, target, weight, reduction)
+
+
+@in_float32
+def _of_weights(
+    loss: Loss, input: Tensor, target: Tensor, weight: Tensor, reduction: str
+) -> Tensor:
+    weighed = loss(input, target) * weight
+    return weighed.sum() / weight.sum() if reduction == "mean" else reduce_loss(weighed, reduction)
 
 
 @op(autocast="float32", whole=True)
@@ -125,10 +136,12 @@ def mse_loss(
     """
     reduction = reduction_of(size_average, reduce, reduction)
     _same_size("mse_loss", input, target)
-    d = _difference("mse_loss", input, target)
-    return _weighted(
-        keeps(d.square(), input, target, title="MseLossBackward0"), input, weight, reduction
-    )
+    return _weighted(_squared, input, target, weight, reduction)
+
+
+def _squared(input: Tensor, target: Tensor) -> Tensor:
+    squares = _difference("mse_loss", input, target).square()
+    return keeps(squares, input, target, title="MseLossBackward0")
 
 
 @op(autocast="float32")
@@ -143,7 +156,7 @@ def l1_loss(
     """Mean absolute error: ``abs(input - target)``, reduced; all else as in `mse_loss`."""
     reduction = reduction_of(size_average, reduce, reduction)
     _same_size("l1_loss", input, target)
-    return _weighted((input - target).abs(), input, weight, reduction)
+    return _weighted(lambda x, t: (x - t).abs(), input, target, weight, reduction)
 
 
 @op(autocast="float32", whole=True)
@@ -215,14 +228,19 @@ def huber_loss(
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     require_float("huber_loss", input)
-    loss = apply(TABLE["bent"], _difference("huber_loss", input, target), delta)
-    loss = keeps(loss, input, target, title="HuberLossBackward0")
+
+    def loss(x: Tensor, t: Tensor) -> Tensor:
+        bent = apply(TABLE["bent"], _difference("huber_loss", x, t), delta)
+        return keeps(bent, x, t, title="HuberLossBackward0")
+
     if weight is None or reduction != "mean":
-        return _weighted(loss, input, weight, reduction)
-    return _weighted(loss, input, weight, "none").mean()  # not over the sum of weights, as of mse
+        return _weighted(loss, input, target, weight, reduction)
+    each = _weighted(loss, input, target, weight, "none")
+    return each.mean()  # not over the sum of weights, as of mse
 
 
 @op(autocast="float32")
+@in_float32
 def kl_div(
     input: Tensor,
     target: Tensor,

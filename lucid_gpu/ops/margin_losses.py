@@ -7,7 +7,13 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.ops.arguments import guarded, require_float, require_one_device, require_tensors
+from lucid_gpu.ops.arguments import (
+    guarded,
+    in_float32,
+    require_float,
+    require_one_device,
+    require_tensors,
+)
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.cross_entropy import reduce_loss, require_reduction, require_weight_dtype
 from lucid_gpu.ops.elementwise import logsigmoid
@@ -63,6 +69,7 @@ def pairwise_distance(
 
 @op(autocast={"cuda": "float32"})
 @guarded
+@in_float32
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """``x1 . x2 / (max(|x1|, eps) max(|x2|, eps))`` over a dimension.
 
@@ -162,6 +169,7 @@ def margin_ranking_loss(
 
 
 @op(autocast="float32")
+@in_float32
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -339,6 +347,7 @@ def soft_margin_loss(
 
 
 @op
+@in_float32
 def multilabel_soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -382,6 +391,7 @@ def _require_long(target: Tensor) -> None:
 
 @op(autocast="float32")
 @keeping("input")
+@in_float32
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -460,6 +470,7 @@ def _check_targets(target: Tensor, low: int, classes: int, words: str) -> None:
 
 @op(autocast="float32")
 @keeping("input")
+@in_float32
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,

@@ -422,6 +422,9 @@ def segment_reduce(
                 "segment_reduce(): Expected all rows of lengths along axis to sum to "
                 "data.size(lengths.dim()-1) when !unsafe."
             )
+    kind = data.dtype
+    if reduce == "mean":  # whose sums and counts float16 may not hold
+        data = data.to(kind.compute)
     shape, rest = tuple(lengths.shape), tuple(data.shape[axis + 1 :])
     how, start = _SEGMENTS[reduce]
     flat = lengths.reshape(-1)
@@ -436,7 +439,7 @@ def segment_reduce(
     if reduce == "mean":
         counts = flat.reshape(-1, *[1] * len(rest)).to(data.dtype)
         result = result / (counts if initial is None else counts.clamp(min=1))
-    return result.reshape(*shape, *rest)
+    return result.reshape(*shape, *rest).to(kind)
 
 
 def _of_numbers(begun: Tensor, number: Tensor, rows: Tensor, how: str, start: float) -> Tensor:

@@ -382,7 +382,7 @@ def searchsorted(
         sequence = xp.take_along_axis(sequence, sorter.array, -1)
     behind = right or side == "right"
     if sequence.ndim == 1:
-        positions = xp.searchsorted(sequence, wanted, side="right" if behind else "left")
+        positions = _in_one_sequence(xp, sequence, wanted, behind, values.device.type == "cpu")
     else:
         if not wanted.ndim:
             raise RuntimeError(
@@ -397,6 +397,15 @@ def searchsorted(
             )
         positions = _bisected(xp, sequence, wanted, behind)
     return from_array(xp.asarray(positions).astype(d.numpy), d, values.device)
+
+
+def _in_one_sequence(xp: Any, sequence: Any, wanted: Any, behind: bool, on_host: bool) -> Any:
+    """NumPy takes NaN for the largest; PyTorch searches on behind all that is not larger."""
+    floats = sequence.dtype.kind == "f"
+    if floats and on_host and xp.isnan(sequence).any():
+        return _bisected(xp, sequence, wanted, behind)
+    positions = xp.searchsorted(sequence, wanted, side="right" if behind else "left")
+    return xp.where(xp.isnan(wanted), len(sequence), positions) if floats else positions
 
 
 def _check_sorter(sequence: Tensor, sorter: Tensor) -> None:
@@ -415,12 +424,13 @@ def _check_sorter(sequence: Tensor, sorter: Tensor) -> None:
 
 
 def _bisected(xp: Any, sequence: Any, wanted: Any, behind: bool) -> Any:
-    """All binary searches at once, each in its own row."""
+    """All binary searches at once, each in its own row, or all in one sequence."""
     low = xp.zeros(wanted.shape, "int64")
     high = xp.full(wanted.shape, sequence.shape[-1], "int64")
     for _ in range(sequence.shape[-1].bit_length()):
         middle = xp.minimum((low + high) // 2, sequence.shape[-1] - 1)
-        here = xp.take_along_axis(sequence, middle, -1)
+        one = sequence.ndim == 1
+        here = sequence[middle] if one else xp.take_along_axis(sequence, middle, -1)
         further = (low < high) & ~(here > wanted if behind else here >= wanted)
         low, high = xp.where(further, middle + 1, low), xp.where(further, high, middle)
         high = xp.maximum(low, high)

@@ -362,6 +362,10 @@ def var(
             "std and var only support floating point and complex dtypes, got "
             f"{input.dtype.name}; write x.float()"
         )
+    wide = input.dtype.compute
+    if wide is not input.dtype:  # squares of 16-bit floats are out of their range
+        spread = var(input.to(wide), dim, keepdim=keepdim, correction=correction)
+        return keeps(spread.to(input.dtype), input)
     if input.dtype.is_complex:
         parts = [var(part, dim, keepdim=keepdim, correction=correction) for part in _parts(input)]
         return keeps(parts[0] + parts[1], input)
@@ -580,6 +584,10 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
         if input.dtype.is_complex:
             return logsumexp(input.reshape(1), 0)
         return piecewise(input).clone()
+    wide = input.dtype.compute
+    if wide is not input.dtype:
+        total = logsumexp(input.to(wide), dims, keepdim)
+        return keeps(total.to(input.dtype), input, output=True)
     if _in_one_kernel(input) or _at_once(input):
         shape = result_shape(input.shape, dims, keepdim)
         if _in_one_kernel(input):
@@ -658,9 +666,9 @@ def _extremum_vjp(node: Any, g: Tensor) -> Any:
     same = x == extremum
     if node.nan_takes:
         same = same.logical_or(x.isnan().logical_and(extremum.isnan()))
-    hit = same.to(g.dtype)
+    hit = same.to(g.dtype.compute)  # which counts more than float16 can
     share = hit / sum(hit, node.dims, keepdim=True)
-    return (share * g.reshape(shape),)
+    return ((share * g.reshape(shape)).to(g.dtype),)
 
 
 @batching(_extremum)

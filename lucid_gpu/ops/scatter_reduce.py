@@ -16,7 +16,7 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.index_add import rows_of
 from lucid_gpu.kernels.key_order import places_in_order
-from lucid_gpu.ops.arguments import require_tensor, takes_out
+from lucid_gpu.ops.arguments import in_float32, require_tensor, takes_out
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import along, gather, keys_of_slices
 from lucid_gpu.ops.in_place import alias_before, written
@@ -83,9 +83,17 @@ def scatter_reduce(
     src = src if src.shape == index.shape else src[tuple([slice(n) for n in index.shape])]
     if reduce in _JOINING:
         return _joined(input, dim, index, src, added.keys, reduce, include_self)
-    total = scatter_add(input if include_self else scatter(input, dim, index, 0), dim, index, src)
-    if reduce == "sum":
-        return total
+    joined = _summed if reduce == "sum" else _averaged
+    return joined(input, dim, index, src, include_self)
+
+
+def _summed(input: Tensor, dim: int, index: Tensor, src: Tensor, include_self: bool) -> Tensor:
+    return scatter_add(input if include_self else scatter(input, dim, index, 0), dim, index, src)
+
+
+@in_float32
+def _averaged(input: Tensor, dim: int, index: Tensor, src: Tensor, include_self: bool) -> Tensor:
+    total = _summed(input, dim, index, src, include_self)
     count = _count(input, dim, index, include_self)
     return total / count if input.dtype.category >= 2 else total // count
 
@@ -190,13 +198,14 @@ def _joined_vjp(node: Any, g: Tensor) -> Any:
 
 def _of_extremum(node: Any, g: Tensor, x: Tensor, src: Tensor, result: Tensor) -> Any:
     dim, index = node.dim, node.index
-    own = (x == result).to(g.dtype)
+    wide = g.dtype.compute  # which counts more than float16 can
+    own = (x == result).to(wide)
     if not node.include_self:
         own = scatter(own, dim, index, 0)
         own = where(_touched(x, dim, index), own, 1.0)
-    theirs = (src == gather(result, dim, index)).to(g.dtype)
+    theirs = (src == gather(result, dim, index)).to(wide)
     share = g / scatter_add(own, dim, index, theirs)
-    return own * share, theirs * gather(share, dim, index)
+    return (own * share).to(g.dtype), (theirs * gather(share, dim, index)).to(g.dtype)
 
 
 def _touched(x: Tensor, dim: int, index: Tensor) -> Tensor:

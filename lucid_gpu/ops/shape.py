@@ -399,6 +399,20 @@ def _view_batched(
     return _reshape_batched(level, f, x, *shape)
 
 
+@op
+def _alias(input: Tensor) -> Tensor:
+    """A view in the same shape."""
+    own = tuple(input.shape)
+    return view_of(
+        input, "AliasBackward0", _settled(input), _reshape_vjp, (reshape, (own,)), shape=own
+    )
+
+
+@batching(_alias)
+def _alias_batched(level: Batch, f: Any, x: Tensor) -> Any:
+    return level.wrap(f(level.value(x)))
+
+
 def _copied(array: Any, reshaped: Any, input: Tensor) -> bool:
     """Whether a layout did not allow a shape, and the elements had to move."""
     if array.flags.c_contiguous or not array.size:
@@ -1096,7 +1110,7 @@ def _transposed_function(input: Tensor, *dims: Any, **named: Any) -> Tensor:
 METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, transpose, t, movedim,
            expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
            repeat, tile, flip)  # fmt: skip
-attach(Tensor, *METHODS)
+attach(Tensor, *METHODS, _alias)
 _set("squeeze", guarded(squeeze))  # x.squeeze(axis=0) too
 _set("unsqueeze", guarded(unsqueeze))
 _set("transpose", _transposed)

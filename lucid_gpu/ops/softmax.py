@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.dtypes import unimplemented
+from lucid_gpu.dtypes import as_dtype, unimplemented
 from lucid_gpu.fusion.program import loads_of
 from lucid_gpu.kernels import softmax as kernels
 from lucid_gpu.ops.arguments import guarded, refusal_of, require_tensor, takes_out
@@ -130,7 +130,7 @@ def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Te
     if type(input) is not Tensor:
         require_tensor(name, "input", 1, input)
     if dtype is not None:
-        input = input.to(dtype)
+        input = input.to(as_dtype(dtype))
     program = input._expr.program
     if program.dtype.category != 2 and 0 not in program.shape:
         raise unimplemented(name, input.dtype, "; cast the input, or pass dtype=")

@@ -10,7 +10,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops import reductions
-from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.arguments import in_float32, public
 from lucid_gpu.ops.creation import arange, linspace
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gather
@@ -183,7 +183,9 @@ def nanmean(
             f"{input.dtype.name}"
         )
     known = input.detach().isnan().logical_not()
-    return nansum(input, dim, keepdim, dtype=dtype) / reductions.sum(known, dim, keepdim)
+    d = input.dtype if dtype is None else dt.as_dtype(dtype)
+    total = nansum(input.to(d), dim, keepdim, dtype=d.compute)
+    return (total / reductions.sum(known, dim, keepdim)).to(d)
 
 
 @op
@@ -245,6 +247,7 @@ def _joined_vjp(node: Any, *cotangents: Tensor | None) -> Any:
 
 
 @op
+@in_float32
 def cov(
     input: Tensor,
     *,
@@ -331,6 +334,7 @@ def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Ten
 
 
 @op
+@in_float32
 def corrcoef(input: Tensor) -> Tensor:
     """Pearson's correlation coefficients of variables, shape (variables, observations).
 
@@ -353,6 +357,7 @@ def corrcoef(input: Tensor) -> Tensor:
 
 @op(autocast={"cuda": "float32"})
 @lying(rule=row_major_order)
+@in_float32
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The input; slices of a dimension with a ``p``-norm above ``maxnorm`` are made that long.
 

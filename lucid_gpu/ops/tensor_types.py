@@ -87,7 +87,7 @@ def made(args: tuple[Any, ...], d: dtype, where: Any) -> Tensor:
                 f"expected a tensor of type {d.name} (got {data.dtype.name}); convert it with "
                 f".to(lucid_gpu.{d.name})"
             )
-        return data.detach()
+        return data.as_subclass(Tensor)
     if isinstance(seen := getattr(data, "_as_tensor", None), MethodType):  # a storage
         return seen(d)
     if isinstance(data, str):
@@ -118,6 +118,8 @@ def _construct(cls: builtins.type[Tensor], args: tuple[Any, ...], named: dict[st
     alone = arguments[0] if len(arguments) == 1 else None
     d = alone.dtype if isinstance(alone, Tensor) else dt.get_default_dtype()
     constructed = made(arguments, d, where)
+    if isinstance(alone, Tensor):
+        return constructed.as_subclass(cls)
     return constructed if cls is Tensor else as_kind(cls, constructed)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid_gpu.dtypes import int64
 from lucid_gpu.ops import pooling
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import in_float32, require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.memory_formats import channels_order, lying, row_major_order
@@ -105,6 +105,7 @@ _max_pools = {1: pooling.max_pool1d, 2: pooling.max_pool2d, 3: pooling.max_pool3
 
 def _norm_of_rank(rank: int) -> Callable[..., Tensor]:
     @op
+    @in_float32
     def lp_pool(
         input: Tensor,
         norm_type: float,

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from lucid_gpu.compat.module_names import beside
 from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, float32, float64, get_default_dtype
+from lucid_gpu.nn.parameter import forget_gradients
 from lucid_gpu.ops.complex_views import view_as_real
 from lucid_gpu.ops.creation import full_like, tensor, zeros_like
 from lucid_gpu.ops.foreach import Rule, grouped, update_in_place
@@ -40,18 +41,18 @@ def update_listed(
 ) -> list[Row]:
     """Apply a rule where gradients are sparse; the members that have dense ones are returned.
 
-    Gradients that list more than rows are made dense.
+    What a gradient does not list stays as it is, be it of rows or of elements.
     """
     dense: list[Row] = []
     for *tensors, g in rows:
-        if not g.is_sparse or g.sparse_dim() != 1:
-            dense.append((*tensors, g.to_dense() if g.is_sparse else g))
+        if not g.is_sparse:
+            dense.append((*tensors, g))
             continue
         g = g.coalesce()
-        index = g.indices()[0]
-        taken = [t.index_select(0, index) for t in tensors]
+        listed = g.indices().unbind(0)
+        taken = [t[listed] for t in tensors]
         for t, new in zip(tensors, rule(*taken, g.values(), **(numbers or {}), **settings)):
-            t.index_copy_(0, index, new)
+            t.index_put_(listed, new)
     return dense
 
 
@@ -170,9 +171,7 @@ class Optimizer(Hooked):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget every parameter's gradient, or with ``set_to_none=False`` fill it with zeros."""
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.grad = None if set_to_none else parameter.grad.detach().zero_()
+            forget_gradients(group["params"], set_to_none)
 
     # -- stepping ---------------------------------------------------------------------------
 

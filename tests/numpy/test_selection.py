@@ -1,6 +1,7 @@
 """Selections, running sums, statistics, sequences: NumPy's values, HIPS autograd's gradients."""
 
 import warnings
+from itertools import product
 
 import numpy
 import pytest
@@ -195,3 +196,65 @@ def test_what_numpy_makes_of_tensors_comes_from_numpy(device):
     x = lucid_gpu.ones(2, requires_grad=True)
     lucid_gpu.from_numpy(numpy.concatenate([x, x])).sum().backward()
     assert x.grad.tolist() == [2.0, 2.0]
+
+
+INDEX_PARTS = [
+    3, -1, slice(2, None), slice(None, None, -1), slice(0, 3, 2), None, ..., [1, 3], [0, 0, 2],
+    numpy.array([[0, 1], [2, 3]]), numpy.int64(2), numpy.array(2),
+    numpy.array([True, False, True, False]), [True, False, True, True], True, numpy.True_,
+    numpy.array([0, 1], numpy.uint8), numpy.array([1, 0], numpy.int8), [[0, 1], [1, 2]],
+    numpy.ones((4, 4), bool), range(2), (1, 2),
+]  # fmt: skip
+THREE = [
+    3,
+    slice(2, None),
+    None,
+    ...,
+    [1, 3],
+    numpy.array(2),
+    numpy.array([True, False, True, False]),
+]
+
+
+def _indices():
+    single = [*INDEX_PARTS, *[(p,) for p in INDEX_PARTS]]
+    return [*single, *product(INDEX_PARTS, repeat=2), *product(THREE, repeat=3)]
+
+
+def test_indices_are_read_by_numpys_rules_inside_of_its_functions():
+    """Ints count among the arrays, lists are arrays, and all whole types name positions."""
+    x, rng = numpy.arange(80.0).reshape(5, 4, 4), numpy.random.default_rng(0)
+    for index in _indices():
+        try:
+            selected = x[index]
+        except IndexError:
+            continue
+        weights = rng.standard_normal(numpy.shape(selected))
+        kept = []
+
+        def read(a, index=index, weights=weights, kept=kept):
+            kept.append(a[index])
+            return np.sum(kept[-1] * weights)
+
+        def write(a, index=index, weights=weights, kept=kept):
+            b = a * 1.0
+            b[index] = weights
+            kept.append(b)
+            return np.sum(b * b) / 2
+
+        expected = numpy.zeros_like(x)
+        numpy.add.at(expected, index, weights)
+        numpy.testing.assert_allclose(np.grad(read)(x), expected, err_msg=str(index))
+        numpy.testing.assert_array_equal(kept[-1].detach().numpy(), selected, str(index))
+        second = np.grad(lambda a, read=read: np.sum(np.grad(read)(a) * a))(x)
+        numpy.testing.assert_allclose(second, expected, err_msg=str(index))
+        written, rest = x.copy(), x.copy()
+        written[index], rest[index] = weights, 0.0
+        numpy.testing.assert_allclose(np.grad(write)(x), rest, err_msg=str(index))
+        numpy.testing.assert_array_equal(kept[-1].detach().numpy(), written, str(index))
+
+
+def test_tensors_outside_of_them_are_read_by_pytorchs_rules():
+    x = lucid_gpu.arange(80).reshape(5, 4, 4)
+    np.grad(lambda a: np.sum(a[3, 2:, [1, 3]]))(numpy.ones((5, 4, 4)))
+    assert x[3, 2:, [1, 3]].tolist() == [[57, 59], [61, 63]]

@@ -140,13 +140,40 @@ def test_from_numpy_shares_memory_both_ways() -> None:
     assert t.numpy().__array_interface__["data"] == array.__array_interface__["data"]
 
 
-def test_from_numpy_keeps_strides_and_foreign_byte_order() -> None:
+def test_from_numpy_keeps_strides() -> None:
     array = np.arange(6, dtype=np.float64).reshape(2, 3).T
     t = lucid_gpu.from_numpy(array)
     assert t.tolist() == array.tolist()
     assert not t.is_contiguous()
-    swapped = np.arange(3, dtype=np.float32).astype(">f4")
-    assert lucid_gpu.from_numpy(swapped).tolist() == [0.0, 1.0, 2.0]
+
+
+TAKING_AN_ARRAY = {
+    "from_numpy": lambda m, a: m.from_numpy(a),
+    "as_tensor": lambda m, a: m.as_tensor(a),
+    "as_tensor in a type": lambda m, a: m.as_tensor(a, dtype=m.float64),
+    "tensor": lambda m, a: m.tensor(a),
+    "asarray": lambda m, a: m.asarray(a),
+    "new_tensor": lambda m, a: m.ones(1).new_tensor(a),
+    "Tensor": lambda m, a: m.Tensor(a),
+    "FloatTensor": lambda m, a: m.FloatTensor(a),
+    "index": lambda m, a: m.ones(3)[a],
+}
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "i4", "i8", "c8"])
+@pytest.mark.parametrize("name", TAKING_AN_ARRAY)
+def test_arrays_of_the_other_byte_order_are_refused(name: str, kind: str) -> None:
+    array = np.arange(3).astype(np.dtype(kind).newbyteorder())
+    same_error(lambda m: TAKING_AN_ARRAY[name](m, array), "byte order different from the native")
+
+
+def test_arithmetic_and_numpys_functions_take_both_byte_orders() -> None:
+    array = np.arange(3.0).astype(np.dtype("f8").newbyteorder())
+    x = lucid_gpu.ones(3, dtype=lucid_gpu.float64)
+    for result in (x * array, array * x, np.multiply(x, array), np.where(x > 0, array, 0.0)):
+        assert result.tolist() == [0.0, 1.0, 2.0]
+    gradient = lucid_gpu.numpy.grad(lambda a: np.sum(a * array))(array)
+    assert gradient.tolist() == [0.0, 1.0, 2.0]
 
 
 def test_as_tensor_copies_only_where_it_must() -> None:

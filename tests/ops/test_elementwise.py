@@ -639,3 +639,27 @@ BY_ZERO = {
 @pytest.mark.parametrize("name", BY_ZERO)
 def test_integers_are_not_divided_by_zero(name: str) -> None:
     same_error(BY_ZERO[name], "ZeroDivisionError")
+
+
+KINDS_OF_INTEGERS = ["bool", "uint8", "int8", "int16", "int32", "int64"]
+WHOLE_AND_OTHER = [None, -1, -1000, 2, 300, 2.5, -1.5, True, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("name", KINDS_OF_INTEGERS)
+def test_integers_between_bounds_of_all_kinds(name, device):
+    """Two bounds have one type with the input, be they whole or not; or both libraries refuse."""
+    torch = torch_module()
+    values = [0, 2, 128, 255] if name == "uint8" else [0, 1, 2, 100]
+    for low in WHOLE_AND_OTHER:
+        for high in WHOLE_AND_OTHER:
+            for op in ("clamp", "clip", "clamp_"):
+                found = []
+                for m, where in ((torch, "cpu"), (lucid_gpu, device)):
+                    x = m.tensor(values, dtype=getattr(m, name), device=where)
+                    try:
+                        y = getattr(x, op)(low, high)
+                    except (RuntimeError, NotImplementedError) as error:
+                        found.append(type(error).__mro__[-4:])
+                    else:
+                        found.append((str(y.dtype).rpartition(".")[2], str(y.tolist())))
+                assert found[0] == found[1], (op, low, high)

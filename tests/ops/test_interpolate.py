@@ -47,6 +47,35 @@ def test_agrees_with_torch(mode, axes, device):
     agree(run, x, device=device, order=1, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize(("mode", "axes"), MODES + [("nearest-exact", 3), ("area", 3)])
+def test_factors_that_leave_a_size_or_double_it(mode, axes, antialias, device):
+    """PyTorch's kernels differ in which of these axes they copy; gradients are those of values."""
+    if antialias and mode not in ("bilinear", "bicubic"):
+        pytest.skip("not of this mode")
+    torch = torch_module()
+    for n in (1, 2, 3, 5):
+        for factor in (1.1, 1.3, 1.45, 2.2, 2.3):
+            array = normal((1, 4, *[n] * axes))
+            for factors in (factor, [factor, *[2.0] * (axes - 1)]):
+                how = {"scale_factor": factors, "mode": mode, "antialias": antialias}
+                expected = torch.nn.functional.interpolate(torch.tensor(array), **how)
+                x = lucid_gpu.tensor(array, device=device).requires_grad_()
+                y = F.interpolate(x, **how)
+                np.testing.assert_allclose(y.detach().cpu(), expected, rtol=1e-9, atol=1e-12)
+                g = lucid_gpu.tensor(normal(y.shape), device=device)
+                (gx,) = lucid_gpu.autograd.grad(y, [x], g)
+                assert abs(float((gx * x).sum() - (y * g).sum())) < 1e-9  # a linear map
+
+
+def test_nearest_of_volumes_by_the_order_in_memory(device):
+    def run(m, x):
+        x = x.contiguous(memory_format=m.channels_last_3d)
+        return [m.nn.functional.interpolate(x, scale_factor=f).contiguous() for f in (1.3, 2.3)]
+
+    agree(run, normal((1, 4, 3, 3, 3)), device=device, order=0)
+
+
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic", "lanczos"])
 def test_antialiased(mode, device):
     def run(m, x):

@@ -10,7 +10,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.autograd import gradcheck
 from lucid_gpu.func import vmap
-from tests.oracle import agree, gives, same_error
+from tests.oracle import agree, gives, same_error, torch_module
 
 RNG = np.random.default_rng(22)
 MATRIX = RNG.standard_normal((4, 6))
@@ -256,3 +256,26 @@ def test_a_wrong_sorter_is_refused(sorter: Any) -> None:
             lucid_gpu.tensor([2.0]),
             sorter=lucid_gpu.tensor(sorter),
         )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_searches_for_and_among_what_is_no_number(dtype, device):
+    """Also in sequences that NaN puts out of order: the halves that PyTorch looks at."""
+    rng = np.random.default_rng(0)
+
+    def found(m, where, sequence, values, right):
+        a, b = (m.tensor(x, dtype=getattr(m, dtype), device=where) for x in (sequence, values))
+        results = [m.searchsorted(a, b, right=right), m.bucketize(b, a, right=right)]
+        if values.ndim == 1:
+            results.append(m.searchsorted(m.stack([a, a]), m.stack([b, b]), right=right))
+        return [r.tolist() for r in results]
+
+    for trial in range(60):
+        sequence = np.sort(rng.integers(0, 5, rng.integers(0, 7)).astype(float))
+        if device == "cpu":
+            sequence[rng.random(len(sequence)) < 0.2 * (trial % 3)] = np.nan
+        values = rng.integers(-1, 6, [(), (4,), (2, 3)][trial % 3]).astype(float)
+        values = np.where(rng.random(values.shape) < 0.3, np.nan, values)
+        for right in (False, True):
+            expected = found(torch_module(), "cpu", sequence, values, right)
+            assert found(lucid_gpu, device, sequence, values, right) == expected

@@ -628,3 +628,45 @@ def test_elements_that_share_memory_share_tangents_and_gradients(device: str) ->
     expected = lucid_gpu.func.jacrev(looked)(x)
     assert lucid_gpu.func.jacfwd(looked)(x).tolist() == expected.tolist()
     assert expected[0, 0].tolist() == [[0.5, 0.0, 0.0], [0.5, 0.0, 0.0]]
+
+
+EMPTY = {
+    "rows": lambda x: x[2:2],
+    "columns": lambda x: x[:, 3:3],
+    "after the end": lambda x: x[4:],
+    "columns after the end": lambda x: x[:, 6:],
+    "beyond": lambda x: x[9:],
+    "backwards": lambda x: x[3:1],
+    "of a part": lambda x: x[1:, 2:][1:1],
+    "a part of none": lambda x: x[2:2, 1:3],
+    "narrow": lambda x: x.narrow(0, 3, 0),
+    "transposed": lambda x: x[2:2].t(),
+    "then columns": lambda x: x[3:3].t()[2:4],
+    "split": lambda x: x.split([1, 0, 3])[1],
+    "tensor_split": lambda x: x.tensor_split((1, 1))[1],
+    "chosen": lambda x: x.select(0, 2)[2:2],
+    "in steps": lambda x: x.flatten()[3:8:2][1:1],
+    "expanded": lambda x: x[2:2].expand(3, 0, 6),
+    "windows": lambda x: x.unfold(1, 2, 1)[2:2],
+    "in another shape": lambda x: x[2:2].reshape(0, 3),
+    "permuted": lambda x: x.view(2, 3, 4).permute(2, 0, 1)[2:2],
+    "with new dimensions": lambda x: x[None, ..., 2:2],
+    "detached": lambda x: x[2:2].detach(),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_views_without_elements_begin_where_they_were_cut(name, device):
+    if device != "cpu" and name in ("a part of none", "then columns", "transposed"):
+        pytest.skip("CuPy does not move within what has no elements")
+
+    def run(m, device):
+        for dtype in (m.float32, m.bfloat16, m.bool):
+            x = m.arange(24, device=device).to(dtype).reshape(4, 6)
+            view = EMPTY[name](x)
+            found = [tuple(view.shape), view.storage_offset(), tuple(view.stride())]
+            if found[1] < 23:
+                found.append(view.as_strided((2,), (1,)))
+        return found
+
+    gives(run(lucid_gpu, device), run, device)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import modules, same_error, torch_module
+from tests.oracle import gives, modules, same_error, torch_module
 
 NAMES = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
 
@@ -287,3 +287,40 @@ def test_where_legacy_constructors_make_their_tensors(name: str, where: str) -> 
 def test_types_of_tensors_are_no_base_types() -> None:
     same_error(lambda m: type("Mine", (m.FloatTensor,), {}), "is not an acceptable base type")
     same_error(lambda m: m.LongTensor((6, 0), 1, 1, 0), "invalid combination of arguments")
+
+
+def _described(t):
+    node = None if t.grad_fn is None else type(t.grad_fn).__name__
+    return type(t).__name__, node, t.requires_grad, t.is_leaf, t._is_view()
+
+
+def test_constructors_of_a_tensor_are_views_with_its_history(device):
+    def run(m, device):
+        class Sub(m.Tensor):
+            pass
+
+        x = m.tensor([1.0, 2.0], device=device, requires_grad=True)
+        results = []
+        for make in (m.Tensor, x.new, Sub, lambda t: t.as_subclass(Sub)):
+            y = x * 2
+            for source in (x, y, y.detach()):
+                results.append(_described(make(source)))
+            made = make(y)
+            made.mul_(3)
+            with m.no_grad():
+                results.append(_described(make(x)))
+            (y * made).sum().backward()
+            results += [y.detach(), made.detach(), x.grad.clone()]
+            x.grad = None
+        if str(device) == "cpu":
+            results.append(_described(m.FloatTensor(x * 2)))
+        return results
+
+    gives(run(lucid_gpu, device), run, device)
+
+
+def test_constructors_of_batches_and_tangents():
+    x = lucid_gpu.ones(2, 3)
+    assert lucid_gpu.func.vmap(lambda a: lucid_gpu.Tensor(a) * 2)(x).tolist() == [[2.0] * 3] * 2
+    tangent = lucid_gpu.func.jvp(lambda a: a.new(a) * 3, (x,), (x,))[1]
+    assert tangent.tolist() == [[3.0] * 3] * 2

@@ -9,7 +9,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import nn, optim
-from tests.oracle import modules, plain, same_error, torch_module
+from tests.oracle import gives, modules, plain, same_error, torch_module
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
@@ -596,3 +596,62 @@ def test_states_lie_in_memory_as_their_parameters(name, tmp_path):
     for states in (optimizer.state[layer.weight], saved):
         laid = [s.stride() for s in states.values() if getattr(s, "ndim", 0) == 4]
         assert laid and all(strides == (27, 1, 9, 3) for strides in laid)
+
+
+LISTED = {
+    "SparseAdam": {},
+    "SparseAdam up": {"maximize": True},
+    "SGD": {"momentum": 0.9},
+    "Adagrad": {},
+}
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("name", LISTED)
+def test_gradients_that_list_rows_elements_or_nothing(name, dims, device):
+    """What a gradient does not list stays, in the parameter and in its moments."""
+
+    def run(m, device):
+        def gradient(*listed):
+            index = m.tensor(listed, dtype=m.int64, device=device).reshape(-1, 2).T[:dims]
+            shape = (len(listed), 3)[: 3 - dims]
+            values = m.ones(shape, device=device) * (1 + len(listed))
+            return m.sparse_coo_tensor(index, values, (4, 3), device=device)
+
+        p = m.nn.Parameter(m.arange(12.0, device=device).reshape(4, 3))
+        optimizer = getattr(m.optim, name.split()[0])([p], lr=0.1, **LISTED[name])
+        found = []
+        for listed in ((), ((0, 1), (2, 1)), (), ((2, 2),), ((1, 0), (1, 0), (3, 2)), ()):
+            p.grad = gradient(*listed)
+            optimizer.step()
+            found.append((p.detach() * 1e4).round())
+        return found
+
+    gives(run(lucid_gpu, device), run, device)
+
+
+@pytest.mark.parametrize("case", ["plain", "recorded", "sparse", "view", "half", "pending"])
+@pytest.mark.parametrize("of", ["optimizer", "module"])
+def test_gradients_that_are_zeroed_are_the_same_objects(case, of, device):
+    def run(m, device):
+        layer = m.nn.Embedding(4, 3, sparse=case == "sparse", device=device)
+        layer = layer.half() if case == "half" else layer
+        p = layer.weight
+        if case == "recorded":
+            (p * p * p).sum().backward(create_graph=True)
+        elif case == "view":
+            p.grad = m.ones(5, 3, device=device)[1:]
+        elif case == "pending":
+            p.grad = m.ones(4, 3, device=device) * 3
+        else:
+            layer(m.tensor([0, 1], device=device)).sum().backward()
+        gradient = p.grad
+        owner = layer if of == "module" else m.optim.SGD(layer.parameters(), lr=0.1)
+        owner.zero_grad(set_to_none=False)
+        same = p.grad is gradient
+        if case != "sparse":
+            layer(m.tensor([0, 1], device=device)).sum().backward()
+        seen = gradient.to_dense() if case == "sparse" else gradient
+        return same, p.grad is gradient, gradient.requires_grad, gradient.grad_fn is None, seen
+
+    gives(run(lucid_gpu, device), run, device)

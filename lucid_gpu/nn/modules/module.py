@@ -23,7 +23,7 @@ from lucid_gpu.nn.modules.hooks import (
     registered,
 )
 from lucid_gpu.nn.modules.state import IncompatibleKeys, load, load_own
-from lucid_gpu.nn.parameter import Buffer, Parameter
+from lucid_gpu.nn.parameter import Buffer, Parameter, forget_gradients
 from lucid_gpu.ops.creation import empty_like
 from lucid_gpu.ops.elementwise import read_to
 from lucid_gpu.tape.door import type_name
@@ -576,10 +576,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget every parameter's gradient, or with ``set_to_none=False`` fill it with zeros."""
-        for parameter in self.parameters():
-            if parameter.grad is None:
-                continue
-            parameter.grad = None if set_to_none else parameter.grad.detach().zero_()
+        forget_gradients(self.parameters(), set_to_none)
 
     def _apply(self: _M, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _M:
         if recurse:

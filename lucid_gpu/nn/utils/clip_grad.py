@@ -64,9 +64,13 @@ def clip_grad_norm_(
         For a norm that is not finite, if asked to. The gradients are as they were.
     """
     grads = _gradients(parameters)
-    total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
+    if not grads:
+        return tensor(0.0)
+    total = _norm_of_all(grads, float(norm_type))
+    if error_if_nonfinite:
+        _require_finite(total, float(norm_type))
     _clip(grads, max_norm, total)
-    return total
+    return total.to(_type_of(grads))
 
 
 def clip_grad_norm(
@@ -155,19 +159,31 @@ def get_total_norm(
     order = float(norm_type)
     if not tensor_list:
         return tensor(0.0)
-    with no_grad():
-        total = _norm_of_all(tensor_list, order)
-    if error_if_nonfinite and not bool(total.isfinite()):
+    total = _norm_of_all(tensor_list, order).to(_type_of(tensor_list))
+    if error_if_nonfinite:
+        _require_finite(total, order)
+    return total
+
+
+def _require_finite(total: Tensor, order: float) -> None:
+    if not bool(total.isfinite()):
         raise RuntimeError(
             f"The total norm of order {order} for gradients from `parameters` is non-finite, so it "
             "cannot be clipped. To disable this error and scale the gradients by the non-finite "
             "norm anyway, set `error_if_nonfinite=False`"
         )
-    return total
 
 
+def _type_of(tensors: list[Tensor]) -> dt.dtype:
+    return functools.reduce(dt.promote_types, [t.dtype.to_real() for t in tensors])
+
+
+@no_grad()
 def _norm_of_all(tensors: list[Tensor], order: float) -> Tensor:
-    """The norm, in which rows of a `distributed.tensor.DTensor` count with those of other ranks."""
+    """The norm, in which rows of a `distributed.tensor.DTensor` count with those of other ranks.
+
+    That of 16-bit floats, which may be out of their range, is in float32.
+    """
     rows = [t for t in tensors if hasattr(t, "sharding")]
     if not rows:
         return _norm(tensors, order)
@@ -193,7 +209,7 @@ def _norm(tensors: list[Tensor], order: float) -> Tensor:
 
 def _norm_on(where: device, tensors: list[Tensor], order: float) -> Tensor:
     sizes = [_magnitudes(t) for t in tensors]
-    to = functools.reduce(dt.promote_types, [t.dtype for t in sizes])
+    to = _type_of(sizes).compute
     array = total_norm(backend(where).in_rows([t.array for t in sizes]), order, to, where)
     return from_array(array, to, where)
 

@@ -8,6 +8,7 @@ from lucid_gpu.nn.modules.conv import _ConvTransposeNd
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.utils.orthogonal import orthogonal
 from lucid_gpu.nn.utils.parametrize import register_parametrization
+from lucid_gpu.ops.arguments import in_float32
 from lucid_gpu.ops.group_norm import normalize
 from lucid_gpu.ops.native_functions import norm_except_dim as _norm_except_dim
 from lucid_gpu.tape.modes import no_grad
@@ -28,6 +29,7 @@ class _WeightNorm(Module):
         super().__init__()
         self.dim = dim
 
+    @in_float32
     def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
         return weight_v * (weight_g / norm_except_dim(weight_v, self.dim))
 

@@ -231,9 +231,9 @@ class BooleanPair(Pair):
 
 
 _NUMBER_TYPES = {
-    int: as_dtype("int64"),
-    float: as_dtype("float64"),
-    complex: as_dtype("complex128"),
+    int: as_dtype(int),
+    float: as_dtype(float),
+    complex: as_dtype(complex),
 }
 
 

@@ -49,7 +49,7 @@ class ndarray:
         if memptr is None:
             memptr = memory.alloc(size)
         self._mem = memptr.mem
-        if size == 0 or not self._mem.size:
+        if not self._mem.size:
             self._a = numpy.empty(shape, dtype, order or "C")
             return
         if hasattr(self._mem, "_chunk"):
@@ -75,8 +75,6 @@ class ndarray:
         if not self._mem.ptr:
             return memory.MemoryPointer(self._mem, 0)
         address = self._a.__array_interface__["data"][0]
-        if self._a.size == 0:
-            address = self._mem.ptr
         return memory.MemoryPointer(self._mem, address - self._mem.ptr)
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 
 from cupy import _core, _counts
+from lucid_gpu.devices.copies import sliced
 
 _SCATTERED = {  # what atomics exist for
     "add": ("int32", "float16", "float32", "float64", "uint32", "uint64"),
@@ -102,7 +103,9 @@ def _host_index(array: Any, slices: list[Any]) -> tuple[tuple[Any, ...], bool]:
 def getitem(array: Any, slices: Any) -> Any:
     index, advanced = _host_index(array, _prepare(slices))
     if not advanced:
-        return array._view(array._a[index])
+        # what has elements is cut with the start that NumPy forgets where nothing is left
+        part = sliced(array._a, index) if array._a.size else array._a[index]
+        return array._view(part)
     _note_masks(index)
     return _core.place(_core.host_of(array)[index])
 

@@ -316,7 +316,7 @@ def _method(name: str, parameters: str) -> Any:
 def _reshape(self: ndarray, *shape: Any, order: Any = "C", copy: Any = None) -> ndarray:
     wanted = shape[0] if len(shape) == 1 else shape
     same = self._a.reshape(wanted, order=order)
-    if numpy.may_share_memory(same, self._a):  # a view, which is made whatever GPU is current
+    if not same.size or numpy.may_share_memory(same, self._a):  # a view, on whatever GPU
         return self._view(same)
     found: ndarray = _back(_core.host_of(self).reshape(wanted, order=order), [self])
     return found
