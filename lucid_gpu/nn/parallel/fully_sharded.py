@@ -8,9 +8,8 @@ parameters are notes of where it lay (`_Note`), so that their memory is free in 
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import Parameter, UninitializedParameter
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.shape import cat
-from lucid_gpu.tape.modes import is_grad_enabled, no_grad, state
+from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, state
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = [
@@ -81,16 +80,6 @@ class ShardedParameter(DTensor, Parameter):
 # --- one group of parameters --------------------------------------------------------------------
 
 
-class _Open(threading.local):
-    """The groups whose modules' forward this thread is in."""
-
-    def __init__(self) -> None:
-        self.groups: list[_Group] = []
-
-
-_open = _Open()
-
-
 class _Note(NamedTuple):
     """What stands in the graph for a gathered parameter, or for a view of it."""
 
@@ -105,7 +94,7 @@ class _Note(NamedTuple):
 def _put_away(tensor: Tensor) -> Any:
     """A note in the place of what shares memory with a gathered parameter."""
     storage = tensor._storage
-    for group in reversed(_open.groups) if storage is not None else ():
+    for group in reversed(state.surroundings) if storage is not None else ():
         index = group.gathered.get(getattr(storage, "memory", storage))
         if index is not None and tensor.dtype == group.dtype_of(group.parameters[index]):
             version = group.parameters[index]._version
@@ -118,7 +107,7 @@ def _put_away(tensor: Tensor) -> Any:
 
 def _reads_gathered(leaves: set[Any]) -> bool:
     """Whether some of a pending value's leaves are gathered parameters."""
-    storages = [storage for group in _open.groups for storage in group.gathered]
+    storages = [storage for group in state.surroundings for storage in group.gathered]
     return any(cell() in leaves for storage in storages for cell in storage.cells)
 
 
@@ -242,7 +231,9 @@ class _Group:
         for group in self.fetches_forward:
             group.begin()
         if is_grad_enabled() and (inputs or any(p.requires_grad for p in self.parameters)):
+            around, state.surroundings = state.surroundings, ()  # its backward calls no module
             results = _Gathered.apply(self, len(inputs), *inputs, *self.parameters)
+            state.surroundings = around
             return results[: len(inputs)], [_shown(v) for v in results[len(inputs) :]]
         return tuple(inputs), [_shown(value.alias()) for value in whole]
 
@@ -265,6 +256,28 @@ class _Group:
         self.put(seen if self._before else self.parameters)
         if reshards and not self._before:
             self.drop()
+
+    @contextmanager
+    def whole(self, inputs: Sequence[Tensor], reshards: bool) -> Iterator[tuple[Tensor, ...]]:
+        """A context in which modules see whole parameters, as `enter` says."""
+        tied, around = self.enter(inputs, reshards), state.surroundings
+        state.surroundings = (*around, self)
+        try:
+            yield tied
+        finally:
+            state.surroundings = around
+            self.leave()
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """The same in backward, for code of forward that it calls; values are kept until `take`.
+
+        What a backward inside this one comes to is averaged as the other gradients are.
+        """
+        with ExitStack() as stack:
+            with enable_grad():
+                stack.enter_context(self.whole((), False))
+            yield
 
     def unshard(self) -> None:
         """Let modules see whole parameters until `reshard`."""
@@ -497,20 +510,16 @@ def _gathered_call(
     group, policy = module._fsdp_group, module._fsdp_policy
     if policy.param_dtype is not None and policy.cast_forward_inputs:
         args, kwargs = _cast((args, kwargs), policy.param_dtype)
-    reshards = bool(_open.groups) if group.reshards is None else group.reshards
+    reshards = bool(state.surroundings) if group.reshards is None else group.reshards
     inputs = [t for t in _tensors((args, kwargs)) if t.requires_grad]
-    tied = iter(group.enter(inputs, reshards))
-    args, kwargs = _replaced((args, kwargs), lambda t: next(tied) if t.requires_grad else t)
-    _open.groups.append(group)
     # Other hooks, as of a checkpoint, keep what they are given as they do without us.
     watches = reshards and is_grad_enabled() and not state.hooks and state.no_hooks is None
     hooks = saved_tensors_hooks(_put_away, _take_out) if watches else nullcontext()
-    try:
+    with group.whole(inputs, reshards) as tensors:
+        tied = iter(tensors)
+        args, kwargs = _replaced((args, kwargs), lambda t: next(tied) if t.requires_grad else t)
         with hooks:
             result = call(*args, **kwargs)
-    finally:
-        _open.groups.pop()
-        group.leave()
     return result if policy.output_dtype is None else _cast(result, policy.output_dtype)
 
 
