@@ -233,7 +233,7 @@ def _read(folder: str, files: dict[str, Any], wanted: dict[str, Any]) -> dict[st
     for name, value in wanted.items():
         some = [part for _, part in sorted(parts.get(name, ()), key=lambda part: part[0])]
         if not some:  # no rows
-            some = [value.detach()]
+            some = [value.to_local()]
         entries[name] = some[0] if len(some) == 1 else cat(some)
     return entries
 
@@ -289,4 +289,8 @@ def _filled(value: Any, path: tuple[str, ...], read: dict[str, Any]) -> Any:
         value[:] = [_filled(one, (*path, str(i)), read) for i, one in enumerate(value)]
         return value
     loaded = read[".".join(path)]
-    return value.copy_(loaded) if isinstance(value, Tensor) else loaded
+    if not isinstance(value, Tensor):
+        return loaded
+    held = value.to_local() if hasattr(value, "sharding") else value
+    held.copy_(loaded)
+    return value

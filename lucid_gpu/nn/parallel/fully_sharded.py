@@ -18,14 +18,12 @@ from lucid_gpu.autograd import Function
 from lucid_gpu.autograd.function import once_differentiable
 from lucid_gpu.autograd.saved_hooks import saved_tensors_hooks
 from lucid_gpu.distributed.device_mesh import DeviceMesh, init_device_mesh
-from lucid_gpu.distributed.tensor import DTensor, Gathering, Sharding
+from lucid_gpu.distributed.tensor import DTensor, Gathering, Sharding, mean_of_rows, take_over
 from lucid_gpu.dtypes import dtype as DType
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import Parameter, UninitializedParameter
-from lucid_gpu.ops.creation import zeros
-from lucid_gpu.ops.shape import cat
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, state
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor
 
 __all__ = [
     "CPUOffloadPolicy",
@@ -73,7 +71,7 @@ class CPUOffloadPolicy(OffloadPolicy):
     pin_memory: bool = True
 
 
-class ShardedParameter(DTensor, Parameter):
+class ShardedParameter(DTensor, Parameter):  # type: ignore[misc]
     """A parameter of which this rank holds some rows."""
 
 
@@ -153,7 +151,6 @@ class _Group:
         self.parameters, self.names, self.owners = list(parameters), list(names), list(owners)
         self.mesh, self.policy = mesh, policy
         self.reshards, self.reshards_after_backward, self.syncs = reshards, True, True
-        self.divisor: float | None = None
         self.fetches_forward: list[_Group] = []
         self.fetches_backward: list[_Group] = []
         self.gathered: dict[Any, int] = {}
@@ -167,8 +164,8 @@ class _Group:
 
     def dtype_of(self, parameter: Tensor) -> Any:
         """The type that a parameter is used in."""
-        wanted = self.policy.param_dtype
-        return wanted if wanted is not None and parameter.is_floating_point() else parameter.dtype
+        wanted, own = self.policy.param_dtype, parameter.dtype
+        return wanted if wanted is not None and own.is_floating_point else own
 
     def _alike(self, indices: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
         """Parameters of one type and device, which travel together, in an order all ranks have."""
@@ -232,7 +229,9 @@ class _Group:
             group.begin()
         if is_grad_enabled() and (inputs or any(p.requires_grad for p in self.parameters)):
             around, state.surroundings = state.surroundings, ()  # its backward calls no module
-            results = _Gathered.apply(self, len(inputs), *inputs, *self.parameters)
+            results = _Gathered.apply(
+                self, len(inputs), *inputs, *[p.rows for p in self.parameters]
+            )
             state.surroundings = around
             return results[: len(inputs)], [_shown(v) for v in results[len(inputs) :]]
         return tuple(inputs), [_shown(value.alias()) for value in whole]
@@ -306,7 +305,10 @@ class _Group:
         self.held = [None] * len(self.parameters)
         reduced: list[Tensor | None] = [None] * len(self.parameters)
         for some in self._alike(trained, lambda i: self._reduced_in(self.parameters[i])):
-            for i, rows in zip(some, self._reduced(some, summed), strict=True):
+            shardings, like = [self.parameters[i].sharding for i in some], self.parameters[some[0]]
+            kind = self._reduced_in(like)
+            means = mean_of_rows([summed[i] for i in some], shardings, kind, like.rows)
+            for i, rows in zip(some, means, strict=True):
                 reduced[i] = rows
         return reduced
 
@@ -320,44 +322,6 @@ class _Group:
             raise NotImplementedError("fully_shard: a gradient lists rows; write sparse=False")
         gradient = gradient.detach()
         return gradient.to(self.policy.reduce_dtype or gradient.dtype)
-
-    def _reduced(
-        self, some: Sequence[int], summed: Sequence[Tensor | None]
-    ) -> Iterator[Tensor | None]:
-        """Average gradients of one type.
-
-        Beside the rows, a number for each parameter says whether any rank has used it: its
-        gradient stays None where none has.
-        """
-        shardings = [self.parameters[i].sharding for i in some]
-        like = self.parameters[some[0]]
-        kind, ranks = self._reduced_in(like), shardings[0].ranks
-        columns = []
-        for i, sharding in zip(some, shardings, strict=True):
-            whole, elements = summed[i], ranks * sharding.most * sharding.width
-            if whole is None:
-                columns.append(zeros(ranks, elements // ranks, dtype=kind, device=like.device))
-                continue
-            flat = whole.reshape(-1)
-            missing = elements - flat.numel()
-            flat = cat([flat, flat.new_zeros(missing)]) if missing else flat
-            columns.append(flat.view(ranks, -1))
-        used = [float(summed[i] is not None) for i in some]
-        columns.append(columns[0].new_tensor(used).expand(ranks, -1))
-        whole = cat(columns, 1)
-        part = whole.new_empty(whole.shape[1])
-        op = dist.ReduceOp.AVG if self.divisor is None else dist.ReduceOp.SUM
-        dist.reduce_scatter_tensor(part, whole, op, group=shardings[0].group)
-        if self.mesh.ndim == 2:
-            dist.all_reduce(part, op, group=self.mesh.get_group(0))
-        if self.divisor is not None:
-            part = part / self.divisor
-        flags, start = part[part.numel() - len(some) :].tolist(), 0
-        for i, sharding, flag in zip(some, shardings, flags, strict=True):
-            rows = part[start : start + sharding.count() * sharding.width]
-            start += sharding.most * sharding.width
-            array = rows.to(self.parameters[i].dtype).array.reshape(sharding.local_shape)
-            yield from_array(array, self.parameters[i].dtype, like.device) if flag else None
 
 
 def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
@@ -488,7 +452,8 @@ class FSDPModule(Module):
 
     def set_gradient_divide_factor(self, factor: float) -> None:
         """Divide sums of gradients by this, in place of the number of ranks."""
-        self._fsdp_group.divisor = float(factor)
+        for parameter in self._fsdp_group.parameters:
+            parameter.sharding = parameter.sharding._replace(divisor=float(factor))
 
     def set_reduce_scatter_divide_factor(self, factor: float) -> None:
         """The older name of `set_gradient_divide_factor`."""
@@ -752,12 +717,7 @@ def _whether(reshards: Any, mesh: DeviceMesh) -> bool | None:
 
 def _shard(parameter: Any, mesh: DeviceMesh) -> None:
     """Let a parameter, which stays the same object, keep this rank's rows only."""
-    sharding = Sharding(mesh, tuple(parameter.shape))
-    start, end = sharding.rows()
-    with no_grad():
-        parameter.data = parameter.detach()[start:end].clone()
-    parameter.__class__ = ShardedParameter
-    parameter.sharding = sharding
+    take_over(parameter, ShardedParameter, Sharding(mesh, tuple(parameter.shape)))
 
 
 def register_fsdp_forward_method(module: Module, method_name: str) -> None:
