@@ -67,8 +67,8 @@ class Storage:
         Set while others can write the memory (`from_numpy`, `Tensor.numpy`): they are gone when
         its reference count is down at ``idle_references``. Leaves and views that go away take
         references with them, so that those that there are do not count as idle.
-    read_only : bool
-        The memory belongs to an array that may not be written.
+    read_only : bool or str
+        The memory belongs to an array that may not be written; or why else it may not.
     mirrors : list of weak references to Mirror, or None
         Records of tensors that show this memory conjugated or negated.
     mirror : Mirror or None
@@ -92,7 +92,8 @@ class Storage:
         self.cells: list[Any] = [*map(weakref.ref, cells)]
         self.owner: Any = None
         self.idle_references = 0
-        self.read_only = self.uncounted = False
+        self.read_only: bool | str = False
+        self.uncounted = False
         self.lent_part: Any = _nothing
 
     def add(self, tensor: Any, cell: Any = None) -> None:
@@ -222,13 +223,13 @@ class Mirror(Storage):
         self.raw._storage.version = value
 
     @property
-    def read_only(self) -> bool:
+    def read_only(self) -> bool | str:
         """The memory's."""
-        flag: bool = self.raw._storage.read_only
+        flag: bool | str = self.raw._storage.read_only
         return flag
 
     @read_only.setter
-    def read_only(self, value: bool) -> None:
+    def read_only(self, value: bool | str) -> None:
         self.raw._storage.read_only = value
 
 

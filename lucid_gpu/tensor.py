@@ -113,7 +113,7 @@ class Tensor(overrides.Fields):
         """PyTorch's first constructor: ``Tensor(2, 3)`` is memory, ``Tensor([2, 3])`` numbers."""
         return cls._construct(cls, args, named)
 
-    def __init_subclass__(cls, **rest: Any) -> None:
+    def __init_subclass__(cls, asked: bool = True, **rest: Any) -> None:
         super().__init_subclass__(**rest)
         if "__torch_dispatch__" in cls.__dict__:
             warnings.warn(
@@ -121,7 +121,8 @@ class Tensor(overrides.Fields):
                 "autograd; __torch_function__ is asked",
                 stacklevel=2,
             )
-        overrides.subclass(cls)
+        if asked:
+            overrides.subclass(cls)
 
     @classmethod
     def __torch_function__(
@@ -1307,6 +1308,12 @@ def follow_streams(order: Any) -> Any:
     global _streams
     before, _streams = _streams, order
     return before
+
+
+def forget_stored() -> None:
+    """Forget tensors that were noted while they were pending, and are not any more."""
+    if _streams is not None:
+        _streams.tensors()
 
 
 def becomes_pending(tensor: Tensor) -> None:

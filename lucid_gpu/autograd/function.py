@@ -19,7 +19,7 @@ from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.record import unpack
 from lucid_gpu.ops.saved_values import SavedTensor
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import state, surrounded
 from lucid_gpu.tape.node import SECOND_TIME, Node
 from lucid_gpu.tensor import Tensor, _tensor
 
@@ -51,6 +51,7 @@ class FunctionCtx(Node):
     _outputs: tuple[Program | None, ...] = ()
     _defaulted = 0  # how many of the last inputs are defaults
     _recorded = False  # is backward running under create_graph=True
+    _surroundings: tuple[Any, ...] = ()  # what forward ran in, and backward runs in
     needs_input_grad: tuple[bool, ...] = ()
     requires_grad = True
 
@@ -239,7 +240,10 @@ class FunctionCtx(Node):
                     cotangents = [zeros(i) if c is None else c for i, c in enumerate(cotangents)]
                     break
         try:
-            if state.grad:
+            if self._surroundings:
+                with surrounded(self._surroundings):
+                    results = self._run_recorded(cotangents)
+            elif state.grad:
                 results = self._run_recorded(cotangents)
             else:
                 results = self._run_backward(*cotangents)
@@ -251,7 +255,7 @@ class FunctionCtx(Node):
         return self._checked(results)
 
     def _run_recorded(self, cotangents: Sequence[Any]) -> Any:
-        self._recorded = True
+        self._recorded = bool(state.grad)
         try:
             return self._run_backward(*cotangents)
         finally:
@@ -559,6 +563,8 @@ class Function(metaclass=FunctionMeta):
         if methods is None:
             methods = cls._methods_of()
         ctx = cls._node()
+        if state.surroundings:
+            ctx._surroundings = state.surroundings
         if kwargs or len(args) < methods.required:
             args, kwargs, ctx._defaulted = methods.bind(args, kwargs)
         if open_levels:

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from lucid_gpu.distributed import groups
-from lucid_gpu.distributed.collectives import all_gather_into_tensor, all_reduce, scatter
+from lucid_gpu.distributed.collectives import (
+    all_gather_into_tensor,
+    all_reduce,
+    broadcast,
+    reduce_scatter_tensor,
+    scatter,
+)
 from lucid_gpu.distributed.device_mesh import DeviceMesh, init_device_mesh
 from lucid_gpu.distributed.reductions import ReduceOp
-from lucid_gpu.ops.creation import empty
+from lucid_gpu.dtypes import dtype as DType
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops.creation import empty, zeros
+from lucid_gpu.ops.in_place import LEAF_IN_PLACE
+from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import cat
-from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tape.overrides import disabled
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.storage import Size
+from lucid_gpu.tape import overrides
+from lucid_gpu.tape.modes import no_grad, set_grad_enabled, state
+from lucid_gpu.tape.overrides import fields
+from lucid_gpu.tensor import Tensor, forget_stored, from_array, store_written
 
 __all__ = [
     "DTensor",
@@ -99,10 +113,13 @@ class Sharding(NamedTuple):
         Of one dimension, or of two: copies, and ranks that share the rows of each.
     shape : tuple of int
         Of the whole tensor.
+    divisor : float, optional
+        What sums of gradients are divided by; the number of ranks by default.
     """
 
     mesh: DeviceMesh
     shape: tuple[int, ...]
+    divisor: float | None = None
 
     @property
     def group(self) -> Any:
@@ -147,22 +164,35 @@ class Sharding(NamedTuple):
         return end - start
 
 
-_grad: Any = Tensor.grad
+class DTensor(Tensor, asked=False):
+    """A tensor of which each rank holds some rows.
 
-
-class DTensor(Tensor):
-    """The rows of a tensor that this rank holds.
-
-    It is an ordinary tensor of these rows: ``shape`` is theirs, and operations compute with them
-    alone and give plain tensors. `full_tensor` is the whole.
+    To whoever reads it, it is the whole: ``shape`` is the whole one, and ops compute with
+    `full_tensor`, for which all ranks must call them. Elementwise ops of tensors that lie alike,
+    of numbers and of whole tensors are computed by rows where nothing is recorded, and give a
+    DTensor; in-place ops write the rows. What hands out memory is refused. The rows are another
+    tensor: there is no way by which an op comes to them unawares.
 
     Attributes
     ----------
+    rows : Tensor
+        This rank's, which has the gradient; see `to_local`.
     sharding : Sharding
     """
 
-    __torch_function__ = disabled  # type: ignore[assignment]
+    rows: Tensor
     sharding: Sharding
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """The op on what the ranks hold together."""
+        return _answer(func, args, kwargs or {})
+
+    @property
+    def _expr(self) -> Any:  # type: ignore[override]
+        raise _refusal("this", self)
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -174,50 +204,122 @@ class DTensor(Tensor):
         """How the tensor lies on the mesh, one entry for each of its dimensions."""
         return self.sharding.placements
 
+    @property
+    def shape(self) -> Size:
+        """Of the whole tensor."""
+        return Size(self.sharding.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Of the whole tensor, as of the rows."""
+        return len(self.sharding.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the whole tensor."""
+        return math.prod(self.sharding.shape) * self.rows.itemsize
+
     def to_local(self) -> Tensor:
         """This rank's rows as a plain tensor that shares their memory."""
-        return super().detach()
+        return self.rows.detach()
 
     def full_tensor(self) -> Tensor:
-        """The whole tensor, apart from the graph; all ranks of the mesh call it."""
-        return Gathering([self.to_local()], [self.sharding]).wait()[0]
+        """The whole tensor; all ranks of the mesh call it.
 
-    def rows_as(self, tensor: Tensor) -> Tensor:
-        """A tensor of this one's shape, such as an optimizer's state, as rows like these."""
-        return as_rows(tensor.detach(), self.sharding) if tensor.shape == self.shape else tensor
+        The gradient of the rows is that of the whole, averaged over the ranks, as a loss is.
+        """
+        return _gathered(self.rows, self.sharding)
+
+    # --- as Tensor has it, by rows ------------------------------------------------------------
+
+    def _edge(self) -> tuple[Any, int]:
+        return self.rows._edge()
 
     def detach(self) -> DTensor:
         """The same rows and memory, apart from the graph."""
-        return as_rows(super().detach(), self.sharding)
+        return as_rows(self.rows.detach(), self.sharding)
 
     def clone(self, **options: Any) -> DTensor:
         """A copy of the rows."""
-        return as_rows(super().clone(**options), self.sharding)
+        return as_rows(self.rows.clone(**options), self.sharding)
 
     def cpu(self) -> DTensor:
         """The rows in memory of the host."""
-        return as_rows(super().cpu(), self.sharding)
+        return as_rows(self.rows.cpu(), self.sharding)
 
     def to(self, *args: Any, **options: Any) -> DTensor:
         """The rows on a device, or of a dtype."""
-        moved = super().to(*args, **options)
-        return self if moved is self else as_rows(moved, self.sharding)
+        moved = self.rows.to(*args, **options)
+        return self if moved is self.rows else as_rows(moved, self.sharding)
+
+    def requires_grad_(self, requires_grad: bool = True) -> DTensor:
+        """Mark a leaf as wanting a gradient, or not."""
+        self.rows.requires_grad_(requires_grad)
+        return self
+
+    def _mark(self, requires_grad: bool = True, *_: Any) -> DTensor:
+        return self.requires_grad_(requires_grad)
+
+    def register_hook(self, hook: Callable[[Tensor], Any]) -> Any:
+        """Call ``hook(grad)`` with the gradient, a `DTensor`; it may return another."""
+        return self.rows.register_hook(_hook_of_rows(hook, self.sharding))
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Any:
+        """Call ``hook(tensor)`` after a gradient was added to this leaf's ``.grad``."""
+        register = Tensor.register_post_accumulate_grad_hook
+        handle = overrides.without_handlers(register, self, hook)
+        self._edge()[0].refer_to(self)
+        return handle
 
     @property
     def grad(self) -> Tensor | None:
         """The gradient of the rows, a `DTensor`."""
-        gradient = _grad.__get__(self)
-        if type(gradient) is Tensor and gradient.shape == self.shape:
-            return as_rows(gradient, self.sharding)
-        return gradient
+        gradient = self.rows.grad
+        if gradient is None:
+            return None
+        shown = fields(self).get("_shown_grad")
+        if shown is None or shown.rows is not gradient:
+            shown = self._shown_grad = as_rows(gradient, self.sharding)
+        return cast("Tensor", shown)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        _grad.__set__(self, value)
+        self.rows.grad = None if value is None else _rows_in(value, self.sharding)
 
     @grad.deleter
     def grad(self) -> None:
-        _grad.__delete__(self)
+        self.rows.grad = None
+
+    @property
+    def data(self) -> Tensor:
+        """The same rows and memory apart from the graph; writes to it are not counted here."""
+        return as_rows(self.rows.data, self.sharding)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self.rows.data = _rows_in(value, self.sharding)
+
+    # --- as Tensor has it, of the whole -------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.full_tensor())
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return _by_whole(function, args, kwargs)
+
+    def _array_ufunc(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return _by_whole(getattr(ufunc, method), inputs, options)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        memo[id(self)] = other = _kind_of(type(self), self.rows.detach().clone(), self.sharding)
+        return other.requires_grad_(self.requires_grad)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise _refusal("pickle", self, "; distributed.checkpoint.save writes rows")
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise AttributeError(*_refusal("__cuda_array_interface__", self).args)
 
     def __repr__(self) -> str:
         return (
@@ -226,11 +328,326 @@ class DTensor(Tensor):
         )
 
 
-def as_rows(tensor: Tensor, sharding: Sharding) -> Any:
-    """A tensor that this rank computed, from now on known as its rows of a larger one."""
-    tensor.__class__ = DTensor
-    tensor.sharding = sharding  # type: ignore[attr-defined]
-    return tensor
+def _of_rows(name: str) -> Any:
+    def write(self: DTensor, value: Any) -> None:
+        setattr(self.rows, name, value)
+
+    return property(operator.attrgetter(f"rows.{name}"), write if name == "requires_grad" else None)
+
+
+def _of_whole(name: str) -> Any:
+    return property(lambda self: getattr(self.full_tensor(), name))
+
+
+_MARKS = """_grad _grad_fn _version device dtype grad_fn is_cpu is_cuda is_leaf is_meta itemsize
+    output_nr requires_grad retains_grad"""
+for _name in _MARKS.split():
+    setattr(DTensor, _name, _of_rows(_name))
+for _name in ("H", "T", "mH", "mT", "real", "imag"):
+    setattr(DTensor, _name, _of_whole(_name))
+
+
+def _kind_of(kind: type[DTensor], rows: Tensor, sharding: Sharding) -> Any:
+    """A tensor of a class of which this rank has these rows."""
+    _start_asking()
+    made = object.__new__(kind)
+    made.rows, made.sharding = rows, sharding
+    return made
+
+
+def as_rows(rows: Tensor, sharding: Sharding) -> Any:
+    """A larger tensor, of which this rank has computed the rows."""
+    return _kind_of(DTensor, rows, sharding)
+
+
+def take_over(tensor: Tensor, kind: type[DTensor], sharding: Sharding) -> None:
+    """Let a leaf, which stays the same object with its hooks, be one of which ranks keep rows."""
+    store_written(tensor)
+    forget_stored()
+    with no_grad():
+        rows = tensor.detach()[slice(*sharding.rows())].clone()
+    rows._realize()
+    leaf = tensor._edge()[0]
+    if leaf is not None:
+        node = rows.requires_grad_()._edge()[0]
+        node._hooks, node.post_accumulate = leaf._hooks, leaf.post_accumulate
+        node.refer_to(tensor)
+        for hooks in () if node._hooks is None else node._hooks.tensor.values():
+            hooks.update({key: _hook_of_rows(hook, sharding) for key, hook in hooks.items()})
+    if tensor._storage is not None:
+        tensor._storage.forget(tensor)
+    own = fields(tensor)
+    kept = overrides.user_attributes(own)
+    own.clear()
+    own.update(kept, rows=rows, sharding=sharding)
+    tensor.__class__ = kind
+    _start_asking()
+
+
+def _hook_of_rows(hook: Callable[[Tensor], Any], sharding: Sharding) -> Callable[[Tensor], Any]:
+    """A hook that is shown the gradient of rows as a `DTensor`."""
+
+    def of_rows(gradient: Tensor) -> Any:
+        answer = hook(as_rows(gradient, sharding))
+        return None if answer is None else _rows_in(answer, sharding)
+
+    return of_rows
+
+
+@functools.cache
+def _start_asking() -> None:
+    """From the first such tensor on, ops ask who overrides them; not in other programs."""
+    overrides.subclass(DTensor)
+
+
+def _rows_in(value: Any, sharding: Sharding) -> Tensor:
+    """This rank's rows of a `DTensor`, or of a whole tensor."""
+    if isinstance(value, DTensor):
+        if value.sharding != sharding:
+            raise RuntimeError(
+                f"a tensor of shape {list(value.shape)} on {value.device_mesh} does not lie as one "
+                f"of shape {list(sharding.shape)} on {sharding.mesh}"
+            )
+        return value.rows
+    if tuple(value.shape) != sharding.shape:
+        raise RuntimeError(
+            f"expected a tensor of the whole shape {list(sharding.shape)}, which ranks share, but "
+            f"got {list(value.shape)}"
+        )
+    return cast("Tensor", value[slice(*sharding.rows())].clone())
+
+
+def _refusal(name: str, tensor: DTensor, more: str = "") -> RuntimeError:
+    return RuntimeError(
+        f"{name}: each rank holds some rows of this tensor of shape {list(tensor.shape)}. Write "
+        "x.full_tensor(), which all ranks must call, for the whole, or x.to_local() for this "
+        f"rank's rows{more}"
+    )
+
+
+# --- ops ----------------------------------------------------------------------------------------
+
+# What hands out memory, or gives the tensor other memory; what the rows answer as the whole does;
+# what the shape answers; and what computes each element by itself, beside the rows of the op table.
+_OF_MEMORY = """data_ptr storage untyped_storage storage_type numpy cupy to_numpy __array__
+    __dlpack__ pin_memory share_memory_ resize_ resize_as_ set_ record_stream backward"""
+_OF_ANY = """is_floating_point is_complex is_signed element_size get_device is_inference is_conj
+    is_neg is_pinned is_shared retain_grad __dlpack_device__"""
+_OF_SHAPE = """size numel nelement dim ndimension stride storage_offset is_contiguous is_same_size
+    dim_order __len__"""
+_LIKE = "zeros_like ones_like empty_like full_like"
+_ELEMENTWISE = """lerp addcmul addcdiv clamp clip nan_to_num multiply divide true_divide subtract
+    negative masked_fill copy fill zero double float half bfloat16 contiguous positive"""
+_of_memory, _of_any, _of_shape, _like = [
+    frozenset(names.split()) for names in (_OF_MEMORY, _OF_ANY, _OF_SHAPE, _LIKE)
+]
+_elementwise = frozenset((*TABLE, *_ELEMENTWISE.split(), *_like))
+
+
+def _answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an op gives for tensors of which ranks hold rows."""
+    name, first = func.__name__, args[0] if args else None
+    if isinstance(first, DTensor):
+        own = vars(DTensor).get(name)
+        if callable(own):
+            return own(*args, **kwargs)
+        if name in _of_memory:
+            raise _refusal(name, first)
+        if name in _of_any or (name == "type" and not args[1:] and not kwargs):
+            return func(first.rows, *args[1:], **kwargs)
+    if name in _of_shape:
+        return func(*_mapped(args, _without_memory), **_mapped(kwargs, _without_memory))
+    if func.__module__ == "lucid_gpu.autograd.grad":
+        return _gradients(func, *args, **kwargs)
+    answer = _by_rows(func, name, args, kwargs)
+    return _by_whole(func, args, kwargs) if answer is overrides.UNHANDLED else answer
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A value with the tensors inside tuples, lists and dictionaries changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, (tuple, list)):
+        parts = [_mapped(one, change) for one in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if type(value) is dict:
+        return {key: _mapped(one, change) for key, one in value.items()}
+    return value
+
+
+def _without_memory(tensor: Tensor) -> Tensor:
+    if not isinstance(tensor, DTensor):
+        return tensor
+    return empty(tensor.sharding.shape, dtype=tensor.dtype, device="meta")
+
+
+def _gradients(differentiate: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """`autograd.grad`: gradients by rows are rows."""
+    single = isinstance(inputs, Tensor)
+    targets = [inputs] if single else list(inputs.values() if type(inputs) is dict else inputs)
+    rows = [t.rows if isinstance(t, DTensor) else t for t in targets]
+    found = [
+        g if g is None or not isinstance(t, DTensor) else as_rows(g, t.sharding)
+        for g, t in zip(differentiate(outputs, rows, *args, **kwargs), targets, strict=True)
+    ]
+    return dict(zip(inputs, found, strict=True)) if type(inputs) is dict else tuple(found)
+
+
+def _by_rows(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An elementwise op by rows, where its operands have the same and nothing is recorded."""
+    if (name if name[:2] == "__" else name.rstrip("_")) not in _elementwise:
+        return overrides.UNHANDLED
+    tensors: list[Any] = []
+    _mapped((args, kwargs), tensors.append)
+    shardings = [t.sharding for t in tensors if isinstance(t, DTensor)]
+    sharding = shardings[0]
+    recorded = state.grad and name not in _like and any(t.requires_grad for t in tensors)
+    if recorded or any(other != sharding for other in shardings):
+        return overrides.UNHANDLED
+    if any(t.ndim and tuple(t.shape) != sharding.shape for t in tensors):
+        return overrides.UNHANDLED
+    shown: dict[int, DTensor] = {}
+
+    def part(tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, DTensor):
+            return tensor[slice(*sharding.rows())] if tensor.ndim else tensor
+        local = tensor.to_local()
+        shown[id(local)] = tensor
+        return local
+
+    parts = _mapped((args, kwargs), part)
+    result = func(*parts[0], **parts[1])
+    if id(result) in shown:
+        return shown[id(result)]
+    alike = isinstance(result, Tensor) and tuple(result.shape) == sharding.local_shape
+    return as_rows(result, sharding) if alike else overrides.UNHANDLED  # where(x): indices
+
+
+def _by_whole(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """An op on whole tensors; what it writes becomes rows again."""
+    wholes: dict[int, tuple[DTensor, Tensor, int]] = {}
+
+    def whole(tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, DTensor):
+            return tensor
+        if id(tensor) not in wholes:
+            value = tensor.full_tensor()
+            wholes[id(tensor)] = tensor, value, value._memory().version
+        return wholes[id(tensor)][1]
+
+    recorded = state.grad and func.__module__ != "lucid_gpu.nn.init"  # which records nothing
+    with set_grad_enabled(recorded):
+        parts = _mapped((args, kwargs), whole)
+        result = func(*parts[0], **parts[1])
+    for tensor, value, version in wholes.values():
+        if value._memory().version != version:
+            _write_rows(tensor, value, func.__name__, recorded)
+    shown = {id(value): tensor for tensor, value, _ in wholes.values()}
+    memories = [value._memory() for _, value, _ in wholes.values()]
+
+    def result_of(tensor: Tensor) -> Tensor:
+        if id(tensor) in shown:
+            return shown[id(tensor)]
+        if any(tensor._storage is memory for memory in memories):
+            tensor._memory().lend(tensor._cell(), forever=True)
+            tensor._memory().read_only = _PART  # nobody would tell the rows
+        return tensor
+
+    return _mapped(result, result_of)
+
+
+def _write_rows(tensor: DTensor, whole: Tensor, name: str, recorded: bool) -> None:
+    """Take this rank's rows of what an in-place op has made of the whole."""
+    if recorded and tensor.requires_grad:
+        raise RuntimeError(
+            f"{LEAF_IN_PLACE} {name} changes one of shape {list(tensor.shape)}, of which ranks "
+            "hold rows; do it under lucid_gpu.no_grad(), or out of place."
+        )
+    if tuple(whole.shape) != tensor.sharding.shape:
+        raise _refusal(f"{name} changes the shape", tensor)
+    local = tensor.to_local()
+    local.copy_(whole.detach()[slice(*tensor.sharding.rows())])
+    mesh = tensor.device_mesh
+    if mesh.ndim == 2:  # copies stay equal, whatever random numbers each has drawn
+        broadcast(local, group=mesh.get_group(0), group_src=0)
+
+
+_PART = (
+    "each rank holds some rows of this tensor, or of the one that it is a part of, and would not "
+    "see this write. Write the tensor itself, x[0] = 1 or x.copy_(values), or a clone of the part"
+)
+
+
+def _gathered(rows: Tensor, sharding: Sharding) -> Tensor:
+    """The whole tensor of rows, whose gradient is averaged over the ranks."""
+    whole = Gathering([rows.detach()], [sharding]).wait()[0]
+
+    def vjp(node: Any, gradient: Tensor) -> list[Tensor]:
+        return [_averaged(gradient, sharding)]
+
+    result: Tensor = record("_GatheredBackward", whole.array, [rows], vjp, dtype=rows.dtype)
+    return result
+
+
+def _averaged(whole: Tensor, sharding: Sharding) -> Tensor:
+    """This rank's rows of the mean of a tensor over the ranks.
+
+    What comes back goes to each rank's tensor whole: gradients of the ranks' losses are averaged.
+    """
+    rows = next(mean_of_rows([whole], [sharding], whole.dtype, whole))
+    assert rows is not None
+
+    def vjp(node: Any, gradient: Tensor) -> list[Tensor]:
+        return [_gathered(gradient, sharding)]
+
+    result: Tensor = record("_AveragedBackward", rows.array, [whole], vjp, dtype=whole.dtype)
+    return result
+
+
+def mean_of_rows(
+    gradients: Sequence[Tensor | None], shardings: Sequence[Sharding], kind: DType, like: Tensor
+) -> Iterator[Tensor | None]:
+    """This rank's rows of the means of whole gradients, of one type and device; all ranks call it.
+
+    Beside the rows, a number for each says whether any rank has it: it stays None where none has.
+
+    Parameters
+    ----------
+    gradients : sequence of Tensor or None
+    shardings : sequence of Sharding
+        Of one mesh, and one `Sharding.divisor`.
+    kind : dtype
+        To add in.
+    like : Tensor
+        One of the device and dtype of the results.
+    """
+    mesh, divisor, ranks = shardings[0].mesh, shardings[0].divisor, shardings[0].ranks
+    columns = []
+    for gradient, sharding in zip(gradients, shardings, strict=True):
+        elements = ranks * sharding.most * sharding.width
+        if gradient is None:
+            columns.append(zeros(ranks, elements // ranks, dtype=kind, device=like.device))
+            continue
+        flat = gradient.detach().reshape(-1)
+        missing = elements - flat.numel()
+        flat = cat([flat, flat.new_zeros(missing)]) if missing else flat
+        columns.append(flat.view(ranks, -1))
+    used = [float(gradient is not None) for gradient in gradients]
+    columns.append(columns[0].new_tensor(used).expand(ranks, -1))
+    whole = cat(columns, 1)
+    part = whole.new_empty(whole.shape[1])
+    op = ReduceOp.AVG if divisor is None else ReduceOp.SUM
+    reduce_scatter_tensor(part, whole, op, group=shardings[0].group)
+    if mesh.ndim == 2:
+        all_reduce(part, op, group=mesh.get_group(0))
+    if divisor is not None:
+        part = part / divisor
+    flags, start = part[part.numel() - len(shardings) :].tolist(), 0
+    for sharding, flag in zip(shardings, flags, strict=True):
+        rows = part[start : start + sharding.count() * sharding.width]
+        start += sharding.most * sharding.width
+        array = rows.to(like.dtype).array.reshape(sharding.local_shape)
+        yield from_array(array, like.dtype, like.device) if flag else None
 
 
 class Gathering:

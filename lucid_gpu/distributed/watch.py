@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from lucid_gpu.distributed.errors import DistBackendError
 
-__all__ = ["Agreement", "Call", "Waiting", "Watch"]
+__all__ = ["Agreement", "Call", "Order", "Waiting", "Watch"]
 
 _TAG = 1
 _LEFT = "has come to its end"
@@ -77,61 +78,110 @@ class Call:
 
 
 class Agreement:
-    """Done once all ranks have come to an equal call.
+    """Done once all ranks have come to an equal call; made by `Order.begin`.
 
-    Parameters
+    Attributes
     ----------
-    MPI
-        mpi4py's module.
-    comm
-        A communicator of its own.
-    call : Call
+    begins : sequence of Done
+        What begins then, on all ranks in the same order.
     """
 
     source = 0
+    begins: Sequence[Any] = ()
 
-    def __init__(self, MPI: Any, comm: Any, call: Call) -> None:
-        self._MPI, self._comm, self._call = MPI, comm, call
-        key = call.key()
-        self._largest = np.array([key, -key])
-        self._request = comm.Iallreduce(MPI.IN_PLACE, self._largest, MPI.MAX)
-        self._texts: Any = None
-        self._lock, self._agreed = threading.Lock(), False  # NCCL's watcher asks too
+    def __init__(self, order: Order, call: Call, request: Any, largest: Any) -> None:
+        self.order, self.call, self.request, self.largest = order, call, request, largest
+        self.agreed = False
 
     def test(self) -> bool:
-        """Whether all ranks agree; any thread may ask.
+        """Whether all ranks agree, also on the calls before; any thread may ask.
 
         Raises
         ------
         DistBackendError
             If a rank made another call.
         """
-        with self._lock:
-            self._agreed = self._agreed or self._test()
-            return self._agreed
+        return self.order.test(self)
 
-    def _test(self) -> bool:
-        if not self._request.Test():
-            return False
-        if self._texts is not None:
-            raise DistBackendError(self._difference())
-        if self._largest[0] == -self._largest[1]:
-            return True
-        mine = np.zeros(_LONGEST, np.uint8)
-        text = str(self._call).encode()[:_LONGEST]
-        mine[: len(text)] = np.frombuffer(text, np.uint8)
-        self._texts = np.zeros((self._comm.size, _LONGEST), np.uint8)
-        self._request = self._comm.Iallgather(mine, self._texts)
+
+class Order:
+    """The calls of one communicator, in the order in which this rank makes them.
+
+    Where the numbers of a call differ, all ranks see it, and tell each other that call. They do so
+    beside the numbers of the calls after it, which some ranks have begun to send and others have
+    not: on a communicator of its own, and the first difference first, whatever is waited for.
+
+    Parameters
+    ----------
+    MPI
+        mpi4py's module.
+    comm
+        The communicator whose calls these are.
+    """
+
+    def __init__(self, MPI: Any, comm: Any) -> None:
+        self._MPI, self._numbers, self._texts = MPI, comm.Dup(), comm.Dup()
+        self._pending: deque[Agreement] = deque()
+        self._lock = threading.Lock()  # NCCL's watcher asks too
+        self._told: tuple[Any, Any] | None = None  # the texts of all ranks, on their way
+        self._different: str | None = None
+
+    def begin(self, call: Call) -> Agreement:
+        """Begin to ask whether all ranks make a call."""
+        key = call.key()
+        largest = np.array([key, -key])
+        request = self._numbers.Iallreduce(self._MPI.IN_PLACE, largest, self._MPI.MAX)
+        made = Agreement(self, call, request, largest)
+        self._pending.append(made)
+        return made
+
+    def test(self, asked: Agreement) -> bool:
+        """`Agreement.test`, of those begun before it too."""
+        self.advance()
+        if not asked.agreed and self._different is not None:
+            raise DistBackendError(self._different)
+        return asked.agreed
+
+    def advance(self) -> None:
+        """Let calls begin on which all ranks agree by now: others may wait for them."""
+        with self._lock:
+            while self._pending and self._different is None and self._passed(self._pending[0]):
+                passed = self._pending.popleft()
+                passed.agreed = True
+                for done in passed.begins:
+                    done.begin()
+                passed.begins = ()
+
+    def _passed(self, first: Agreement) -> bool:
+        """Whether all ranks agree on the call that is next."""
+        if self._told is None:
+            if not first.request.Test():
+                return False
+            if first.largest[0] == -first.largest[1]:
+                return True
+            mine = np.zeros(_LONGEST, np.uint8)
+            text = str(first.call).encode()[:_LONGEST]
+            mine[: len(text)] = np.frombuffer(text, np.uint8)
+            texts = np.zeros((self._texts.size, _LONGEST), np.uint8)
+            self._told = self._texts.Iallgather(mine, texts), texts
+        request, texts = self._told
+        if request.Test():
+            self._different = self._difference(first.call, texts)
         return False
 
-    def _difference(self) -> str:
-        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in self._texts]
-        me, ranks = self._comm.rank, self._call.ranks
+    def _difference(self, call: Call, rows: Any) -> str:
+        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in rows]
+        me, ranks = self._texts.rank, call.ranks
         other = next((i for i, text in enumerate(texts) if text != texts[me]), me)
         return (
             f"ranks make different calls: rank {ranks[other]} called {texts[other]} where rank "
-            f"{ranks[me]} called {texts[me]} ({self._call.number})"
+            f"{ranks[me]} called {texts[me]} ({call.number})"
         )
+
+    def close(self) -> None:
+        """Give the communicators back."""
+        self._numbers.Free()
+        self._texts.Free()
 
 
 class Watch:
@@ -147,6 +197,7 @@ class Watch:
 
     Attributes
     ----------
+    orders : list of Order
     gone : dict of int to (str, float)
         Ranks that have left or failed, the words for it, and when this process heard of it.
     waiting : dict of int to (str, str)
@@ -158,15 +209,20 @@ class Watch:
         self._sent: list[tuple[Any, bytes]] = []
         self._calls = 0
         self._lock = threading.Lock()  # NCCL's watcher listens and tells too
+        self.orders: list[Order] = []
         self.gone: dict[int, tuple[str, float]] = {}
         self.waiting: dict[int, tuple[str, str]] = {}
 
-    def agreement(self, comm: Any, call: Call) -> Agreement:
-        """Begin to ask whether all ranks make a call."""
+    def note_call(self) -> None:
+        """Listen now and then, if this rank never waits."""
         self._calls += 1
         if self._calls % _OFTEN == 0:
             self.listen()
-        return Agreement(self._MPI, comm, call)
+
+    def advance(self) -> None:
+        """Let calls of all communicators begin; who waits for one of them does it."""
+        for order in self.orders:
+            order.advance()
 
     def say_waiting(self, call: Call) -> None:
         """Tell all ranks that this one waits."""

@@ -57,6 +57,11 @@ class Work:
         self._call, self._begun, self._timeout = call, list(begun), timeout
         self._finish, self._results = finish, list(results)
         self._watch, self._agreement = watch, agreement
+        if agreement is not None:
+            agreement.begins = self._begun
+        else:
+            for done in self._begun:
+                done.begin()
         self._complete = self._delivered = self._raised = False
         self._future: Future | None = None
         self._failed: DistBackendError | None = None
@@ -83,6 +88,8 @@ class Work:
     def _passed(self) -> bool:
         if self._complete:
             return True
+        if self._watch is not None:
+            self._watch.advance()
         # A rank that made another call is a better reason than what the engine says of it.
         if self._agreement is not None and self._agreement.test():
             self._agreement = None

@@ -184,7 +184,7 @@ def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
     array = tensor._hand_out(forever=True)  # who reads it holds the tensor, not the array
     with array.device:  # whose current stream is told
         interface = array.__cuda_array_interface__
-    read_only = tensor._memory().read_only
+    read_only = bool(tensor._memory().read_only)
     return {
         **interface,
         "data": (interface["data"][0], read_only),

@@ -13,9 +13,10 @@ from lucid_gpu.dtypes import dtype, when_default_changes
 from lucid_gpu.fusion import Eager, eager, foreach
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.in_place import writable
+from lucid_gpu.tape.overrides import handling
 from lucid_gpu.tensor import Tensor, _tensor
 
-__all__ = ["Rule", "grouped", "update_in_place"]
+__all__ = ["Rule", "grouped", "held_here", "update_in_place"]
 
 Rule = Callable[..., tuple[Tensor, ...]]
 K = TypeVar("K")
@@ -53,6 +54,7 @@ def update_in_place(
         Numbers and switches that the rule may decide by.
     """
     numbers = numbers or {}
+    rows = held_here(rows)
     devices = [row[0]._expr.program.device for row in rows]
     types = [[t._expr.program.dtype for t in column] for column in zip(*rows, strict=True)]
     groups = grouped([*zip(devices, *types, strict=True)], rows)
@@ -60,6 +62,26 @@ def update_in_place(
     for (where, *kinds), some in groups.items():
         update = _update_of(rule, where, kinds, written, tuple(numbers), settings)
         _run(rule.__name__, update, some, written, values)
+
+
+def held_here(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+    """Rows of tensors for a rule; of those of which each rank has a part, this rank's.
+
+    NotImplementedError for such ones beside others.
+    """
+    if not handling:  # there are none: see `distributed.tensor`
+        return rows
+    local = []
+    for row in rows:
+        shared = [hasattr(t, "to_local") for t in row]
+        if any(shared) and not all(shared):
+            shapes = [list(t.shape) for t in row]
+            raise NotImplementedError(
+                f"a rule over tensors of shapes {shapes}, of some of which each rank has a part: "
+                "distribute_tensor(x, p.device_mesh, p.placements) makes x another"
+            )
+        local.append(tuple([t.to_local() for t in row]) if all(shared) else row)
+    return local
 
 
 def grouped(keys: Sequence[K], members: Sequence[V]) -> dict[K, list[V]]:
@@ -121,6 +143,7 @@ def write_together(
 
     Those of another layout are changed in a copy.
     """
+    tensors = [t for (t,) in held_here([(t,) for t in tensors])]
     targets = writable(tensors, name)
     arrays = _in_rows(tensors, targets, where)
     change(arrays)

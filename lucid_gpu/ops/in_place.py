@@ -503,6 +503,9 @@ def refuse_overlap(array: Any, name: str) -> None:
 
 def refuse_read_only(target: Tensor, name: str) -> None:
     """Refuse to write memory that was lent for reading."""
+    why = target._memory().read_only
+    if isinstance(why, str):
+        raise RuntimeError(f"{name}: {why}")
     raise RuntimeError(
         f"{name}: this tensor of shape {list(target.shape)} shares memory that is read-only, as "
         "that of a NumPy array whose flags.writeable is False. Write x = x.clone() before it, or "

@@ -16,7 +16,7 @@ from lucid_gpu.dtypes import dtype, float32, float64, get_default_dtype
 from lucid_gpu.nn.parameter import forget_gradients
 from lucid_gpu.ops.complex_views import view_as_real
 from lucid_gpu.ops.creation import full_like, tensor, zeros_like
-from lucid_gpu.ops.foreach import Rule, grouped, update_in_place
+from lucid_gpu.ops.foreach import Rule, grouped, held_here, update_in_place
 from lucid_gpu.optim.hooks import (
     Hooked,
     changed_by,
@@ -289,7 +289,7 @@ class Optimizer(Hooked):
                     f"{name} reads whole parameters, and each rank has some rows of them after "
                     "fully_shard; optimizers like AdamW and SGD work on rows"
                 )
-            kind = p._expr.program.dtype.category
+            kind = p.dtype.category
             if kind < 2:
                 raise RuntimeError(
                     f"{name} does not support parameters of {p.dtype.name}: gradient steps are "
@@ -323,8 +323,8 @@ class Optimizer(Hooked):
         numbers = {**(numbers or {}), **counting}
         parameters, gradients, kept = zip(*members, strict=True)
         columns = [[state[name] for state in kept] for name in states]
-        rows: Sequence[Row] = [*zip(parameters, *columns, gradients, strict=True)]
-        if max([p._expr.program.dtype.category for p in parameters]) > 2:
+        rows: Sequence[Row] = held_here([*zip(parameters, *columns, gradients, strict=True)])
+        if max([row[0]._expr.program.dtype.category for row in rows]) > 2:
             # Moments are of real and imaginary parts, each for itself, as in PyTorch.
             rows = [tuple([view_as_real(t) if t.is_complex() else t for t in r]) for r in rows]
         if self._listed:
@@ -374,7 +374,7 @@ class Optimizer(Hooked):
             for group in self.param_groups
         ]
         state = {
-            number[id(p)] if isinstance(p, Tensor) else p: self._saved_values(values, p)
+            number[id(p)] if isinstance(p, Tensor) else p: self._saved_values(values)
             for p, values in self.state.items()
             if values != {}
         }
@@ -426,15 +426,12 @@ class Optimizer(Hooked):
                 if name in self.defaults:
                     group.setdefault(name, value)
 
-    def _saved_values(self, values: Any, p: Any) -> Any:
-        """What a state is in a `state_dict`: its numbers as tensors, rows as its parameter's."""
+    def _saved_values(self, values: Any) -> Any:
+        """What a state is in a `state_dict`: its numbers as tensors."""
         if not isinstance(values, dict):
             return values
         kind = number_type()
-        saved = {k: tensor(v, dtype=kind) if k in self._numbers else v for k, v in values.items()}
-        if not hasattr(p, "sharding"):
-            return saved
-        return {k: p.rows_as(v) if isinstance(v, Tensor) else v for k, v in saved.items()}
+        return {k: tensor(v, dtype=kind) if k in self._numbers else v for k, v in values.items()}
 
     def _taken(self, name: str, value: Any, p: Tensor) -> Any:
         """A copy of a saved state."""

@@ -40,6 +40,22 @@ def _entries(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
         yield ".".join(path), value
 
 
+def _named(state_dict: dict[str, Any]) -> dict[str, Any]:
+    """The entries by their names.
+
+    ValueError where two have one name, as ``{"a.b": x, "a": {"b": y}}``.
+    """
+    named: dict[str, Any] = {}
+    for name, value in _entries(state_dict):
+        if name in named:
+            raise ValueError(
+                f"duplicated flatten key {name}: keys of nested dictionaries and places in lists, "
+                "joined with dots, name an entry; rename one of the two"
+            )
+        named[name] = value
+    return named
+
+
 def _plain(state_dict: dict[str, Any]) -> dict[str, Any]:
     """The state dicts of modules and optimizers that stand for themselves."""
     return {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in state_dict.items()}
@@ -119,9 +135,11 @@ def save(
     ------
     CheckpointError
         On all ranks, where one could not write. The old checkpoint is then still there.
+    ValueError
+        If two entries have one name.
     """
     folder = os.fspath(checkpoint_id)
-    entries = dict(_entries(_plain(state_dict)))
+    entries = _named(_plain(state_dict))
     sizes = {_part(n, v): v.nbytes if isinstance(v, Tensor) else 0 for n, v in entries.items()}
     shapes = {n: _shape(v) for n, v in entries.items() if hasattr(v, "sharding")}
     described = _everyone((sizes, shapes, secrets.token_hex(4)), process_group)
@@ -189,11 +207,13 @@ def load(
         If there is no whole checkpoint, or tensors differ in shape.
     RuntimeError
         For a name that the checkpoint does not have. Nothing has been written then.
+    ValueError
+        If two entries have one name.
     """
     folder = os.fspath(checkpoint_id)
     files = _metadata(folder)
     plain = _plain(state_dict)
-    wanted = dict(_entries(plain))
+    wanted = _named(plain)
     for name in wanted:
         if name not in files:
             raise RuntimeError(f"Missing key in checkpoint state_dict: {name}.")
@@ -233,7 +253,7 @@ def _read(folder: str, files: dict[str, Any], wanted: dict[str, Any]) -> dict[st
     for name, value in wanted.items():
         some = [part for _, part in sorted(parts.get(name, ()), key=lambda part: part[0])]
         if not some:  # no rows
-            some = [value.detach()]
+            some = [value.to_local()]
         entries[name] = some[0] if len(some) == 1 else cat(some)
     return entries
 
@@ -289,4 +309,8 @@ def _filled(value: Any, path: tuple[str, ...], read: dict[str, Any]) -> Any:
         value[:] = [_filled(one, (*path, str(i)), read) for i, one in enumerate(value)]
         return value
     loaded = read[".".join(path)]
-    return value.copy_(loaded) if isinstance(value, Tensor) else loaded
+    if not isinstance(value, Tensor):
+        return loaded
+    held = value.to_local() if hasattr(value, "sharding") else value
+    held.copy_(loaded)
+    return value

@@ -10,7 +10,8 @@ import functools
 import inspect
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,6 +66,8 @@ class _State(threading.local):
         Those that this thread is in, the innermost last.
     tangents : bool
         Whether ops act on tangents.
+    surroundings : tuple of objects with a method ``again``
+        What the forward that runs is inside of, the innermost last: see `surrounded`.
     multithreading : bool
         What `lucid_gpu.autograd.set_multithreading_enabled` said.
     composing : bool
@@ -90,6 +93,7 @@ class _State(threading.local):
     function_modes: tuple[Any, ...] = ()
     step: int = 0
     tangents: bool = True
+    surroundings: tuple[Any, ...] = ()
     multithreading: bool = True
 
     def __init__(self) -> None:
@@ -116,6 +120,23 @@ def watch(hooks: tuple[Any, ...]) -> None:
     if state.off is not INFERENCE:
         state.recording = WATCHED if hooks else True
         state.grad = state.grad and state.recording
+
+
+@contextmanager
+def surrounded(by: tuple[Any, ...]) -> Iterator[None]:
+    """Go back into surroundings of a forward, for code of it that runs in backward.
+
+    Parameters
+    ----------
+    by : tuple
+        What ``state.surroundings`` was then; ``again()`` of each is a context manager that is
+        entered, unless its owner is open already.
+    """
+    with ExitStack() as blocks:
+        for one in by:
+            if one not in state.surroundings:
+                blocks.enter_context(one.again())
+        yield
 
 
 class DecoratorContextManager:

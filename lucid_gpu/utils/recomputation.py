@@ -21,7 +21,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops import generator
 from lucid_gpu.ops.record import modified, save, unpack
 from lucid_gpu.tape.costly import recomputing
-from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, state
+from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, state, surrounded
 from lucid_gpu.tensor import Tensor
 
 Contexts = tuple[contextlib.AbstractContextManager[Any], contextlib.AbstractContextManager[Any]]
@@ -250,18 +250,21 @@ class Around(NamedTuple):
 
     random_state: Tensor | None
     casting: dict[str, tuple[dtype, bool]]
+    surroundings: tuple[Any, ...]
 
 
 def around(preserve_rng_state: bool) -> Around:
-    """The random numbers to come, where they are to be the same again, and autocast's settings."""
+    """The random numbers to come, if they are to be the same again, autocast, and surroundings."""
     casting = {kind: (autocast.dtype[kind], on) for kind, on in autocast.enabled.items()}
-    return Around(generator.get_rng_state() if preserve_rng_state else None, casting)
+    random_state = generator.get_rng_state() if preserve_rng_state else None
+    return Around(random_state, casting, state.surroundings)
 
 
 @contextlib.contextmanager
 def replayed(then: Around) -> Iterator[None]:
     """As it was around a call of the past, and afterwards go on as today."""
     with contextlib.ExitStack() as blocks:
+        blocks.enter_context(surrounded(then.surroundings))
         for kind, (d, on) in then.casting.items():
             if (d, on) != (autocast.dtype[kind], autocast.enabled[kind]):
                 blocks.enter_context(autocast_mode.autocast(kind, d, on))

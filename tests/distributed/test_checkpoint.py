@@ -124,6 +124,37 @@ def test_one_memory_as_two_types(tmp_path: Path) -> None:
     assert found["x"].tolist() == [1, 1] and found["bits"].tolist() == [0x3F800000] * 2
 
 
+COLLIDE = (
+    {"a.b": 1, "a": {"b": 2}},
+    {"a": [1], "a.0": 2},
+    {"a": {"b.c": 1}, "a.b": {"c": 2}},
+    {1: 1, "1": 2},
+    {"a": {1: 1, "1": 2}},
+    {"a.b": {}, "a": {"b": 1}},
+    {"a": {"b": {"c": 1}, "b.c": 2}},
+    {"a": [{"b": 1}], "a.0": {"b": 2}},
+)
+
+
+@pytest.mark.parametrize("state", COLLIDE, ids=repr)
+def test_names_that_collide_are_refused(state: Any, tmp_path: Path) -> None:
+    def tensors(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: tensors(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [tensors(one) for one in value]
+        return t.full((2,), float(value))
+
+    for filled in (state, tensors(state)):
+        with pytest.raises(ValueError, match="duplicated flatten key"):
+            checkpoint.save(filled, checkpoint_id=tmp_path)
+        assert not any(tmp_path.iterdir())
+    pairs = [*tensors(state).items()]
+    checkpoint.save(dict(pairs[1:]), checkpoint_id=tmp_path)
+    with pytest.raises(ValueError, match="duplicated flatten key"):
+        checkpoint.load(tensors(state), checkpoint_id=tmp_path)
+
+
 def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     checkpoint.save({"x": t.ones(3), "y": 1}, checkpoint_id=tmp_path)
     x = t.zeros(3)

@@ -27,6 +27,7 @@ def sums(rank: int, size: int, method: str | None) -> None:
     engine, size = world.engine, world.size()
 
     def wait(done):
+        done.begin()
         while not done.test():
             pass
 

@@ -155,9 +155,9 @@ def rows() -> None:
         assert p.placements == (Shard(0),) and p.device_mesh.size() == size
         parts = t.chunk(old, size)
         mine = parts[rank].tolist() if rank < len(parts) else []
-        assert p.to_local().tolist() == p.tolist() == mine
-        assert p.full_tensor().tolist() == old.tolist()
-        assert distribute_tensor(old, p.device_mesh, [Shard(0)]).tolist() == mine
+        assert p.to_local().tolist() == mine
+        assert p.full_tensor().tolist() == p.tolist() == old.tolist()
+        assert distribute_tensor(old, p.device_mesh, [Shard(0)]).to_local().tolist() == mine
         own = distribute_tensor(old, p.device_mesh, p.placements, src_data_rank=None)
         assert isinstance(own, DTensor) and own.full_tensor().tolist() == old.tolist()
     state = model.state_dict()
@@ -188,7 +188,7 @@ def memory() -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             assert module._fsdp_group._values is None
-    kept = sum(p.nbytes + p.grad.nbytes for p in model.parameters())
+    kept = sum(p.rows.nbytes + p.grad.rows.nbytes for p in model.parameters())
     size = dist.get_world_size()
     plain = sum(2 * p.nbytes for p in made(Language).parameters())
     assert kept <= plain / size + 2 * 4 * sum(
@@ -282,7 +282,7 @@ def gathered_by_hand() -> None:
 
     model, x = made(Generates), t.ones(2, 4)
     expected = model(x).detach()
-    local = fully_shard(model, reshard_after_forward=True).layer.weight.shape
+    rows = fully_shard(model, reshard_after_forward=True).layer.weight
     for options in ({}, {"async_op": True}):
         handle = model.unshard(**options)
         if handle is not None:
@@ -290,13 +290,13 @@ def gathered_by_hand() -> None:
         assert model.layer.weight.shape == (3, 4) and t.equal(model.layer(x), expected)
         model.layer(x).sum().backward()
         model.reshard()
-        assert model.layer.weight.shape == local
+        assert model.layer.weight is rows
         assert t.equal(model.layer.weight.grad.full_tensor(), t.full((3, 4), 2.0))
         model.zero_grad()
     for reshards in (False, True):  # in both cases modules see rows after a forward
         model.set_reshard_after_forward(reshards)
         model.unshard()
-        assert t.equal(model(x), expected) and model.layer.weight.shape == local
+        assert t.equal(model(x), expected) and model.layer.weight is rows
         assert all(hasattr(p, "sharding") for p in model.parameters())
     register_fsdp_forward_method(model, "generate")
     assert t.equal(model.generate(x), 2 * expected)
@@ -391,7 +391,7 @@ def scaled() -> None:
         optimizer.zero_grad()
         scaler.scale(model(t.ones(2, 3)).square().sum()).backward()
         if bad and dist.get_rank() == 0:
-            model[0].weight.grad[0] = float("inf")
+            model[0].weight.grad.to_local()[0] = float("inf")
         scaler.step(optimizer)
         scaler.update()
         assert (before == [v.tolist() for v in whole(model)]) == bad
@@ -518,7 +518,7 @@ def loaded(folder: str) -> None:
         for p, q in zip(model.parameters(), expected["model"].parameters()):
             got, wanted = state["optimizer"].state[p], expected["optimizer"].state[q]
             assert got["step"] == wanted["step"] == 1
-            rows = p.rows_as(got["exp_avg_sq"]).full_tensor() if shards else got["exp_avg_sq"]
+            rows = got["exp_avg_sq"].full_tensor() if shards else got["exp_avg_sq"]
             assert t.allclose(rows, wanted["exp_avg_sq"], rtol=1e-4, atol=1e-9)
 
 

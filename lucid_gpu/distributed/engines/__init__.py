@@ -27,6 +27,9 @@ class Done:
 
     source = 0
 
+    def begin(self) -> None:
+        """Let it move values, once all ranks have agreed on the call; what moves is left alone."""
+
     def test(self) -> bool:
         """Whether it is done; results are in place then."""
         raise NotImplementedError

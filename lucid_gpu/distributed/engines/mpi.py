@@ -6,6 +6,7 @@ Values only move as bytes. Sums of 16-bit floats are computed in float32, once r
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import socket
@@ -22,7 +23,7 @@ from lucid_gpu.distributed.engines import Done, Engine
 from lucid_gpu.distributed.errors import DistBackendError, DistStoreError
 from lucid_gpu.distributed.reductions import ReduceOp
 from lucid_gpu.distributed.store import FAILED, HOSTED, OPEN, TCPStore, run_server
-from lucid_gpu.distributed.watch import Agreement, Call, Watch
+from lucid_gpu.distributed.watch import Agreement, Call, Order, Watch
 from lucid_gpu.distributed.work import Work
 
 __all__ = ["MPIEngine", "fail", "is_installed", "launched_size", "world"]
@@ -172,7 +173,7 @@ class _Leaving:
             self.fail(error)
             return
         watch.say_gone()
-        begun = _Request(MPI, MPI.COMM_WORLD.Ibarrier())
+        begun = _Request(MPI, MPI.COMM_WORLD.Ibarrier)
         call = Call("the end of the program", ranks=range(MPI.COMM_WORLD.size), needs="end")
         try:
             Work(call, [begun], self.timeout, watch=watch).wait()
@@ -294,12 +295,16 @@ def _tag(tag: int, kind: str) -> int:
 
 
 class _Request(Done):
-    """A request of MPI, and what remains to be done when it is complete."""
+    """A request of MPI, and what remains to be done when it is complete.
+
+    ``start`` makes it: what ranks did not agree on would write past arrays, or end MPI.
+    """
 
     def __init__(
-        self, MPI: Any, request: Any, keep: Any = None, finish: Callable[[], None] | None = None
+        self, MPI: Any, start: Any, keep: Any = None, finish: Callable[[], None] | None = None
     ) -> None:
-        self._MPI, self._request, self._keep, self._finish = MPI, request, keep, finish
+        self._MPI, self._start, self._keep, self._finish = MPI, start, keep, finish
+        self._request: Any = None
         self._status, self._complete, self.source = MPI.Status(), False, 0
         self._tests = 0
         self.expected: int | None = None  # bytes of a message
@@ -307,8 +312,18 @@ class _Request(Done):
         self.other: Callable[[], str | None] | None = None
         self._wrong: str | None = None
 
+    def begin(self) -> None:
+        """Make the request, where it is not made yet."""
+        if self._request is None:
+            try:
+                self._request = self._start()
+            except self._MPI.Exception as error:
+                raise DistBackendError(f"MPI: {error}") from None
+
     def test(self) -> bool:
         """Whether it is complete."""
+        if self._request is None:
+            return False
         self._tests += 1
         try:
             came = self._complete or self._request.Test(self._status)
@@ -360,11 +375,13 @@ class MPIEngine:
 
     def __init__(self, comm: Any, watch: Watch) -> None:
         self._comm, self._MPI, self.watch = comm, _import(), watch
-        self._agreeing = comm.Dup()
+        self._order = Order(self._MPI, comm)
+        watch.orders.append(self._order)
         self.rank, self.size = comm.rank, comm.size
 
-    def _begun(self, request: Any, keep: Any, finish: Any = None) -> Done:
-        return _Request(self._MPI, request, keep, finish)
+    def _later(self, start: Any, *args: Any, keep: Any = None, finish: Any = None) -> Done:
+        """A collective call of MPI, to be made with these arguments."""
+        return _Request(self._MPI, lambda: start(*args), keep, finish)
 
     def _combined(self, array: Any, op: ReduceOp) -> tuple[Any, Any, Any]:
         """The array MPI is to sum, MPI's op, and what brings the result to ``array``."""
@@ -389,53 +406,58 @@ class MPIEngine:
 
     def all_reduce(self, array: Any, op: ReduceOp) -> Done:
         wide, mpi_op, finish = self._combined(array, op)
-        request = self._comm.Iallreduce(self._MPI.IN_PLACE, wide, mpi_op)
-        return self._begun(request, (array, wide), finish)
+        return self._later(
+            self._comm.Iallreduce, self._MPI.IN_PLACE, wide, mpi_op, keep=array, finish=finish
+        )
 
     def reduce(self, array: Any, op: ReduceOp, root: int) -> Done:
         wide, mpi_op, finish = self._combined(array, op)
+        start = self._comm.Ireduce
         if self.rank == root:
-            request = self._comm.Ireduce(self._MPI.IN_PLACE, wide, mpi_op, root)
-            return self._begun(request, (array, wide), finish)
-        return self._begun(self._comm.Ireduce(wide, None, mpi_op, root), (array, wide))
+            here = self._MPI.IN_PLACE
+            return self._later(start, here, wide, mpi_op, root, keep=array, finish=finish)
+        return self._later(start, wide, None, mpi_op, root, keep=array)
 
     def reduce_scatter(self, into: Any, array: Any, op: ReduceOp) -> Done:
         wide, mpi_op, _ = self._combined(array, op)
         part, _, finish = self._combined(into, op)
-        request = self._comm.Ireduce_scatter_block(wide, part, mpi_op)
-        return self._begun(request, (into, array, wide, part), finish)
+        start, keep = self._comm.Ireduce_scatter_block, (into, array)
+        return self._later(start, wide, part, mpi_op, keep=keep, finish=finish)
 
     def broadcast(self, array: Any, root: int) -> Done:
-        return self._begun(self._comm.Ibcast(_bytes(array), root), array)
+        return self._later(self._comm.Ibcast, _bytes(array), root, keep=array)
 
     def all_gather(self, into: Any, array: Any) -> Done:
-        return self._begun(self._comm.Iallgather(_bytes(array), _bytes(into)), (into, array))
+        keep = (into, array)
+        return self._later(self._comm.Iallgather, _bytes(array), _bytes(into), keep=keep)
 
     def gather(self, into: Any, array: Any, root: int) -> Done:
         whole = None if into is None else _bytes(into)
-        return self._begun(self._comm.Igather(_bytes(array), whole, root), (into, array))
+        return self._later(self._comm.Igather, _bytes(array), whole, root, keep=(into, array))
 
     def scatter(self, into: Any, array: Any, root: int) -> Done:
         whole = None if array is None else _bytes(array)
-        return self._begun(self._comm.Iscatter(whole, _bytes(into), root), (into, array))
+        return self._later(self._comm.Iscatter, whole, _bytes(into), root, keep=(into, array))
 
     def all_to_all(
         self, into: Any, array: Any, receives: Sequence[int], sends: Sequence[int]
     ) -> Done:
         size = into.dtype.itemsize
         parts = [[count * size for count in counts] for counts in (sends, receives)]
-        request = self._comm.Ialltoallv([_bytes(array), parts[0]], [_bytes(into), parts[1]])
-        return self._begun(request, (into, array))
+        given, taken = [_bytes(array), parts[0]], [_bytes(into), parts[1]]
+        return self._later(self._comm.Ialltoallv, given, taken, keep=(into, array))
 
     def send(self, array: Any, peer: int, tag: int) -> Done:
-        return self._begun(
-            self._comm.Isend(_bytes(array), peer, _tag(tag, array.dtype.name)), array
-        )
+        start = self._comm.Isend
+        made = self._later(start, _bytes(array), peer, _tag(tag, array.dtype.name), keep=array)
+        made.begin()
+        return made
 
     def receive(self, array: Any, peer: int | None, tag: int) -> Done:
         source, kind = self._MPI.ANY_SOURCE if peer is None else peer, array.dtype.name
-        request = self._comm.Irecv(_bytes(array), source, _tag(tag, kind))
-        made = _Request(self._MPI, request, array)
+        start = functools.partial(self._comm.Irecv, _bytes(array), source, _tag(tag, kind))
+        made = _Request(self._MPI, start, array)
+        made.begin()
         made.expected = array.nbytes
         made.other = lambda: self._of_another_type(source, tag, kind)
         return made
@@ -451,10 +473,11 @@ class MPIEngine:
         return None
 
     def barrier(self) -> Done:
-        return self._begun(self._comm.Ibarrier(), None)
+        return self._later(self._comm.Ibarrier)
 
     def agree(self, call: Call) -> Agreement:
-        return self.watch.agreement(self._agreeing, call)
+        self.watch.note_call()
+        return self._order.begin(call)
 
     def split(self, ranks: Sequence[int], timeout: timedelta) -> Engine:
         self.meet(Call(f"new_group({list(ranks)})", ranks=ranks), ranks, timeout)
@@ -490,4 +513,5 @@ class MPIEngine:
     def close(self) -> None:
         if not self._MPI.Is_finalized():
             self._comm.Free()
-            self._agreeing.Free()
+            self.watch.orders.remove(self._order)
+            self._order.close()

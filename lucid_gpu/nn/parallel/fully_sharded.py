@@ -8,9 +8,8 @@ parameters are notes of where it lay (`_Note`), so that their memory is free in 
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,14 +18,12 @@ from lucid_gpu.autograd import Function
 from lucid_gpu.autograd.function import once_differentiable
 from lucid_gpu.autograd.saved_hooks import saved_tensors_hooks
 from lucid_gpu.distributed.device_mesh import DeviceMesh, init_device_mesh
-from lucid_gpu.distributed.tensor import DTensor, Gathering, Sharding
+from lucid_gpu.distributed.tensor import DTensor, Gathering, Sharding, mean_of_rows, take_over
 from lucid_gpu.dtypes import dtype as DType
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import Parameter, UninitializedParameter
-from lucid_gpu.ops.creation import zeros
-from lucid_gpu.ops.shape import cat
-from lucid_gpu.tape.modes import is_grad_enabled, no_grad, state
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, state
+from lucid_gpu.tensor import Tensor
 
 __all__ = [
     "CPUOffloadPolicy",
@@ -74,21 +71,11 @@ class CPUOffloadPolicy(OffloadPolicy):
     pin_memory: bool = True
 
 
-class ShardedParameter(DTensor, Parameter):
+class ShardedParameter(DTensor, Parameter):  # type: ignore[misc]
     """A parameter of which this rank holds some rows."""
 
 
 # --- one group of parameters --------------------------------------------------------------------
-
-
-class _Open(threading.local):
-    """The groups whose modules' forward this thread is in."""
-
-    def __init__(self) -> None:
-        self.groups: list[_Group] = []
-
-
-_open = _Open()
 
 
 class _Note(NamedTuple):
@@ -105,7 +92,7 @@ class _Note(NamedTuple):
 def _put_away(tensor: Tensor) -> Any:
     """A note in the place of what shares memory with a gathered parameter."""
     storage = tensor._storage
-    for group in reversed(_open.groups) if storage is not None else ():
+    for group in reversed(state.surroundings) if storage is not None else ():
         index = group.gathered.get(getattr(storage, "memory", storage))
         if index is not None and tensor.dtype == group.dtype_of(group.parameters[index]):
             version = group.parameters[index]._version
@@ -118,7 +105,7 @@ def _put_away(tensor: Tensor) -> Any:
 
 def _reads_gathered(leaves: set[Any]) -> bool:
     """Whether some of a pending value's leaves are gathered parameters."""
-    storages = [storage for group in _open.groups for storage in group.gathered]
+    storages = [storage for group in state.surroundings for storage in group.gathered]
     return any(cell() in leaves for storage in storages for cell in storage.cells)
 
 
@@ -164,7 +151,6 @@ class _Group:
         self.parameters, self.names, self.owners = list(parameters), list(names), list(owners)
         self.mesh, self.policy = mesh, policy
         self.reshards, self.reshards_after_backward, self.syncs = reshards, True, True
-        self.divisor: float | None = None
         self.fetches_forward: list[_Group] = []
         self.fetches_backward: list[_Group] = []
         self.gathered: dict[Any, int] = {}
@@ -178,8 +164,8 @@ class _Group:
 
     def dtype_of(self, parameter: Tensor) -> Any:
         """The type that a parameter is used in."""
-        wanted = self.policy.param_dtype
-        return wanted if wanted is not None and parameter.is_floating_point() else parameter.dtype
+        wanted, own = self.policy.param_dtype, parameter.dtype
+        return wanted if wanted is not None and own.is_floating_point else own
 
     def _alike(self, indices: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
         """Parameters of one type and device, which travel together, in an order all ranks have."""
@@ -242,7 +228,11 @@ class _Group:
         for group in self.fetches_forward:
             group.begin()
         if is_grad_enabled() and (inputs or any(p.requires_grad for p in self.parameters)):
-            results = _Gathered.apply(self, len(inputs), *inputs, *self.parameters)
+            around, state.surroundings = state.surroundings, ()  # its backward calls no module
+            results = _Gathered.apply(
+                self, len(inputs), *inputs, *[p.rows for p in self.parameters]
+            )
+            state.surroundings = around
             return results[: len(inputs)], [_shown(v) for v in results[len(inputs) :]]
         return tuple(inputs), [_shown(value.alias()) for value in whole]
 
@@ -265,6 +255,28 @@ class _Group:
         self.put(seen if self._before else self.parameters)
         if reshards and not self._before:
             self.drop()
+
+    @contextmanager
+    def whole(self, inputs: Sequence[Tensor], reshards: bool) -> Iterator[tuple[Tensor, ...]]:
+        """A context in which modules see whole parameters, as `enter` says."""
+        tied, around = self.enter(inputs, reshards), state.surroundings
+        state.surroundings = (*around, self)
+        try:
+            yield tied
+        finally:
+            state.surroundings = around
+            self.leave()
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """The same in backward, for code of forward that it calls; values are kept until `take`.
+
+        What a backward inside this one comes to is averaged as the other gradients are.
+        """
+        with ExitStack() as stack:
+            with enable_grad():
+                stack.enter_context(self.whole((), False))
+            yield
 
     def unshard(self) -> None:
         """Let modules see whole parameters until `reshard`."""
@@ -293,7 +305,10 @@ class _Group:
         self.held = [None] * len(self.parameters)
         reduced: list[Tensor | None] = [None] * len(self.parameters)
         for some in self._alike(trained, lambda i: self._reduced_in(self.parameters[i])):
-            for i, rows in zip(some, self._reduced(some, summed), strict=True):
+            shardings, like = [self.parameters[i].sharding for i in some], self.parameters[some[0]]
+            kind = self._reduced_in(like)
+            means = mean_of_rows([summed[i] for i in some], shardings, kind, like.rows)
+            for i, rows in zip(some, means, strict=True):
                 reduced[i] = rows
         return reduced
 
@@ -307,44 +322,6 @@ class _Group:
             raise NotImplementedError("fully_shard: a gradient lists rows; write sparse=False")
         gradient = gradient.detach()
         return gradient.to(self.policy.reduce_dtype or gradient.dtype)
-
-    def _reduced(
-        self, some: Sequence[int], summed: Sequence[Tensor | None]
-    ) -> Iterator[Tensor | None]:
-        """Average gradients of one type.
-
-        Beside the rows, a number for each parameter says whether any rank has used it: its
-        gradient stays None where none has.
-        """
-        shardings = [self.parameters[i].sharding for i in some]
-        like = self.parameters[some[0]]
-        kind, ranks = self._reduced_in(like), shardings[0].ranks
-        columns = []
-        for i, sharding in zip(some, shardings, strict=True):
-            whole, elements = summed[i], ranks * sharding.most * sharding.width
-            if whole is None:
-                columns.append(zeros(ranks, elements // ranks, dtype=kind, device=like.device))
-                continue
-            flat = whole.reshape(-1)
-            missing = elements - flat.numel()
-            flat = cat([flat, flat.new_zeros(missing)]) if missing else flat
-            columns.append(flat.view(ranks, -1))
-        used = [float(summed[i] is not None) for i in some]
-        columns.append(columns[0].new_tensor(used).expand(ranks, -1))
-        whole = cat(columns, 1)
-        part = whole.new_empty(whole.shape[1])
-        op = dist.ReduceOp.AVG if self.divisor is None else dist.ReduceOp.SUM
-        dist.reduce_scatter_tensor(part, whole, op, group=shardings[0].group)
-        if self.mesh.ndim == 2:
-            dist.all_reduce(part, op, group=self.mesh.get_group(0))
-        if self.divisor is not None:
-            part = part / self.divisor
-        flags, start = part[part.numel() - len(some) :].tolist(), 0
-        for i, sharding, flag in zip(some, shardings, flags, strict=True):
-            rows = part[start : start + sharding.count() * sharding.width]
-            start += sharding.most * sharding.width
-            array = rows.to(self.parameters[i].dtype).array.reshape(sharding.local_shape)
-            yield from_array(array, self.parameters[i].dtype, like.device) if flag else None
 
 
 def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
@@ -475,7 +452,8 @@ class FSDPModule(Module):
 
     def set_gradient_divide_factor(self, factor: float) -> None:
         """Divide sums of gradients by this, in place of the number of ranks."""
-        self._fsdp_group.divisor = float(factor)
+        for parameter in self._fsdp_group.parameters:
+            parameter.sharding = parameter.sharding._replace(divisor=float(factor))
 
     def set_reduce_scatter_divide_factor(self, factor: float) -> None:
         """The older name of `set_gradient_divide_factor`."""
@@ -497,20 +475,16 @@ def _gathered_call(
     group, policy = module._fsdp_group, module._fsdp_policy
     if policy.param_dtype is not None and policy.cast_forward_inputs:
         args, kwargs = _cast((args, kwargs), policy.param_dtype)
-    reshards = bool(_open.groups) if group.reshards is None else group.reshards
+    reshards = bool(state.surroundings) if group.reshards is None else group.reshards
     inputs = [t for t in _tensors((args, kwargs)) if t.requires_grad]
-    tied = iter(group.enter(inputs, reshards))
-    args, kwargs = _replaced((args, kwargs), lambda t: next(tied) if t.requires_grad else t)
-    _open.groups.append(group)
     # Other hooks, as of a checkpoint, keep what they are given as they do without us.
     watches = reshards and is_grad_enabled() and not state.hooks and state.no_hooks is None
     hooks = saved_tensors_hooks(_put_away, _take_out) if watches else nullcontext()
-    try:
+    with group.whole(inputs, reshards) as tensors:
+        tied = iter(tensors)
+        args, kwargs = _replaced((args, kwargs), lambda t: next(tied) if t.requires_grad else t)
         with hooks:
             result = call(*args, **kwargs)
-    finally:
-        _open.groups.pop()
-        group.leave()
     return result if policy.output_dtype is None else _cast(result, policy.output_dtype)
 
 
@@ -743,12 +717,7 @@ def _whether(reshards: Any, mesh: DeviceMesh) -> bool | None:
 
 def _shard(parameter: Any, mesh: DeviceMesh) -> None:
     """Let a parameter, which stays the same object, keep this rank's rows only."""
-    sharding = Sharding(mesh, tuple(parameter.shape))
-    start, end = sharding.rows()
-    with no_grad():
-        parameter.data = parameter.detach()[start:end].clone()
-    parameter.__class__ = ShardedParameter
-    parameter.sharding = sharding
+    take_over(parameter, ShardedParameter, Sharding(mesh, tuple(parameter.shape)))
 
 
 def register_fsdp_forward_method(module: Module, method_name: str) -> None:

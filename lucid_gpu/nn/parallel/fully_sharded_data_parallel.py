@@ -12,14 +12,12 @@ from lucid_gpu import distributed as dist
 from lucid_gpu.amp import GradScaler
 from lucid_gpu.device import device as Device
 from lucid_gpu.distributed.device_mesh import DeviceMesh
-from lucid_gpu.distributed.tensor import as_rows
 from lucid_gpu.dtypes import dtype as DType
 from lucid_gpu.nn.modules.batchnorm import _BatchNorm
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parallel.fully_sharded import (
     FSDPModule,
     MixedPrecisionPolicy,
-    ShardedParameter,
     fully_shard,
 )
 from lucid_gpu.nn.parallel.wrap_policies import chosen
@@ -327,19 +325,13 @@ class FullyShardedDataParallel(Module):
         return entries
 
     def _rename(self, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-        """Before loading: names as they are below this module, and this rank's rows."""
+        """Before loading: names as they are below this module."""
         entries = [*super().named_parameters(remove_duplicate=False), *super().named_buffers()]
-        owners = {name.replace(_PREFIX, ""): (name, own) for name, own in entries}
+        owners = {name.replace(_PREFIX, ""): name for name, _ in entries}
         for key in [k for k in state_dict if k.startswith(prefix)]:
-            name, own = owners.get(key[len(prefix) :], (_PREFIX + key[len(prefix) :], None))
-            if key.startswith(prefix + _PREFIX):
-                continue
-            value = state_dict.pop(key)
-            if isinstance(own, ShardedParameter) and isinstance(value, Tensor):
-                whole = own.sharding.shape
-                if not hasattr(value, "sharding") and tuple(value.shape) == whole:
-                    value = as_rows(value[slice(*own.sharding.rows())].clone(), own.sharding)
-            state_dict[prefix + name] = value
+            name = owners.get(key[len(prefix) :], _PREFIX + key[len(prefix) :])
+            if not key.startswith(prefix + _PREFIX):
+                state_dict[prefix + name] = state_dict.pop(key)
 
     @staticmethod
     def fsdp_modules(module: Module, root_only: bool = False) -> list[FullyShardedDataParallel]:
@@ -437,7 +429,7 @@ class FullyShardedDataParallel(Module):
                 if writeback:
                     with no_grad():
                         for own, value in zip(group.parameters, group.seen(), strict=True):
-                            own.copy_(value.detach()[slice(*own.sharding.rows())])
+                            own.copy_(value.detach())
                 group.reshard()
 
     # --- gradients ----------------------------------------------------------------------------
