@@ -22,7 +22,10 @@ from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, Node
 from lucid_gpu.tensor import Tensor, _tensor
 
-__all__ = ["Function", "FunctionCtx", "FunctionMeta", "InplaceFunction", "once_differentiable"]
+__all__ = [
+    *("Function", "FunctionCtx", "FunctionMeta", "InplaceFunction", "NestedIOFunction"),
+    "once_differentiable",
+]
 
 
 class FunctionCtx(Node):
@@ -585,3 +588,7 @@ class Function(metaclass=FunctionMeta):
 
 class InplaceFunction(Function):
     """An older name of `Function`, kept so that programs which use it run."""
+
+
+class NestedIOFunction(Function):
+    """An older base of functions of nested tensors, for `issubclass`; calls refuse as PyTorch's."""

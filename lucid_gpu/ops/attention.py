@@ -288,7 +288,7 @@ def _heads(t: Tensor) -> Any:
 
 
 def _attended_vjp(node: Any, g: Tensor) -> Any:
-    query, key, value, out = node.saved_tensors
+    query, key, value, out = node.saved_values
     if is_grad_enabled() or (open_levels and innermost((g, query, key, value)) is not None):
         return _formulas(g, query, key, value, node.scale, node.causal)
     q, k, v, o = [_heads(t) for t in (query, key, value, out)]

@@ -205,7 +205,7 @@ def _watched(
 
 
 def _convolved_vjp(node: Any, g: Tensor) -> Any:
-    x, weight = node.saved_tensors
+    x, weight = node.saved_values
     g_x = g_weight = None
     if all(node.needs_input_grad):
         g = _in_order(g, Frame(node.shape, node.window))
@@ -274,7 +274,7 @@ def _input_gradient(
 
 
 def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
-    g, weight = node.saved_tensors
+    g, weight = node.saved_values
     u_g = u_weight = None
     if node.needs_input_grad[0]:
         u_g = _convolved(u, _conj(weight), node.window, node.groups)
@@ -324,7 +324,7 @@ def _weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tenso
 
 
 def _weight_gradient_vjp(node: Any, v: Tensor) -> Any:
-    x, g = node.saved_tensors
+    x, g = node.saved_values
     v_x = v_g = None
     if node.needs_input_grad[0]:
         v_x = _input_gradient(_conj(g), v, node.shape, node.window, node.groups)
