@@ -373,7 +373,7 @@ def _do(window: Window, part: Part, seconds: float, state: str) -> None:
     window.note(part.name, None, BEGAN, at=time.time())
     start = time.monotonic()
     try:
-        found = part.work(window, part.name, seconds)
+        found = dict(part.work(window, part.name, seconds))
     except Exception as error:  # the other parts still run
         found = {"verdict": FAILED, "summary": f"{type(error).__name__}: {error}"}
     entries = window.entries()

@@ -6,9 +6,10 @@ import csv
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench import gpu_process
@@ -36,9 +37,10 @@ from bench.gpu_worker import PEERS, Peer
 from bench.peers import installed
 
 Figures = dict[str, Any]
+Verdict = Mapping[str, Any]  # what a part came to: nobody who reads one changes it
 SAVE_SECONDS = 15.0
 LEAST_SECONDS = 3.0  # with less nothing is begun
-OUT_OF_TIME: Figures = {"verdict": "out of time"}
+OUT_OF_TIME: Verdict = MappingProxyType({"verdict": "out of time"})  # of every part
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def _ended(entry: Entry) -> bool:
     return entry["outcome"] in ENDED
 
 
-Work = Callable[[Window, str, float], Figures]
+Work = Callable[[Window, str, float], Verdict]
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def in_pieces(
 ) -> Work:
     """A part whose processes note their pieces; one that a piece ends is started again."""
 
-    def work(window: Window, part: str, seconds: float) -> Figures:
+    def work(window: Window, part: str, seconds: float) -> Verdict:
         until = time.monotonic() + seconds
         for command in commands(window):
             found = _to_the_end(window, part, command, until, seconds)
@@ -176,7 +178,7 @@ def in_pieces(
 
 def _to_the_end(
     window: Window, part: str, command: Sequence[str], until: float, seconds: float
-) -> Figures | None:
+) -> Verdict | None:
     """Start a process till its pieces are done; a verdict where that cannot be."""
     while True:
         finished, left = window.finished(part), until - time.monotonic()
@@ -213,7 +215,7 @@ FIRST = {"op-table": "tests/test_optable.py", "kernels": "tests/kernels", "cuda"
 ELSEWHERE = ("tests/bench", "tests/tools")  # nothing of them is on a GPU
 
 
-def suite(window: Window, part: str, seconds: float) -> Figures:
+def suite(window: Window, part: str, seconds: float) -> Verdict:
     """The tests that take a device, many at a time."""
     if not installed("pytest"):
         return {"verdict": "skipped", "summary": "pytest is not installed"}
@@ -225,7 +227,7 @@ def suite(window: Window, part: str, seconds: float) -> Figures:
     for name in window.retried.get(part, ()):
         if "::" not in name:  # a file that could not be imported: no test of that name will pass
             window.note(part, name, FORGOTTEN)
-    failed: Figures = {}
+    failed: Verdict = {}
     for name, words in groups.items():
         found = _group(window, part, name, words, until)
         print(f"  {name}: {counted(window.entries(), part)}", flush=True)
@@ -238,7 +240,7 @@ def suite(window: Window, part: str, seconds: float) -> Figures:
 
 def _group(
     window: Window, part: str, group: str, words: Sequence[str], until: float
-) -> Figures | None:
+) -> Verdict | None:
     """Tests till each has been tried; a verdict where that cannot be."""
     parallel = installed("xdist") and window.options.workers > 0
     while True:
@@ -308,7 +310,7 @@ def tool_named(name: str, path: str | None) -> str | None:
 
 def one_by_one(
     window: Window, part: str, names: Iterable[str], seconds: float, do: Callable[[str, float], Any]
-) -> Figures:
+) -> Verdict:
     """Pieces that are a process each: ``do(name, seconds)`` gives outcome and figures."""
     until = time.monotonic() + seconds
     finished = window.finished(part)
@@ -329,7 +331,7 @@ def one_by_one(
     return {"verdict": PASSED}
 
 
-def sanitizer(window: Window, part: str, seconds: float) -> Figures:
+def sanitizer(window: Window, part: str, seconds: float) -> Verdict:
     """Every family of kernels under a tool of compute-sanitizer, each array by itself."""
     tool = tool_named("compute-sanitizer", window.variables.get("PATH"))
     if tool is None:
@@ -364,7 +366,7 @@ METRICS = (
 )
 
 
-def profiled(window: Window, part: str, seconds: float) -> Figures:
+def profiled(window: Window, part: str, seconds: float) -> Verdict:
     """What ncu says of six kernels."""
     tool = tool_named("ncu", window.variables.get("PATH"))
     if tool is None:
@@ -429,7 +431,7 @@ def benchmark(peer: Peer) -> Work:
     """The part that measures a peer."""
     work = in_pieces(lambda window: [measured(window, peer.name)])
 
-    def part(window: Window, name: str, seconds: float) -> Figures:
+    def part(window: Window, name: str, seconds: float) -> Verdict:
         for module in (peer.module, *["torch"] * (peer.name == "triton")):
             if not installed(module):
                 return {"verdict": "skipped", "summary": f"{module} is not installed"}
@@ -441,7 +443,7 @@ def benchmark(peer: Peer) -> Work:
 VERSION = "import lucid_gpu; print(lucid_gpu.backends.cudnn.version() or 'none')"
 
 
-def cudnn(window: Window, part: str, seconds: float) -> Figures:
+def cudnn(window: Window, part: str, seconds: float) -> Verdict:
     """Convolutions by cuDNN beside the CPU's, and their time beside that of matrix products."""
     until, path = time.monotonic() + seconds, window.variables.get("PYTHONPATH", "")
     if window.options.wheels is not None:

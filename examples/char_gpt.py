@@ -3,7 +3,7 @@
 The text are the modules of the running Python; every twentieth file is kept for validation. The
 model is GPT-2's (Radford et al., 2019) in small. ``--resume`` after the last step only writes
 again, say with another ``--prompt``. ``--processes 2`` shares each batch among two processes (it
-needs ``lucid-gpu[mpi]``).
+needs the extra ``mpi``).
 """
 
 from __future__ import annotations

@@ -103,6 +103,7 @@ spmm = dsmm = _published(_matmul.mm)
 _TORCH_NAMES = (
     *(
         "_C",
+        "_VF",
         "__config__",
         "__future__",
         "_compile",
@@ -110,6 +111,7 @@ _TORCH_NAMES = (
         "_decomp",
         "_dynamo",
         "_functorch",
+        "_higher_order_ops",
         "_inductor",
         "_jit_internal",
         "_six",
@@ -145,7 +147,7 @@ _SYMBOLS = (
     *("sym_not", "sym_sum"),
 )
 _REFUSED = (  # when called
-    *("embedding_bag", "hash_tensor", "sparse_bsc_tensor", "sparse_bsr_tensor"),
+    *("eig", "symeig", "embedding_bag", "hash_tensor", "sparse_bsc_tensor", "sparse_bsr_tensor"),
     *("sparse_compressed_tensor", "sparse_csc_tensor", "sparse_csr_tensor"),
 )
 _FIRST_NAMES = ("get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled")
@@ -256,7 +258,12 @@ _FROM = {
         ),
         "lucid_gpu._C",
     ),
+    "_amp_foreach_non_finite_check_and_unscale_": "lucid_gpu._amp",
+    "_amp_update_scale_": "lucid_gpu._amp",
     "_int_mm": "lucid_gpu._C",
+    "_use_cudnn_rnn_flatten_weight": "lucid_gpu._C",
+    "_softmax_backward_data": "lucid_gpu._aten_backward",
+    "_log_softmax_backward_data": "lucid_gpu._aten_backward",
     "_shape_as_tensor": "lucid_gpu._C",
     "_has_compatible_shallow_copy_type": "lucid_gpu._C",
     "_convert_indices_from_coo_to_csr": "lucid_gpu._C",

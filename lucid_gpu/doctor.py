@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lucid_gpu
-from lucid_gpu.devices import blas, cupy_backend, loops
+from lucid_gpu.devices import blas, cupy_backend, installing, loops
+from lucid_gpu.devices import cudnn as cudnn_package
 
 __all__ = ["Line", "examine", "main"]
 
@@ -122,17 +123,11 @@ def native_loops() -> str:
     if not loops.compiled():
         raise _Absent(
             "the C file was not compiled, small tensors on the CPU are slower; with a C compiler: "
-            f"python -m pip install --force-reinstall --no-deps {_source()}"
+            f"{installing.reinstalling()}"
         )
     if not loops.available():
         return "compiled, and turned off by LUCID_NATIVE_LOOPS=0"
     return "compiled: blocks of ufuncs run without the interpreter between them"
-
-
-def _source() -> str:
-    """What pip installs the package from: the folder of a clone, or the package index."""
-    folder = Path(lucid_gpu.__file__).parent.parent
-    return f"-e {folder}" if (folder / "setup.py").exists() else "--no-binary lucid-gpu lucid-gpu"
 
 
 def compiler() -> str:
@@ -286,8 +281,7 @@ def cudnn() -> str:
     settings = lucid_gpu.backends.cudnn
     if not settings.is_available():
         raise _Absent(
-            "cuDNN is not installed, convolutions are matrix products; "
-            "python -m pip install 'lucid-gpu[cudnn12]', or cudnn13 for CUDA 13"
+            f"cuDNN is not installed, convolutions are matrix products; {cudnn_package.install()}"
         )
     by_cudnn = _convolution()
     with settings.flags(enabled=False):

@@ -86,7 +86,7 @@ def test_a_wrong_gradient_is_found(monkeypatch):
 
 
 def test_a_cache_that_cannot_be_written_is_named(monkeypatch, tmp_path):
-    pytest.importorskip("cupy", reason="CuPy is missing: python -m pip install 'lucid-gpu[test]'")
+    pytest.importorskip("cupy", reason="CuPy is missing: python -m pip install '.[test]'")
     (tmp_path / "file").touch()
     monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "file" / "folder"))
     line = line_of("kernel cache")

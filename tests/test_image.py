@@ -68,7 +68,7 @@ def test_kernels_are_compiled_ahead_into_the_cache_of_the_user() -> None:
 
 
 def test_compose_trains_on_a_gpu() -> None:
-    yaml = pytest.importorskip("yaml", reason="PyYAML is missing: pip install 'lucid-gpu[test]'")
+    yaml = pytest.importorskip("yaml", reason="PyYAML is missing: pip install '.[test]'")
     read = yaml.safe_load((TREE / "compose.yaml").read_text("utf-8"))
     (service,) = read["services"].values()
     assert service["build"]["target"] == "cuda" and "cuda" in STAGES

@@ -19,7 +19,7 @@ def targets() -> set[str]:
 
 
 def steps(path: Path) -> Iterator[dict[str, Any]]:
-    yaml = pytest.importorskip("yaml", reason="PyYAML is missing: pip install 'lucid-gpu[test]'")
+    yaml = pytest.importorskip("yaml", reason="PyYAML is missing: pip install '.[test]'")
     read = yaml.safe_load(path.read_text("utf-8"))
     assert read["permissions"] == {"contents": "read"}
     for job in read["jobs"].values():

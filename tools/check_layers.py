@@ -123,7 +123,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
     ),
     "cupy": ("devices/",),
     "cupyx": ("devices/",),
-    "cupy_backends": ("devices/", "doctor.py", "launch/nvrtc.py"),
+    "cupy_backends": ("doctor.py",),
     "scipy": (
         *("array_api/special.py", "devices/", "ops/incomplete_gamma.py", "optim/minimize.py"),
         "torch_names/quasirandom.py",

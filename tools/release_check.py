@@ -27,7 +27,6 @@ from tools.pages import PAGES, blocks  # noqa: E402
 
 DIST = TREE / "dist"
 SECONDS = 900.0  # for one command: an install downloads SciPy and more
-EXTRA = re.compile(r"lucid-gpu\[(\w+)\]")
 OTHERS = re.compile(r"`pip install ([\w ]+)`")
 EXAMPLE = ("train_digits.py", "training.py", "digits.py")
 TRAIN = ("train_digits.py", "--epochs", "2", "--device", "cpu")
@@ -123,8 +122,6 @@ class Installed:
         if block.needs_gpu and not self.has_gpu():
             return "skipped: its first example needs a GPU"
         before = "\n".join(page.read_text("utf-8").splitlines()[: block.line])
-        for extra in sorted(set(EXTRA.findall(before))):
-            self.install(extra)
         for packages in OTHERS.findall(before):
             self.python("-m", "pip", "install", "-q", *packages.split())
         (self.folder / (block.title or "example.py")).write_text(block.code, "utf-8")

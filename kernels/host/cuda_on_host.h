@@ -25,6 +25,33 @@ static const int warpSize = 32;
 // Dynamic shared memory. `extern __shared__ T x[];` is rewritten to a pointer to it.
 alignas(1024) static char lucid_host_dynamic[LUCID_SHARED];
 
+// --- failing and printing ------------------------------------------------------------------------
+
+static void* lucid_before_launch[5];
+static int lucid_host_failure;  // what a launch that ends early says: see FAILURES of launch/host.py
+extern "C" int printf(const char*, ...);  // of the C library: CUDA's own has the same formats
+extern "C" int fflush(void*);
+
+// Ends the launch, from within any thread.
+inline void lucid_host_fail(int failure)
+{
+    lucid_host_failure = failure;
+    __builtin_longjmp(lucid_before_launch, 1);
+}
+
+inline void lucid_host_assertion(const char* condition, int line)
+{
+    printf(
+        "line %d: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n", line, blockIdx.x,
+        blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, condition);
+    lucid_host_fail(4);
+}
+#ifdef NDEBUG
+#define assert(condition) ((void)0)
+#else
+#define assert(condition) ((condition) ? (void)0 : lucid_host_assertion(#condition, __LINE__))
+#endif
+
 // --- vectors -------------------------------------------------------------------------------------
 
 #define LUCID_HOST_VECTORS(type, name, wide) \
@@ -377,9 +404,8 @@ inline int lucid_host_sizes_of(void (*)(A...), int* sizes)
 }
 
 // Called before an access at an address that its type cannot have: the launch fails, as on a GPU.
-static void* lucid_before_launch[5];
 extern "C" __attribute__((used, noinline, visibility("hidden")))
-void __ubsan_handle_type_mismatch_v1(void*, void*) { __builtin_longjmp(lucid_before_launch, 1); }
+void __ubsan_handle_type_mismatch_v1(void*, void*) { lucid_host_fail(2); }
 
 // Denormal numbers are zero until the launch is over. Returns what was set before; 0 where the
 // processor is not one of Intel's kind, whose word is never 0.
@@ -413,17 +439,16 @@ static void lucid_host_end_flush()
         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, \
         unsigned order, unsigned flushed) \
     { \
-        static int failure; \
         lucid_host_random = lucid_host_order = order; \
         gridDim = {grid_x, grid_y, grid_z}; \
         blockDim = {block_x, block_y, block_z}; \
         lucid_host_before_flush = flushed ? lucid_host_flush() : 0; \
         if (flushed && !lucid_host_before_flush) return 3; \
-        failure = 2; \
         if (!__builtin_setjmp(lucid_before_launch)) \
-            failure = lucid_host_grid(kernel, arguments, stacks, shared); \
+            lucid_host_failure = lucid_host_grid(kernel, arguments, stacks, shared); \
         if (lucid_host_before_flush) lucid_host_end_flush(); \
-        return failure; \
+        fflush(nullptr); \
+        return lucid_host_failure; \
     }
 
 #endif

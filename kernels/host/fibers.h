@@ -1,9 +1,10 @@
 // Threads of a block that cooperate: one fiber a thread, switched at barriers and warp operations.
 //
 // A barrier opens when every thread of the block has come to it, a warp operation when every lane
-// its mask names has come to that operation with that mask. Threads that part ways, which would
-// hang or be undefined on a GPU, are an error. Fibers are made once a launch and run block after
-// block, so that a block of 1024 threads costs a thousand longjmps.
+// its mask names has come to that operation with that mask. As on a GPU, nobody waits for threads
+// that have ended. Threads that part ways, which would hang or be undefined there, are an error.
+// Fibers are made once a launch and run block after block, so that a block of 1024 threads costs a
+// thousand longjmps.
 #ifndef LUCID_FIBERS_H
 #define LUCID_FIBERS_H
 
@@ -15,18 +16,11 @@ enum lucid_host_operation {
     LUCID_BARRIER, LUCID_SYNCWARP, LUCID_SHUFFLE, LUCID_VOTE, LUCID_MATCH
 };
 
-// A GPU does not wait for threads that have ended. lucid_gpu's kernels do not rely on it; those of
-// others may.
-#ifdef LUCID_HOST_WITHOUT_ENDED
-static const bool lucid_host_without_ended = true;
-#else
-static const bool lucid_host_without_ended = false;
-#endif
-
 struct lucid_host_fiber {
     lucid_host_state state;
     lucid_host_operation operation;     // the one it waits at
     unsigned mask;                 // of the lanes it waits for
+    unsigned there;                // of these, those that came
     unsigned long long offered[2];  // what it brings to an operation
     unsigned long long given[2];    // the same once the operation is open: others read it here
     jmp_buf here;
@@ -36,6 +30,7 @@ struct lucid_host_fiber {
 
 static lucid_host_fiber* lucid_host_fibers;
 static int lucid_host_threads;  // of a block
+static int lucid_host_there;    // of these, those that came to the barrier
 static int lucid_host_running;
 static jmp_buf lucid_host_scheduler;
 static void (*lucid_host_body)();
@@ -90,7 +85,7 @@ inline int __syncthreads_count(int predicate)
 inline int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
 inline int __syncthreads_and(int predicate)
 {
-    return __syncthreads_count(predicate) == lucid_host_threads;
+    return __syncthreads_count(predicate) == lucid_host_there;
 }
 
 // --- operations of a warp ------------------------------------------------------------------------
@@ -109,7 +104,7 @@ inline T lucid_host_shuffle(unsigned mask, T value, int from, int width)
     lucid_host_wait(LUCID_AT_WARP, LUCID_SHUFFLE, lucid_host_lanes(mask));
     const int source = from < 0 || from >= width ? lane : group + from;
     // From a lane that takes no part the value is undefined: make that seen.
-    if (!(lucid_host_me().mask >> source & 1)) {
+    if (!(lucid_host_me().there >> source & 1)) {
         __builtin_memset(&value, 0xff, sizeof(T));
         return value;
     }
@@ -146,7 +141,7 @@ inline unsigned __ballot_sync(unsigned mask, int predicate)
 {
     lucid_host_offer(predicate);
     lucid_host_wait(LUCID_AT_WARP, LUCID_VOTE, lucid_host_lanes(mask));
-    const unsigned lanes = lucid_host_me().mask;
+    const unsigned lanes = lucid_host_me().there;
     unsigned found = 0;
     for (int i = 0; i < 32; ++i)
         if (lanes >> i & 1 && lucid_host_given<int>(lucid_host_first_lane() + i)) found |= 1u << i;
@@ -156,7 +151,7 @@ inline unsigned __ballot_sync(unsigned mask, int predicate)
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate)
 {
-    return __ballot_sync(mask, predicate) == lucid_host_me().mask;
+    return __ballot_sync(mask, predicate) == lucid_host_me().there;
 }
 
 template <typename T>
@@ -164,7 +159,7 @@ inline unsigned __match_any_sync(unsigned mask, T value)
 {
     lucid_host_offer(value);
     lucid_host_wait(LUCID_AT_WARP, LUCID_MATCH, lucid_host_lanes(mask));
-    const unsigned lanes = lucid_host_me().mask;
+    const unsigned lanes = lucid_host_me().there;
     unsigned found = 0;
     for (int i = 0; i < 32; ++i)
         if (lanes >> i & 1 && lucid_host_given<T>(lucid_host_first_lane() + i) == value)
@@ -201,11 +196,6 @@ static void lucid_host_open(lucid_host_fiber& fiber)
     fiber.given[1] = fiber.offered[1];
 }
 
-static bool lucid_host_is_excused(const lucid_host_fiber& fiber)
-{
-    return lucid_host_without_ended && fiber.state == LUCID_DONE;
-}
-
 // Opens the warp operations all of whose lanes have come to them; false if there is none.
 static bool lucid_host_open_warp(lucid_host_fiber* warp, int lanes)
 {
@@ -214,13 +204,19 @@ static bool lucid_host_open_warp(lucid_host_fiber* warp, int lanes)
         if (warp[i].state != LUCID_AT_WARP) continue;
         const unsigned mask = warp[i].mask;
         bool complete = mask >> i & 1;
-        for (int k = 0; complete && k < lanes; ++k)
-            if (mask >> k & 1 && !lucid_host_is_excused(warp[k]))
-                complete = warp[k].state == LUCID_AT_WARP && warp[k].mask == mask &&
-                           warp[k].operation == warp[i].operation;
+        unsigned there = 0;
+        for (int k = 0; complete && k < lanes; ++k) {
+            if (!(mask >> k & 1) || warp[k].state == LUCID_DONE) continue;
+            there |= 1u << k;
+            complete = warp[k].state == LUCID_AT_WARP && warp[k].mask == mask &&
+                       warp[k].operation == warp[i].operation;
+        }
         if (!complete) continue;
-        for (int k = 0; k < lanes; ++k)
-            if (mask >> k & 1 && !lucid_host_is_excused(warp[k])) lucid_host_open(warp[k]);
+        for (int k = 0; k < lanes; ++k) {
+            if (!(there >> k & 1)) continue;
+            warp[k].there = there;
+            lucid_host_open(warp[k]);
+        }
         opened = true;
     }
     return opened;
@@ -250,15 +246,20 @@ static bool lucid_host_run_block()
             if (together) together = lucid_host_run_warp(32 * number, left < 32 ? left : 32);
         });
         if (!together) return false;
-        int waiting = 0, excused = 0;
+        int waiting = 0, ended = 0;
         for (int i = 0; i < lucid_host_threads; ++i) {
             waiting += lucid_host_fibers[i].state == LUCID_AT_BARRIER;
-            excused += lucid_host_is_excused(lucid_host_fibers[i]);
+            ended += lucid_host_fibers[i].state == LUCID_DONE;
         }
-        if (waiting != 0 && waiting + excused != lucid_host_threads) return false;
-        for (int i = 0; i < lucid_host_threads; ++i)
-            if (waiting == 0 || !lucid_host_is_excused(lucid_host_fibers[i]))
-                lucid_host_open(lucid_host_fibers[i]);
+        if (waiting + ended != lucid_host_threads) return false;
+        lucid_host_there = waiting;
+        for (int i = 0; i < lucid_host_threads; ++i) {
+            lucid_host_fiber& fiber = lucid_host_fibers[i];
+            if (waiting == 0 || fiber.state == LUCID_AT_BARRIER)
+                lucid_host_open(fiber);
+            else
+                fiber.given[0] = 0;  // of no count
+        }
         if (waiting == 0) return true;
     }
 }

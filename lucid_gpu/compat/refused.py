@@ -36,6 +36,8 @@ sparse_bsr_tensor = refused("sparse_bsr_tensor", _LAYOUTS)
 sparse_compressed_tensor = refused("sparse_compressed_tensor", _LAYOUTS)
 sparse_csc_tensor = refused("sparse_csc_tensor", _LAYOUTS)
 sparse_csr_tensor = refused("sparse_csr_tensor", _LAYOUTS)
+eig = refused("eig", "PyTorch has removed it; write linalg.eig(A)")
+symeig = refused("symeig", "PyTorch has removed it; write linalg.eigh(A)")
 hash_tensor = refused(
     "hash_tensor",
     "no tensor has the type uint64 of its result; write "

@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from lucid_gpu.compat.refused import refused
 from lucid_gpu.cuda.gpus import cupy, index_of, is_available
 from lucid_gpu.devices import cuda_memory
 from lucid_gpu.devices.cuda_errors import OutOfMemoryError, size_text
@@ -190,3 +191,9 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
         rows.append(("(at most: measured after reset_peak_memory_stats())", "", ""))
     lines = [f"{a:<22}{b:>14}{c:>14}".rstrip() for a, b, c in rows]
     return "\n".join([f"cuda:{index}", *lines])
+
+
+_INSTEAD = "allocations have no history; memory_summary() and profiler.profile() say what is used"
+_dump_snapshot = refused("cuda.memory._dump_snapshot", _INSTEAD)
+_record_memory_history = refused("cuda.memory._record_memory_history", _INSTEAD)
+_snapshot = refused("cuda.memory._snapshot", _INSTEAD)

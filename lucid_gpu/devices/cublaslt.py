@@ -15,7 +15,7 @@ import os
 from threading import RLock
 from typing import Any, NamedTuple
 
-from lucid_gpu.devices import capturing, gemm
+from lucid_gpu.devices import capturing, gemm, installing
 
 __all__ = ["BIAS", "SUMS", "multiply", "prefer", "preferred"]
 
@@ -247,9 +247,7 @@ def _must(name: str, status: int) -> None:
 @functools.cache
 def _library() -> Any:
     """The library beneath the cuBLAS that CuPy's own binding is linked with."""
-    from cupy_backends.cuda.libs import cublas
-
-    return bound(ctypes.CDLL(cublas.__file__))
+    return bound(ctypes.CDLL(installing.binding("cublas").__file__))
 
 
 def bound(library: Any) -> Any:

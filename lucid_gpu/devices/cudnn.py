@@ -24,11 +24,16 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from lucid_gpu.devices import installing
 from lucid_gpu.devices.precision import matmul as precision
 
-__all__ = ["INSTALL", "NoEngine", "attend", "convolve", "in_use", "library", "settings"]
+__all__ = ["NoEngine", "attend", "convolve", "in_use", "install", "library", "settings"]
 
-INSTALL = "python -m pip install 'lucid-gpu[cudnn12]', or cudnn13 for CUDA 13"
+
+def install() -> str:
+    """The command that installs it."""
+    return installing.command(installing.extra("cudnn"))
+
 
 OPERANDS = {  # by the graph's method
     "conv_fprop": ("image", "weight"),
@@ -97,7 +102,7 @@ def library() -> Any:
         warnings.warn(
             "nvidia-cudnn-frontend is installed, but cuDNN cannot be loaded "
             f"({error}): convolutions are computed by cuBLAS. On a machine with an NVIDIA GPU: "
-            f"{INSTALL}",
+            f"{install()}",
             stacklevel=2,
         )
         return None
@@ -107,6 +112,11 @@ def library() -> Any:
 def in_use(kind: str) -> bool:
     """Whether convolutions of a type are given to cuDNN."""
     return settings.enabled and kind in TYPES and library() is not None
+
+
+def is_missed(kind: str) -> bool:
+    """Whether convolutions of a type would be given to it, were it installed."""
+    return settings.enabled and kind in TYPES and library() is None
 
 
 def convolve(xp: Any, op: str, kind: str, a: Any, b: Any, shape: Sequence[int], window: Any) -> Any:

@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import capturing, cublaslt, cuda_memory, cudnn, device_errors, gemm
+from lucid_gpu.devices import (
+    capturing,
+    cublaslt,
+    cuda_memory,
+    cudnn,
+    device_errors,
+    gemm,
+    installing,
+)
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.dtypes import dtype, from_numpy_dtype
@@ -307,6 +315,7 @@ class CupyBackend:
         function = getattr(getattr(self.xp, module), name)
         with (
             on_gpu(self.xp.cuda, where.index),
+            installing.cuda_libraries(),
             cupyx.errstate(linalg="raise"),
         ):  # else failures are not looked at
             return function(*arrays, **options)

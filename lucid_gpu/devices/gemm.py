@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import capturing
+from lucid_gpu.devices import capturing, installing
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.precision import matmul as precision
 
@@ -309,8 +309,8 @@ def arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
 def _library() -> tuple[Any, Any, Any]:
     """What gives the current device's handle, CuPy's binding of cuBLAS, and how calls fail."""
     from cupy.cuda import device, runtime
-    from cupy_backends.cuda.libs import cublas
 
+    cublas = installing.binding("cublas")
     return device.get_cublas_handle, cublas, (cublas.CUBLASError, runtime.CUDARuntimeError)
 
 

@@ -9,7 +9,7 @@ import functools
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend
+from lucid_gpu.devices import backend, installing
 from lucid_gpu.dtypes import dtype
 
 INSTALL = "python -m pip install scipy"
@@ -23,7 +23,8 @@ _MULTIPLIED = {  # what each library's products take
 def _library(kind: str) -> Any:
     """``scipy.sparse`` or ``cupyx.scipy.sparse``."""
     if kind == "cuda":
-        import cupyx.scipy.sparse
+        with installing.cuda_libraries():
+            import cupyx.scipy.sparse
 
         return cupyx.scipy.sparse
     try:

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from functools import cache, partial
 from typing import Any
 
-from lucid_gpu.devices import cuda_memory
+from lucid_gpu.devices import cuda_memory, installing
 from lucid_gpu.devices.current_gpu import on_gpu
 
 WORKSPACE = 32 << 20  # bytes for cuBLAS, its own choice on GPUs from compute capability 9.0 on
@@ -252,6 +252,4 @@ def _must(name: str, status: int) -> None:
 @cache
 def _blas() -> _Blas:
     """The library that CuPy's own binding is linked with."""
-    from cupy_backends.cuda.libs import cublas
-
-    return _Blas(ctypes.CDLL(cublas.__file__))
+    return _Blas(ctypes.CDLL(installing.binding("cublas").__file__))

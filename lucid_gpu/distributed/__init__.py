@@ -23,7 +23,8 @@ _NAMES = {
         "new_subgroups new_subgroups_by_enumeration"
     ),
     "collectives": (
-        "P2POp all_gather all_gather_into_tensor all_gather_single all_reduce "
+        "P2POp _all_gather_base _reduce_scatter_base all_gather all_gather_into_tensor "
+        "all_gather_single all_reduce "
         "all_reduce_coalesced all_to_all all_to_all_single barrier batch_isend_irecv broadcast "
         "gather irecv isend monitored_barrier recv reduce reduce_scatter reduce_scatter_single "
         "reduce_scatter_tensor scatter send"
@@ -59,7 +60,7 @@ _MODULES = (
     "tensor",
 )
 
-__all__ = ["is_available", *sorted(_FROM)]
+__all__ = ["is_available", *sorted(name for name in _FROM if name[0] != "_")]
 
 
 def is_available() -> bool:

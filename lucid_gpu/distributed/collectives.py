@@ -486,7 +486,7 @@ def _check_sizes(name: str, whole: Tensor, part: Tensor, size: int) -> None:
         )
 
 
-all_gather_single = all_gather_into_tensor
+all_gather_single = _all_gather_base = all_gather_into_tensor
 
 
 def gather(
@@ -695,7 +695,7 @@ def reduce_scatter_tensor(
     return _reduce_scatter("reduce_scatter_tensor", output, _read, input, op, pg, async_op)
 
 
-reduce_scatter_single = reduce_scatter_tensor
+reduce_scatter_single = _reduce_scatter_base = reduce_scatter_tensor
 
 
 def _reduce_scatter(

@@ -49,6 +49,9 @@ FAILURES = {
     1: "threads of a block parted at a barrier or a shuffle",
     2: "an access at an address that is no multiple of what it moves",
     3: "LUCID_HOST_ARITHMETIC=flushed is for x86 processors only",
+    4: "an assertion of the kernel failed; its line and thread are printed",
+    5: "grid.sync() and coalesced_threads() are for GPUs only: on the host blocks run one after "
+    "another, and threads one at a time",
 }
 
 # C++ has no array of unknown size inside a function: it becomes a pointer.
@@ -202,14 +205,15 @@ def build(name: str, source: str, cooperative: bool, contracted: bool = False) -
     CompileError
         If it refuses the source.
     """
+    header = kernel_path("host/cuda_on_host.h")
     command = [_compiler(), *FLAGS, f"-DLUCID_FIBER_STACK={STACK}", f"-DLUCID_SHARED={SHARED}"]
+    command.append(f"-I{header.parent}")  # where CUDA's own headers are, as far as there are any
     if cooperative:
         command.append("-DLUCID_HOST_COOPERATIVE")
     if contracted:
         command += _contracting(platform.machine())
     text = _DYNAMIC.sub(r"\1* const \2 = (\1*)lucid_host_dynamic;", complete(source))
     text = f"{text}\nLUCID_HOST_ENTRY({name})\n"
-    header = kernel_path("host/cuda_on_host.h")
     known = "\0".join([*command, _headers(), text])
     target = _folder() / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.so"
     if not target.exists():
@@ -244,7 +248,8 @@ def _compiler() -> str:
 
 @functools.cache
 def _headers() -> str:
-    return "".join(kernel_path(f"host/{n}").read_text() for n in ("cuda_on_host.h", "fibers.h"))
+    folder = kernel_path("host/cuda_on_host.h").parent
+    return "".join(path.read_text() for path in sorted(folder.rglob("*.h")))
 
 
 @functools.cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lucid_gpu.devices import installing
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -21,8 +23,7 @@ def kernel_folder() -> Path:
             return folder
     raise FileNotFoundError(
         f"lucid_gpu found its CUDA sources neither in {_PACKAGE / '_kernels'} nor in "
-        f"{_PACKAGE.parent / 'kernels'}; reinstall with: python -m pip install --force-reinstall "
-        "lucid-gpu"
+        f"{_PACKAGE.parent / 'kernels'}; {installing.reinstalling()}"
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lucid_gpu.devices import cupy_backend
+from lucid_gpu.devices import cupy_backend, installing
 from lucid_gpu.launch.compile_errors import CompileError
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true")  # IEEE arithmetic
@@ -123,6 +123,4 @@ def _full_options(options: tuple[str, ...], architecture: int) -> tuple[str, ...
 def library() -> Any:
     """CuPy's binding of NVRTC, which needs no GPU."""
     cupy_backend.import_cupy()
-    from cupy_backends.cuda.libs import nvrtc
-
-    return nvrtc
+    return installing.binding("nvrtc")

@@ -7,7 +7,9 @@ import re
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.launch.kernel_sources import kernel_path
 
-_LOCK_STEP = re.compile(r"\b__(syncthreads|syncwarp|shfl|ballot|any_sync|all_sync|match)")
+_LOCK_STEP = re.compile(
+    r"\b(__(syncthreads|syncwarp|shfl|ballot|any_sync|all_sync|match)|cooperative_groups\b)"
+)
 C_TYPES = {
     "bool": "bool",
     "uint8": "unsigned char",

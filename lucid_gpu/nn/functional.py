@@ -478,7 +478,10 @@ findable(dict(globals()), __name__)
 
 # What PyTorch's own functions are made of
 _LATE = {
+    "lucid_gpu.nn": "grad",
     "lucid_gpu.ops.native_functions": "conv_tbc",
+    "lucid_gpu.overrides": "handle_torch_function has_torch_function has_torch_function_unary "
+    "has_torch_function_variadic",
     "lucid_gpu._nn_functional": "_Reduction _canonical_mask _get_softmax_dim _in_projection "
     "_in_projection_packed _none_or_dtype _verify_batch_size max_pool1d_with_indices "
     "max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d_with_indices "

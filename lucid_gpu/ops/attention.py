@@ -163,7 +163,7 @@ def why_not_cudnn(
     if query.device.type != "cuda":
         return f"cuDNN computes on CUDA devices; query is on {query.device}"
     if cudnn.library() is None:
-        return f"cuDNN is not installed: {cudnn.INSTALL}"
+        return f"cuDNN is not installed: {cudnn.install()}"
     if query.dtype.name not in ("float16", "bfloat16"):
         return f"cuDNN takes float16 and bfloat16; query is {query.dtype.name}"
     if attn_mask is not None or dropout:
@@ -288,7 +288,7 @@ def _heads(t: Tensor) -> Any:
 
 
 def _attended_vjp(node: Any, g: Tensor) -> Any:
-    query, key, value, out = node.saved_tensors
+    query, key, value, out = node.saved_values
     if is_grad_enabled() or (open_levels and innermost((g, query, key, value)) is not None):
         return _formulas(g, query, key, value, node.scale, node.causal)
     q, k, v, o = [_heads(t) for t in (query, key, value, out)]

@@ -211,7 +211,7 @@ def _trained(
 
 
 def _trained_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight = node.saved_tensors
+    x, weight = node.saved_values
     dims, wide = _all_but_channels(x), x.dtype.compute
     g = g.to(wide)
     by_ops = is_grad_enabled() or g._expr.program.wrapped  # that have gradients themselves

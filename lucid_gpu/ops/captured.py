@@ -169,7 +169,7 @@ def _held(node: Any) -> dict[str, Any]:
         held[f"its variable {len(held)}"] = closed.cell_contents
     if "gathered" in held:
         held["gathered"] = list(held["gathered"])
-    held["saved_tensors"] = tuple(node.saved_tensors)
+    held["saved_values"] = tuple(node.saved_values)
     return held
 
 
@@ -188,7 +188,7 @@ def _is_plain(capture: Any, value: Any, around: tuple[Any, ...] = ()) -> bool:
         return all(_is_plain(capture, part, around) for part in value.values())
     around = (*around, value)
     if isinstance(value, OpNode):
-        held = {k: v for k, v in _held(value).items() if k != "saved_tensors"}
+        held = {k: v for k, v in _held(value).items() if k != "saved_values"}
         return _is_plain(capture, held, around)
     if callable(value):
         cells = getattr(value, "__closure__", None) or ()

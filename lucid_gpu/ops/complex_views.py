@@ -115,7 +115,7 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
 
 def _polar_vjp(node: Any, g: Tensor) -> Any:
     """The parts of the gradient along the result and across it."""
-    (y,) = node.saved_tensors
+    (y,) = node.saved_values
     turned = g.conj_physical()
     along, across = real(turned * y.sgn()), real(turned * y * 1j)
     return along._sum_to_shape(node.shapes[0]), across._sum_to_shape(node.shapes[1])

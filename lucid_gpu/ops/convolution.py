@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import cudnn
 from lucid_gpu.devices.copies import inverse
 from lucid_gpu.kernels import convolution
 from lucid_gpu.kernels.windows import Frame, Window
@@ -23,6 +24,7 @@ from lucid_gpu.ops.memory_formats import channels_order, led_in, signals_order
 from lucid_gpu.ops.record import keeping, leads_back, record
 from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
+from lucid_gpu.ops.user_warnings import warn_user_once
 from lucid_gpu.tape import costly
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
@@ -167,6 +169,11 @@ def finished(
 @op
 def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
+    if x.device.type == "cuda" and cudnn.is_missed(x.dtype.name):
+        warn_user_once(
+            "backends.cudnn.is_available() is False: convolutions on a GPU are products of "
+            f"windows, which take longer; cuDNN is installed by {cudnn.install()}"
+        )
     if costly.active:
         result = _watched("images", convolution.convolve, x, weight, frame, groups)
     else:
@@ -205,7 +212,7 @@ def _watched(
 
 
 def _convolved_vjp(node: Any, g: Tensor) -> Any:
-    x, weight = node.saved_tensors
+    x, weight = node.saved_values
     g_x = g_weight = None
     if all(node.needs_input_grad):
         g = _in_order(g, Frame(node.shape, node.window))
@@ -274,7 +281,7 @@ def _input_gradient(
 
 
 def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
-    g, weight = node.saved_tensors
+    g, weight = node.saved_values
     u_g = u_weight = None
     if node.needs_input_grad[0]:
         u_g = _convolved(u, _conj(weight), node.window, node.groups)
@@ -324,7 +331,7 @@ def _weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tenso
 
 
 def _weight_gradient_vjp(node: Any, v: Tensor) -> Any:
-    x, g = node.saved_tensors
+    x, g = node.saved_values
     v_x = v_g = None
     if node.needs_input_grad[0]:
         v_x = _input_gradient(_conj(g), v, node.shape, node.window, node.groups)

@@ -241,7 +241,7 @@ def _gradient(node: Any, g: Tensor) -> tuple[Tensor]:
     how = node.how
     if state.grad or open_levels:
         return (_recorded_gradient(node, g, node.weight, how),)
-    x, numbers, lse = node.saved_tensors
+    x, numbers, lse = node.saved_values
     kept = node.rest._replace(lse=lse.array)
     gradient = kernels.gradient(x.array, numbers.array, kept, _number_or_array(g), how)
     return (of_kept(loads_of(x._expr.program)[0], gradient),)
@@ -255,7 +255,7 @@ def _number_or_array(g: Tensor) -> Any:
 
 def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
     """The gradient written with tensor ops: ``(a + b sum(w)) softmax(x) - a onehot(t) - b w``."""
-    x, target, *_ = node.saved_tensors
+    x, target, *_ = node.saved_values
     dim = _class_dim(x)
     kept = target != how.ignore
     safe = target.where(kept, 0)

@@ -101,7 +101,7 @@ def _negative_log_likelihood(
     value = problem.xp.where(impossible, 0, losses) if zero_infinity else losses
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
-        (x,) = node.saved_tensors
+        (x,) = node.saved_values
         gradient = run_quietly(
             kernels.gradient, x.array.astype(wide), emitted, alpha, losses, problem
         )

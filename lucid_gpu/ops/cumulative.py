@@ -68,7 +68,7 @@ def _running_product(input: Tensor, dim: int) -> Tensor:
 
 def _cumprod_vjp(node: Any, g: Tensor) -> Any:
     """``sum_j g[j] prod_(i <= j, i != k) x[i]``: what follows each factor, times what precedes."""
-    x, y = node.saved_tensors
+    x, y = node.saved_values
     if node.observed and x.numel() > 1 and not (x == 0).any():
         product = g * y.conj_physical()
         return (running_sum(product, node.dim, g.dtype, True) / x.conj_physical(),)
@@ -128,7 +128,7 @@ def recurrence(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:
 
 
 def _recurrence_vjp(node: Any, g: Tensor) -> Any:
-    a, h = node.saved_tensors
+    a, h = node.saved_values
     back = not node.reverse
     total = recurrence(_shifted(a.conj_physical(), node.dim, 0.0, back), g, node.dim, back)
     return total * _shifted(h.conj_physical(), node.dim, 0.0, node.reverse), total
@@ -172,7 +172,7 @@ def _complex_sums(input: Tensor, dim: int) -> Tensor:
 
 def _logcumsumexp_vjp(node: Any, g: Tensor) -> Any:
     """``sum_(i >= k) g[i] exp(x[k] - y[i])``, summed from the end with factors of at most 1."""
-    x, y = node.saved_tensors
+    x, y = node.saved_values
     size = y.real if y.is_complex() else y
     y = where(size.isinf().logical_and(size < 0), 0.0, y)  # nothing but -inf so far
     following = _shifted(y, node.dim, math.inf, True)

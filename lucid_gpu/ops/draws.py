@@ -132,7 +132,7 @@ def _standard_gamma_batched(
 
 
 def _gamma_vjp(node: Any, g: Tensor) -> Any:
-    alpha, z = node.saved_tensors
+    alpha, z = node.saved_values
     psi = (alpha.detach().cpu().double() + 1).digamma()
     slope = gamma_samples.gamma_slope(_on_host(alpha), _on_host(z), psi.array)
     array = _on_device(slope, alpha.shape, alpha.dtype, alpha.device).array

@@ -30,7 +30,7 @@ def _integral(name: str, scipys: str, sign: int, text: str) -> Callable[..., Ten
             raise NotImplementedError(
                 f"the derivative for '{name}: input' is not implemented: give it input.detach()"
             )
-        a, x = node.saved_tensors
+        a, x = node.saved_values
         return None, g * ((a - 1).xlogy(x) - x - a.lgamma()).exp() * sign
 
     @op

@@ -340,7 +340,7 @@ def _by_rows(
 
 
 def _gradients(node: Any, g: Tensor) -> list[Tensor | None]:
-    x, w, known = node.saved_tensors
+    x, w, known = node.saved_values
     plan = node.plan
     wanted = _wanted(node.needs_input_grad, plan.has_weight, plan.has_bias)
     if state.grad or open_levels:

@@ -455,7 +455,7 @@ def _cut_off(input: Tensor, target: Tensor) -> Tensor:
 
 
 def _cut_off_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    x, t = node.saved_tensors
+    x, t = node.saved_values
     of_input, of_target = node.needs_input_grad
     gx = g * (x - t) / ((1 - x) * x).clamp(min=1e-12) if of_input else None
     return gx, g * ((-x).log1p() - x.log()) if of_target else None

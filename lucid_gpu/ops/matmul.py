@@ -211,7 +211,7 @@ def _conj(x: Tensor) -> Tensor:
 
 
 def _product_vjp(node: Any, g: Tensor) -> Any:
-    a, b = node.saved_tensors
+    a, b = node.saved_values
     left, right = node.shapes
     if not (is_grad_enabled() or open_levels):
         return _product_gradients(node, g, a, b)
@@ -324,7 +324,7 @@ def _multiply_as(where: device, x: Any, y: Any, low: dtype, d: dtype) -> Any:
 
 
 def _product_as_vjp(node: Any, g: Tensor) -> Any:
-    a, b = node.saved_tensors
+    a, b = node.saved_values
     (left, right), (kind_a, kind_b), needs = node.shapes, node.kinds, node.needs_input_grad
     if not (is_grad_enabled() or open_levels):
         g = _rounded_once(g, _narrower(kind_a, kind_b), needs)
@@ -464,7 +464,7 @@ def _linear_of(input: Tensor, weight: Tensor) -> Linear:
 
 
 def _linear_vjp(node: Any, g: Tensor) -> Any:
-    x, w = node.saved_tensors
+    x, w = node.saved_values
     if not (state.grad or open_levels):
         return _linear_gradients(node, g, x, w)
     g_x = g_w = None
@@ -524,7 +524,7 @@ def _biased(
 
 
 def _biased_vjp(node: Any, g: Tensor) -> Any:
-    x, w = node.saved_tensors
+    x, w = node.saved_values
     if not node.needs_input_grad[2]:
         return (*_linear_vjp(node, g), None)
     plain = not (state.grad or open_levels or costly.active)

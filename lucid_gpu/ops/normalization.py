@@ -42,7 +42,7 @@ def moments(input: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
     mean, variance = _moments(input, dims)
 
     def vjp(node: Any, g_mean: Tensor, g_variance: Tensor) -> tuple[Tensor]:
-        (x,) = node.saved_tensors
+        (x,) = node.saved_values
         known = from_array(mean, x.dtype, x.device)
         center = x.mean(dims, keepdim=True) if is_grad_enabled() else known
         return ((g_mean + g_variance * 2 * (x - center)) / count,)

@@ -215,7 +215,7 @@ def vjp_alone(node: Any, g: Tensor) -> Sequence[Tensor | None]:
     """The vjp of a node whose ``alone`` says what it saved."""
     _, rule, sources, numbers = node.alone
     values = [*numbers, None, g]
-    for index, tensor in zip(rule.saves, node.saved_tensors, strict=True):
+    for index, tensor in zip(rule.saves, node.saved_values, strict=True):
         values[index] = tensor
     results: list[Tensor | None] = [None] * len(node._edges)
     for leaf, gradient in evaluate_gradient(rule.gradient, values).items():

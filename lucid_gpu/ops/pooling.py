@@ -276,7 +276,7 @@ def _largest_of_volumes(
 
 
 def _max_pool_vjp(node: Any, g: Tensor) -> Any:
-    return (_put(g, node.saved_tensors[0].array, node.frame),)
+    return (_put(g, node.saved_values[0].array, node.frame),)
 
 
 @op

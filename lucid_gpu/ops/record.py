@@ -155,7 +155,7 @@ def version_of(tensor: Tensor) -> int:
 def watch(result: Tensor, *read: Tensor) -> None:
     """Have a recorded op refuse its gradient once tensors are written whose arrays it holds.
 
-    They are index tensors, read or returned, which are not tensors of ``saved_tensors``. There are
+    They are index tensors, read or returned, which are not tensors of ``saved_values``. There are
     none where a list gave the indices, which are freed with the graph all the same.
     """
     program = result._expr.program
@@ -443,7 +443,7 @@ class OpNode(Node):
         return self.metas
 
     @property
-    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+    def saved_values(self) -> tuple[Tensor | None, ...]:
         return unpack(self.saved, self)
 
     def asked(self, number: int) -> bool:
@@ -608,7 +608,7 @@ def record(
     vjp : callable
         ``vjp(node, *cotangents)`` gives a tensor or None for each input.
     saved : sequence of Tensor or None
-        Come back as ``node.saved_tensors``.
+        Come back as ``node.saved_values``.
     keeps_output : bool
         Whether the outputs are saved too, as the last of them.
     chosen : bool

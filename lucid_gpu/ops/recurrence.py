@@ -96,8 +96,8 @@ def _walk_for(
 
 def _walk_vjp(node: Any, *cotangents: Tensor) -> Sequence[Any]:
     cell: Cell = node.kept.cell
-    x, *start = node.saved_tensors[: 1 + cell.states]
-    weights = Weights(*node.saved_tensors[1 + cell.states :])
+    x, *start = node.saved_values[: 1 + cell.states]
+    weights = Weights(*node.saved_values[1 + cell.states :])
     operands = [t for t in (x, *start, *weights) if t is not None]
     levels = open_levels and innermost([*operands, *cotangents]) is not None
     if is_grad_enabled() or levels or not node.kept.goes_back_from([s.array for s in start]):

@@ -422,7 +422,7 @@ def _var_in_one_kernel(input: Tensor, dims: tuple[int, ...], keepdim: bool, divi
 
 
 def _var_vjp(node: Any, g: Tensor) -> Any:
-    (x,) = node.saved_tensors
+    (x,) = node.saved_values
     again = is_grad_enabled() or was_replaced(x)
     center = mean(x, node.dims, keepdim=True) if again else node.mean
     g = g.reshape(kept_shape(tuple(x.shape), node.dims))
@@ -485,7 +485,7 @@ def prod(
 
 
 def _prod_vjp(node: Any, g: Tensor) -> Any:
-    (x,) = node.saved_tensors
+    (x,) = node.saved_values
     g = g if node.keepdim else g.unsqueeze(node.dim)
     if node.observed and not (x == 0).any():
         y = node.result_of(prod(x.detach(), node.dim, node.keepdim))
@@ -621,7 +621,7 @@ def _logsumexp_on_host(input: Tensor, dims: tuple[int, ...], shape: tuple[int, .
 
 
 def _logsumexp_vjp(node: Any, g: Tensor) -> Any:
-    (x,) = node.saved_tensors
+    (x,) = node.saved_values
     kept = kept_shape(tuple(x.shape), node.dims)
     if node.observed:
         y = node.result_of(logsumexp(x.detach(), node.dims, node.keepdim)).reshape(kept)
@@ -658,7 +658,7 @@ def _extremum(
 
 
 def _extremum_vjp(node: Any, g: Tensor) -> Any:
-    x, *best = [t.detach() for t in node.saved_tensors]
+    x, *best = [t.detach() for t in node.saved_values]
     if not x._expr.program.wrapped:
         x._realize()  # computed twice, in two kernels and unrounded, the best might equal none
     shape = kept_shape(tuple(x.shape), node.dims)

@@ -287,7 +287,7 @@ class _Opened(RegionNode):
     saved: tuple[Any, ...]
     alone: Alone
     function = staticmethod(vjp_alone)
-    saved_tensors = OpNode.saved_tensors
+    saved_values = OpNode.saved_values
     vjp = OpNode.vjp
     release = OpNode.release
     back_order, given = OpNode.back_order, OpNode.given

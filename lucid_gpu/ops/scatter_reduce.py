@@ -188,7 +188,7 @@ def _segments(xp: Any, join: Any, keys: Any, rows: int, values: Any) -> tuple[An
 
 
 def _joined_vjp(node: Any, g: Tensor) -> Any:
-    x, src, result = node.saved_tensors
+    x, src, result = node.saved_values
     dim, index = node.dim, node.index
     own, others = (_of_product if node.reduce == "prod" else _of_extremum)(node, g, x, src, result)
     if not node.include_self:

@@ -108,7 +108,7 @@ def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
 
 
 def _gradient(node: Any, g: Tensor) -> tuple[Tensor]:
-    (y,) = node.saved_tensors
+    (y,) = node.saved_values
     axis, log = node.axis, node.log
     if state.grad or open_levels:
         if log:

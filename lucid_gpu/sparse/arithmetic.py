@@ -238,7 +238,7 @@ def _scaled_vjp(node: Any, g: Tensor) -> Any:
 
 
 def _scaled_by_tensor_vjp(node: Any, g: Tensor) -> Any:
-    s, factor = node.saved_tensors
+    s, factor = node.saved_values
     g_s = g_factor = None
     if node.needs_input_grad[0]:
         g_s = (g * _conj(factor)).to(s.dtype)

@@ -144,7 +144,7 @@ def _product(s: SparseTensor, d: Tensor, name: str) -> Tensor:
 
 
 def _product_vjp(node: Any, g: Tensor) -> Any:
-    s, d = node.saved_tensors
+    s, d = node.saved_values
     g_s: Tensor | None = None
     g_d = None
     if node.needs_input_grad[0]:

@@ -8,6 +8,7 @@ import lucid_gpu
 from lucid_gpu import Tensor
 from lucid_gpu.profiler import record_function
 
+from ._aten_backward import BACKWARD, FORWARD
 from .library import _BY_NAME, CustomOpDef
 
 __all__ = ["OpOverload", "OpOverloadPacket", "aten", "of_users", "ops"]
@@ -45,6 +46,7 @@ class OpOverloadPacket:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self.__name__
         function = getattr(lucid_gpu, name, None) or getattr(Tensor, name, None)
+        function = function or FORWARD.get(name) or BACKWARD.get(name)
         if function is None:
             raise NotImplementedError(
                 f"torch.ops.aten.{name} has no function here; what `torch` and Tensor have under "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from lucid_gpu.compat.module_names import imported
@@ -15,4 +16,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "F":
+        return importlib.import_module("lucid_gpu.nn.functional")
     return imported(globals(), name, dict.fromkeys(__all__, "lucid_gpu"))

@@ -23,14 +23,16 @@ import importlib.util
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import lucid_gpu
 from lucid_gpu.dtypes import print_as
 
-from .torch_version import __version__
+from .torch_version import STANDS_FOR, __version__
 
 __all__ = ["install_as_torch", "main"]
 
@@ -63,8 +65,34 @@ def _ours(fullname: str) -> str | None:
     return None
 
 
+class _Distribution(metadata.Distribution):
+    """The installed package torch, for those that ask `importlib.metadata` for its version."""
+
+    files_of_its_own = {
+        "METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {STANDS_FOR}\n",
+        "top_level.txt": "functorch\ntorch\n",
+    }
+
+    def read_text(self, filename: str) -> str | None:
+        return self.files_of_its_own.get(filename)
+
+    def locate_file(self, path: Any) -> Path:
+        return Path(str(lucid_gpu.__file__)).parents[1] / path
+
+
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds ``torch.x`` where ``lucid_gpu.x`` is, and gives that module itself."""
+
+    def find_distributions(
+        self, context: metadata.DistributionFinder.Context | None = None
+    ) -> Iterator[metadata.Distribution]:
+        """The package torch, where no other is installed and nobody asks for another place."""
+        asked = vars(context or metadata.DistributionFinder.Context())
+        if (asked.get("name") or "torch").lower() == "torch" and "path" not in asked:
+            wanted = metadata.DistributionFinder.Context(name="torch")
+            finders = [getattr(f, "find_distributions", None) for f in sys.meta_path if f != self]
+            if not any(found for find in finders if find for found in find(wanted)):
+                yield _Distribution()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -115,6 +143,7 @@ def install_as_torch() -> None:
     """Let ``import torch`` give lucid_gpu in this process.
 
     ``torch.__version__`` is then "2.13.0+lucid" and our version; `lucid_gpu.__version__` stays.
+    Where PyTorch is not installed, `importlib.metadata` knows a package torch of version "2.13.0".
 
     Raises
     ------

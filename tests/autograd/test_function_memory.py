@@ -112,7 +112,8 @@ def traces_of(forward: Any, how: str, device: str, on_a_view: bool = False) -> l
     traces: list[Any] = [weakref.ref(t) for t in (y, node, given, base)]
     if "read" in how:
         y.tolist()
-    traces += [weakref.ref(t) for t in node.saved_tensors if t is not None]
+    held = node.saved_values if hasattr(node, "saved_values") else node.saved_tensors
+    traces += [weakref.ref(t) for t in held if t is not None]
     if "backward" in how:
         y.sum().backward(retain_graph="kept" in how)
         KEPT.append(x)  # and its gradient, which is pending and reads what was saved

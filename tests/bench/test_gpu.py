@@ -89,6 +89,56 @@ def test_parts_that_had_their_time_come_last(tmp_path):
     assert [part.name for part in gpu.in_turn(parts, states)] == ["large", "ncu", "suite"]
 
 
+def _in_one(window, part, seconds):
+    """Pieces that are processes: the first fails, the second runs out of time."""
+
+    def do(name, limit):
+        ended = window.run(part, ["sh", "-c", "exit 1" if name == "a" else "sleep 60"], limit)
+        return ended, "failed", {"message": ended.how}
+
+    return gpu_parts.one_by_one(window, part, ["a", "b"], seconds, do)
+
+
+def _raise(window, part, seconds):
+    raise LookupError("no luck")
+
+
+# How a part can end: its verdict, and its work; a command of `in_pieces` is a script of the shell.
+ENDINGS = {
+    "passes": ("passed", gpu_parts.in_pieces(lambda window: [["exit 0"]])),
+    "fails": ("failed", gpu_parts.in_pieces(lambda window: [["echo no luck; exit 1"]])),
+    "crashes": ("crashed", gpu_parts.in_pieces(lambda window: [["kill -SEGV $$"]])),
+    "runs-out": ("out of time", gpu_parts.in_pieces(lambda window: [["sleep 60"]])),
+    "runs-out-between": ("out of time", gpu_parts.in_pieces(lambda window: [["sleep 0.5"]] * 2)),
+    "runs-out-in-a-piece": ("out of time", _in_one),
+    "raises": ("failed", _raise),
+    "is-skipped": ("skipped", lambda *told: {"verdict": "skipped", "summary": "for a reason"}),
+}
+
+
+def test_every_ending_of_a_part_comes_after_every_ending_of_another(tmp_path, monkeypatch):
+    """All ways to end in one run, twice in a row, then once more by the same command."""
+    monkeypatch.setattr("bench.gpu_parts.LEAST_SECONDS", 0.2)
+    monkeypatch.setattr("bench.gpu.LEAST_SECONDS", 0.2)
+    parts = [
+        gpu_parts.Part(kind + again, kind, 0.6 if verdict == "out of time" else 60, work)
+        for again in ("", "-again")
+        for kind, (verdict, work) in ENDINGS.items()
+    ]
+    shell = ["--python", "sh -c 'eval \"$1\"'", "--device", "cpu"]  # which is told: -m COMMAND
+    before = 0
+    for _ in range(2):
+        assert gpu.main(["--results", str(tmp_path), *shell], parts) == 1
+        entries = read(tmp_path / "journal.jsonl.gz")
+        for part in parts:
+            wanted = ENDINGS[part.name.removesuffix("-again")][0]
+            found = gpu.part_figures(entries, part.name)
+            assert found["verdict"] == wanted, (part.name, found)
+            began = [e for e in entries[before:] if (e["part"], e["piece"]) == (part.name, None)]
+            assert len(began) == 2 * (wanted != "passed" or not before), (part.name, began)
+        before = len(entries)
+
+
 def test_parts_are_named_by_name_or_group():
     names = [part.name for part in gpu.chosen("large, sanitizer check", gpu.PARTS)]
     assert names == ["large", "memcheck", "racecheck", "synccheck", "initcheck", "check"]

@@ -23,9 +23,9 @@ from lucid_gpu.testing import check_function
 from tests.examples.checkpoints import contents
 from tests.slow import slow_but
 
-pytest.importorskip("sklearn", reason="pip install 'lucid-gpu[train]'")
-pytest.importorskip("matplotlib", reason="pip install 'lucid-gpu[train]'")
-pytest.importorskip("tqdm", reason="pip install 'lucid-gpu[train]'")
+pytest.importorskip("sklearn", reason="pip install '.[train]'")
+pytest.importorskip("matplotlib", reason="pip install '.[train]'")
+pytest.importorskip("tqdm", reason="pip install '.[train]'")
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
@@ -224,7 +224,7 @@ WITH_TORCH = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_TORCH)
 def test_the_same_script_with_torch(name, tmp_path):
-    pytest.importorskip("torch", reason="pip install 'lucid-gpu[oracle]'")
+    pytest.importorskip("torch", reason="pip install '.[oracle]'")
     command = [sys.executable, str(FOLDER / f"{name}.py"), *WITH_TORCH[name], "--device", "cpu"]
     said = subprocess.run(
         [*command, "--out", str(tmp_path)],
@@ -393,7 +393,7 @@ def test_the_local_energy_of_the_exact_state_is_its_energy(monkeypatch, device):
 
 @pytest.mark.slow
 def test_two_processes_learn_what_one_learns(tmp_path):
-    pytest.importorskip("mpi4py", reason="several processes need it: pip install 'lucid-gpu[mpi]'")
+    pytest.importorskip("mpi4py", reason="several processes need it: pip install '.[mpi]'")
     flags = ["--steps", "2", "--sample", "2", "--processes", "2"]
     flags += ["--device", "cpu", "--out", str(tmp_path)]
     ran = subprocess.run(

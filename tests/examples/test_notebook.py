@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-pytest.importorskip("nbclient", reason="pip install 'lucid-gpu[notebook]'")
-pytest.importorskip("ipykernel", reason="pip install 'lucid-gpu[notebook]'")
-pytest.importorskip("tqdm", reason="pip install 'lucid-gpu[train]'")
+pytest.importorskip("nbclient", reason="pip install '.[notebook]'")
+pytest.importorskip("ipykernel", reason="pip install '.[notebook]'")
+pytest.importorskip("tqdm", reason="pip install '.[train]'")
 
 from tools.run_notebook import NOTEBOOK, executed
 

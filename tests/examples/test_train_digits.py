@@ -12,9 +12,9 @@ import pytest
 
 from tests.examples.checkpoints import contents
 
-pytest.importorskip("sklearn", reason="pip install 'lucid-gpu[train]'")
-pytest.importorskip("matplotlib", reason="pip install 'lucid-gpu[train]'")
-pytest.importorskip("tqdm", reason="pip install 'lucid-gpu[train]'")
+pytest.importorskip("sklearn", reason="pip install '.[train]'")
+pytest.importorskip("matplotlib", reason="pip install '.[train]'")
+pytest.importorskip("tqdm", reason="pip install '.[train]'")
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, str(ROOT / "examples" / "train_digits.py"), "--alone"]

@@ -333,7 +333,9 @@ def test_threads_that_part_at_a_barrier_are_an_error():
     plan, arrays, scalars = planned([op("mul", leaf(random((64,), dt.float32)), 2.0)], (0,))
     executable = cuda_executor.Executable(plan)
     (kernel,) = executable.kernels(True)
-    parted = kernel.source.replace("if (o < outputs) {", "if (threadIdx.x == 1) return;\n    {", 1)
+    parted = kernel.source.replace(
+        "if (o < outputs) {", "if (threadIdx.x == 1) __syncwarp();\n    {", 1
+    )
     executable._kernels[True] = [kernel._replace(source=parted)]
     with pytest.raises(RuntimeError, match="parted at a barrier or a shuffle"):
         executable(arrays, scalars)

@@ -60,7 +60,7 @@ def module() -> Any:
 
         nvrtc.getVersion()
     except Exception as error:
-        pytest.skip(f"NVRTC is missing ({error}): python -m pip install 'lucid-gpu[test]'")
+        pytest.skip(f"NVRTC is missing ({error}): python -m pip install '.[test]'")
     return nvrtc
 
 

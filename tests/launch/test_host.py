@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -89,18 +90,138 @@ def test_part_of_a_warp_works_by_itself():
 @pytest.mark.parametrize(
     "body",
     [
-        "if (t != 3) __syncthreads();",
-        "if (t == 3) return; __shfl_sync(~0u, t, 0);",
+        "if (t != 3) __syncthreads(); __shfl_sync(~0u, t, 0);",
         "if (t < 16) __shfl_sync(~0u, t, 0); else __ballot_sync(~0u, 1);",
-        "if (t < 16) __shfl_sync(0xffffu, t, 0); else __syncwarp(~0u);",
+        "if (t < 16) __shfl_sync(0xffffu, t, 0); else __syncwarp(~0u); __syncthreads();",
         "__syncwarp(1u << ((t + 1) % 32));",
-        "if (t < 32) __syncwarp(); else __syncthreads();",
+        "if (t == 0) __syncwarp(); else __syncthreads();",
     ],
 )
 def test_threads_that_part_are_an_error(body):
     with pytest.raises(RuntimeError, match="parted at a barrier or a shuffle"):
         run(body, ints(64), threads=64)
     run("y[t] = t;\n__syncthreads();", ints(64), threads=64)  # and the next launch is whole
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [
+        ("__syncthreads(); y[t] = t;", np.arange(40)),
+        ("y[t] = __syncthreads_count(t % 2);", np.full(40, 20)),
+        ("y[t] = __syncthreads_count(1);", np.full(40, 40)),
+        ("y[t] = __syncthreads_and(t < 40);", np.ones(40)),
+        ("y[t] = __syncthreads_or(t > 39);", np.zeros(40)),
+        ("y[t] = __popc(__ballot_sync(~0u, 1));", np.repeat([32, 8], [32, 8])),
+        ("y[t] = __all_sync(~0u, t < 40);", np.ones(40)),
+        ("y[t] = __any_sync(~0u, t > 39);", np.zeros(40)),
+        ("y[t] = __popc(__match_any_sync(~0u, -1));", np.repeat([32, 8], [32, 8])),
+        ("y[t] = __shfl_xor_sync(~0u, t, 1);", np.arange(40) ^ 1),
+        ("y[t] = __shfl_sync(~0u, t, 31);", np.repeat([31, -1], [32, 8])),  # undefined: made seen
+        ("__shared__ int s[40]; s[t] = t; __syncthreads(); y[t] = s[39 - t];", 39 - np.arange(40)),
+    ],
+)
+def test_nobody_waits_for_threads_that_have_ended(call, wanted):
+    """As in a kernel that begins with ``if (t >= n) return;``, in one block after another."""
+    y = run(f"if (t >= 40) return; {call}", ints(64), threads=64, grid=2)
+    np.testing.assert_array_equal(y, np.r_[wanted, np.full(24, -1)])
+
+
+@pytest.mark.parametrize("wait", ["", "__syncthreads();"])
+def test_an_assertion_that_fails_ends_the_launch(wait, capfd):
+    body = f"{wait} assert(t < 0 || y[0] != 7); {wait} y[t] = t;"
+    np.testing.assert_array_equal(run(body, ints(32)), LANES)
+    with pytest.raises(RuntimeError, match="an assertion of the kernel failed"):
+        run(body, np.full(32, 7, np.int32))
+    printed = capfd.readouterr().out
+    assert "block: [0,0,0], thread: [0,0,0] Assertion `t < 0 || y[0] != 7` failed." in printed
+    np.testing.assert_array_equal(run("y[t] = t;", ints(32)), LANES)  # the next launch is whole
+
+
+def test_what_a_kernel_prints_is_seen(capfd):
+    run('printf("%d: %5.2f %s\\n", t, t / 2.0f, "x"); y[t] = t;', ints(3), threads=3)
+    assert capfd.readouterr().out == "0:  0.00 x\n1:  0.50 x\n2:  1.00 x\n"
+
+
+GROUPS = """
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
+namespace cg = cooperative_groups;
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [
+        ("block.thread_rank() + 100 * block.size()", np.arange(64) + 6400),
+        (
+            "tile.thread_rank() + 10 * tile.meta_group_rank()",
+            np.arange(64) % 8 + np.arange(64) // 8 * 10,
+        ),
+        ("tile.shfl(t, 3)", np.arange(64) // 8 * 8 + 3),
+        ("tile.shfl_down(t, 1)", np.arange(64) + (np.arange(64) % 8 < 7)),
+        ("tile.shfl_up(t, 1)", np.arange(64) - (np.arange(64) % 8 > 0)),
+        ("tile.shfl_xor(t, 4)", np.arange(64) ^ 4),
+        ("tile.ballot(t % 2)", np.full(64, 0xAA)),
+        ("tile.any(t == 9)", np.arange(64) // 8 == 1),
+        ("tile.all(t < 16)", np.arange(64) < 16),
+        ("tile.match_any(t / 4)", np.where(np.arange(64) % 8 < 4, 0x0F, 0xF0)),
+        ("cg::reduce(tile, t, cg::plus<int>())", np.arange(64).reshape(8, 8).sum(1).repeat(8)),
+        ("cg::reduce(tile, t, cg::greater<int>())", np.arange(64) // 8 * 8 + 7),
+        ("cg::inclusive_scan(tile, t)", np.arange(64).reshape(8, 8).cumsum(1).ravel()),
+        ("cg::exclusive_scan(tile, 1)", np.arange(64) % 8),
+        ("cg::this_grid().thread_rank()", np.arange(64)),
+    ],
+)
+def test_cooperative_groups(call, wanted):
+    body = f"""
+        auto block = cg::this_thread_block();
+        auto tile = cg::tiled_partition<8>(block);
+        tile.sync(); block.sync(); cg::sync(block);
+        y[t] = {call};
+    """
+    np.testing.assert_array_equal(run(body, ints(64), threads=64, before=GROUPS), wanted)
+
+
+@pytest.mark.parametrize("call", ["cg::this_grid().sync()", "cg::coalesced_threads().sync()"])
+def test_groups_that_the_host_has_not_are_named(call):
+    with pytest.raises(RuntimeError, match=r"grid.sync\(\) and coalesced_threads\(\) are for GPUs"):
+        run(f"{call};", ints(32), before=GROUPS)
+
+
+@pytest.mark.parametrize("kind", ["half", "nv_bfloat16"])
+def test_numbers_of_16_bits(kind):
+    """Arithmetic is rounded once; values are those of NumPy's types."""
+    numpy_kind = np.float16 if kind == "half" else ml_dtypes.bfloat16
+    header, pair = ("cuda_fp16.h", "half2") if kind == "half" else ("cuda_bf16.h", "nv_bfloat162")
+    short = "half" if kind == "half" else "bfloat16"
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(32).astype(np.float32) for _ in range(2))
+    body = f"""
+        const {kind} u = __float2{short}(a[t]), v = {kind}(b[t]);
+        {pair} both({kind}(0.0f), u);
+        both = __hfma2(both + both, {pair}(v, v), {pair}(u, u));
+        {kind} sum = __hmul(u, v);
+        sum += __hadd(u, -v);
+        sum = __shfl_xor_sync(~0u, sum, 1);
+        if (u > v || __hlt(v, u)) sum = __hmax(sum, hexp(u) / v);
+        y[t] = __{short}2float(sum) + __high2float(both) + (float)both.x;
+    """
+    y = run(body, np.zeros(32, np.float32), a, b, before=f"#include <{header}>")
+    u, v = a.astype(numpy_kind), b.astype(numpy_kind)
+    total = (u * v + (u - v))[LANES ^ 1]
+    quotient = np.exp(u.astype(np.float32)).astype(numpy_kind) / v
+    total = np.where(u > v, np.maximum(total, quotient), total).astype(np.float32)
+    fused = ((u + u).astype(float) * v.astype(float) + u.astype(float)).astype(numpy_kind)
+    np.testing.assert_array_equal(y, total + fused.astype(np.float32) + u.astype(np.float32))
+
+
+def test_what_is_halfway_is_rounded_once():
+    """A double just beside a tie between two numbers of 16 bits is on its side of it."""
+    tie = 1 + 2.0**-11
+    x = np.array([tie, tie + 2.0**-40, tie - 2.0**-40, -tie - 2.0**-40, 65519.999999, 65520.0])
+    y = run("y[t] = half(a[t]);", np.zeros(6), x, threads=6, before="#include <cuda_fp16.h>")
+    np.testing.assert_array_equal(y, x.astype(np.float16).astype(float))
 
 
 @pytest.mark.parametrize("wait", ["", "__syncthreads();"])

@@ -316,7 +316,7 @@ def test_file_objects():
 
 
 def test_safetensors_files_are_read(tmp_path):
-    pytest.importorskip("safetensors", reason="pip install 'lucid-gpu[test]'")
+    pytest.importorskip("safetensors", reason="pip install '.[test]'")
     from safetensors.numpy import save_file
 
     save_file({"x": np.arange(4.0), "y": np.array([True])}, tmp_path / "theirs")

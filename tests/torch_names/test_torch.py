@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lucid_gpu
@@ -93,6 +95,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def without_torch(tmp_path: Path) -> dict[str, str]:
+    """Variables under which ``python -S`` finds this package and what is installed but torch."""
+    site = tmp_path / "site"
+    site.mkdir()
+    for path in Path(np.__file__).parents[1].iterdir():
+        if not path.name.startswith(("torch", "functorch")):
+            (site / path.name).symlink_to(path)
+    ours = Path(lucid_gpu.__file__).parents[1]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ours), str(site)])}
+
+
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
@@ -128,6 +142,42 @@ def test_twice_is_once(folder: Path) -> None:
     text += "import sys, torch\n"
     text += "print(sum(type(f).__module__ == 'lucid_gpu.torch' for f in sys.meta_path))"
     assert run(folder, "-c", text).stdout == "1\n"
+
+
+VERSION = """
+import importlib.metadata as metadata, sys, lucid_gpu
+
+before = [d.version for d in metadata.distributions(name="torch")]
+lucid_gpu.install_as_torch()
+found = [d.version for d in metadata.distributions(name="torch")]
+assert found == (before or ["2.13.0"]), found
+assert metadata.version("Torch") == found[0] and metadata.metadata("torch")["Name"] == "torch"
+assert [d.version for d in metadata.distributions() if d.metadata["Name"] == "torch"] == found
+assert metadata.packages_distributions()["torch"] == ["torch"]
+assert metadata.version("numpy") and list(metadata.distributions(path=[sys.argv[1]])) == []
+for name in ("torchvision_of_nobody", "functorch"):
+    try:
+        raise AssertionError(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        pass
+import torch
+assert torch.__version__ >= "2.13"
+print(len(before))
+"""
+
+
+def test_packages_find_its_version_where_pytorch_is_not_installed(
+    folder: Path, without_torch: dict[str, str]
+) -> None:
+    command = [sys.executable, "-S", "-c", VERSION, str(folder)]
+    ran = subprocess.run(command, env=without_torch, capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stdout) == (0, "0\n"), ran.stderr
+
+
+def test_nothing_changes_where_pytorch_is_installed(folder: Path) -> None:
+    pytest.importorskip("torch")
+    ran = run(folder, "-c", VERSION, str(folder / "net"))
+    assert (ran.returncode, ran.stdout) == (0, "1\n"), ran.stderr
 
 
 def test_importing_lucid_gpu_installs_nothing() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.devices import installing
 from lucid_gpu.distributed.engines import Done, Engine
 from lucid_gpu.distributed.errors import DistBackendError, DistStoreError
 from lucid_gpu.distributed.reductions import ReduceOp
@@ -65,7 +66,7 @@ def _import() -> Any:
     except ImportError:
         raise RuntimeError(
             "Distributed package doesn't have MPI built in: several processes on CPU tensors need "
-            "mpi4py and an MPI library; pip install 'lucid_gpu[mpi]' installs both"
+            f"mpi4py and an MPI library; {installing.command('mpi')} installs both"
         ) from None
     if "mpi4py.MPI" not in sys.modules:
         mpi4py.rc.finalize = False  # `_Leaving` does it, while the other ranks are there

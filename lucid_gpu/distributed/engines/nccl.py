@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, cupy_backend
+from lucid_gpu.devices import backend, cupy_backend, installing
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.determinism import are_deterministic_algorithms_enabled
 from lucid_gpu.distributed.engines import Done, Ordered, mpi
@@ -52,8 +52,8 @@ def problem() -> str | None:
     missing = cupy_backend.problem()
     if missing is None and cupy_backend.import_nccl() is None:
         missing = (
-            "CuPy finds no libnccl.so.2; pip install 'lucid_gpu[nccl12]', or 'lucid_gpu[nccl13]' "
-            "for CUDA 13"
+            "CuPy finds no libnccl.so.2; install it: "
+            f"{installing.command(installing.extra('nccl'))}"
         )
     return missing
 

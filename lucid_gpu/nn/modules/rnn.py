@@ -221,21 +221,17 @@ class RNNBase(Module):
 
     def _packed(self, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
         data, sizes, order, inverse = input
-        if hx is not None and order is not None:
-            hx = self._each(hx, lambda t: t.index_select(1, order))
+        hx = None if hx is None else self.permute_hidden(hx, order)
         out, states = self._run(data, sizes, int(sizes[0]), hx)
-        if inverse is not None:
-            states = self._each(states, lambda t: t.index_select(1, inverse))
-        return PackedSequence(out, sizes, order, inverse), states
+        return PackedSequence(out, sizes, order, inverse), self.permute_hidden(states, inverse)
 
     def _run(self, input: Tensor, sizes: Tensor | None, batch: int, hx: Any) -> tuple[Tensor, Any]:
-        self.check_input(input, sizes)
-        shapes = [(self.num_layers * self._directions, batch, n) for n in self._widths]
         if hx is None:
-            made = [zeros(shape, dtype=input.dtype, device=input.device) for shape in shapes]
+            self.check_input(input, sizes)
+            made = [zeros(s, dtype=input.dtype, device=input.device) for s in self._sizes(batch)]
             hx = tuple(made) if len(made) > 1 else made[0]
         else:
-            self._check_states(hx, shapes)
+            self.check_forward_args(input, hx, sizes)
         function = getattr(recurrent, self.mode.lower())
         settings = (self._flat_weights, self.bias, self.num_layers, self.dropout, self.training)
         if sizes is None:
@@ -302,14 +298,50 @@ class RNNBase(Module):
                 f"{self.input_size}, got {input.shape[-1]}"
             )
 
-    def _check_states(self, hx: Any, shapes: Sequence[tuple[int, ...]]) -> None:
+    def _sizes(self, batch: int) -> list[tuple[int, ...]]:
+        """Of the states."""
+        return [(self.num_layers * self._directions, batch, n) for n in self._widths]
+
+    def get_expected_hidden_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, ...]:
+        """Return the shape of the first state for an input, shape as of `check_input`."""
+        batch = input.shape[0 if self.batch_first else 1] if batch_sizes is None else batch_sizes[0]
+        return self._sizes(int(batch))[0]
+
+    def check_hidden_size(
+        self,
+        hx: Tensor,
+        expected_hidden_size: tuple[int, ...],
+        msg: str = "Expected hidden size {}, got {}",
+    ) -> None:
+        """Refuse a state of another shape with a RuntimeError that says `msg`."""
+        if tuple(hx.shape) != expected_hidden_size:
+            told = msg.format(expected_hidden_size, list(hx.shape))
+            raise RuntimeError(f"{type(self).__name__}: {told}")
+
+    def check_forward_args(self, input: Tensor, hidden: Any, batch_sizes: Tensor | None) -> None:
+        """Refuse what `check_input` refuses, and states of another shape than the layer takes.
+
+        Parameters
+        ----------
+        input : Tensor, shape (steps, batch, input_size), or packed (rows, input_size)
+        hidden : Tensor or tuple of Tensor, shape (num_layers * directions, batch, features)
+        batch_sizes : Tensor, optional
+            Those of a packed batch.
+        """
+        self.check_input(input, batch_sizes)
+        shapes = self._sizes(self.get_expected_hidden_size(input, batch_sizes)[1])
         several = len(shapes) > 1
-        for k, (t, shape) in enumerate(zip(hx if several else (hx,), shapes, strict=True)):
-            if tuple(t.shape) != shape:
-                raise RuntimeError(
-                    f"{type(self).__name__}: Expected hidden{f'[{k}]' if several else ''} size "
-                    f"{shape}, got {list(t.shape)}"
-                )
+        for k, (t, shape) in enumerate(zip(hidden if several else (hidden,), shapes, strict=True)):
+            told = f"Expected hidden{f'[{k}]' if several else ''} size {{}}, got {{}}"
+            self.check_hidden_size(t, shape, told)
+
+    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
+        """Return states, shape (layers, batch, features), with the batch in another order."""
+        if permutation is None:
+            return hx
+        return self._each(hx, lambda t: _apply_permutation(t, permutation))
 
     def extra_repr(self) -> str:
         usual = {

@@ -97,7 +97,7 @@ def _lower_factor(A: Tensor, by_upper: bool) -> tuple[Tensor, list[int] | None]:
 
 
 def _cholesky_vjp(node: Any, g: Tensor) -> Any:
-    (L,) = node.saved_tensors
+    (L,) = node.saved_values
     if not (state.grad or open_levels):
         array = linalg.cholesky_gradient(L.device, L.array, g.array)
         return (from_array(array, L.dtype, L.device),)

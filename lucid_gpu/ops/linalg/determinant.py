@@ -80,7 +80,7 @@ def _factors(A: Tensor) -> tuple[Tensor, ...]:
 
 
 def _det_vjp(node: Any, g: Tensor) -> Any:
-    A, *factors, value = node.saved_tensors
+    A, *factors, value = node.saved_values
     if was_replaced(A):
         factors, value = [], det(A)
     singular = value.detach() == 0
@@ -149,7 +149,7 @@ def _signed_logarithm(A: Tensor, name: str) -> SignAndLogarithm:
 
 
 def _slogdet_vjp(node: Any, g_sign: Tensor, g_size: Tensor) -> Any:
-    A, *factors = node.saved_tensors
+    A, *factors = node.saved_values
     g = g_size.to(A.dtype)
     if A.dtype.is_complex:
         *factors, sign, _ = factors

@@ -77,7 +77,7 @@ def _check(A: Tensor, name: str, UPLO: str) -> None:
 
 
 def _eigh_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
-    L, V = node.saved_tensors
+    L, V = node.saved_values
     if absent(g_V):
         return (on_arrays(_from_values, V, g_L),)
     if is_complex(V):
@@ -151,7 +151,7 @@ def eig(input: Tensor) -> Eigen:
 
 
 def _eig_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
-    L, V = node.saved_tensors
+    L, V = node.saved_values
     Vh = adjoint(V)
     if absent(g_V):
         inner = with_diagonal(Vh * 0, g_L)

@@ -103,7 +103,7 @@ def recorded_inverse(array: Any, A: Tensor) -> Tensor:
 
 
 def _inverse_vjp(node: Any, g: Tensor) -> Any:
-    (y,) = node.saved_tensors
+    (y,) = node.saved_values
     return (on_arrays(_pulled_back, y, g),)
 
 

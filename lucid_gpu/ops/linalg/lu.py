@@ -118,7 +118,7 @@ def _factors(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _factors_vjp(node: Any, g: Tensor) -> Any:
-    pivots, factors = node.saved_tensors
+    pivots, factors = node.saved_values
     m, n = factors.shape[-2:]
     k = min(m, n)
     L, U = lower(factors, -1).narrow(-1, 0, k), upper(factors).narrow(-2, 0, k)
@@ -184,7 +184,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> PLU:
 
 
 def _lu_vjp(node: Any, g_L: Tensor, g_U: Tensor) -> Any:
-    P, L, U = node.saved_tensors
+    P, L, U = node.saved_values
     return (_pulled_back(P, L, U, g_L, g_U),)
 
 

@@ -76,7 +76,7 @@ def _r_vjp(node: Any, g: Tensor) -> Any:
 
 
 def _qr_vjp(node: Any, g_Q: Tensor, g_R: Tensor) -> Any:
-    Q, R = node.saved_tensors
+    Q, R = node.saved_values
     m, n = Q.shape[-2], R.shape[-1]
     if node.mode == "complete" and m > n:
         raise RuntimeError(NOT_UNIQUE)

@@ -60,7 +60,7 @@ def solution(A: Tensor, B: Tensor) -> Tensor:
 
 
 def _solved_vjp(node: Any, g: Tensor) -> Any:
-    A, X = node.saved_tensors
+    A, X = node.saved_values
     vectors = X.ndim < A.ndim
     if vectors:
         X, g = X.unsqueeze(-1), g.unsqueeze(-1)
@@ -142,7 +142,7 @@ def _columns(A: Tensor, B: Tensor) -> Any:
 def _divided_vjp(node: Any, g: Tensor) -> Any:
     if state.grad or open_levels:
         return _divided_vjp_by_ops(node, g)
-    A, *factors, X = node.saved_tensors
+    A, *factors, X = node.saved_values
     way = node.way
     g_B = _divided(way._replace(turned=not way.turned), A, g, *factors)
     if not node.needs_input_grad[0]:
@@ -157,7 +157,7 @@ def _divided_vjp(node: Any, g: Tensor) -> Any:
 
 def _divided_vjp_by_ops(node: Any, g: Tensor) -> Any:
     """The same for second gradients and under `vmap`."""
-    A, *factors, X = node.saved_tensors
+    A, *factors, X = node.saved_values
     way, vectors = node.way, X.ndim < A.ndim
     if vectors:
         X, g = X.unsqueeze(-1), g.unsqueeze(-1)

@@ -83,7 +83,7 @@ def _decomposed(A: Tensor, full: bool) -> SVD:
 
 
 def _svd_vjp(node: Any, g_U: Tensor, g_S: Tensor, g_Vh: Tensor) -> Any:
-    U, S, Vh = node.saved_tensors
+    U, S, Vh = node.saved_values
     if absent(g_U) and absent(g_Vh):
         return (on_arrays(_from_values, U, Vh, g_S),)
     if is_complex(U):
@@ -233,7 +233,7 @@ def _pseudoinverse(A: Tensor, hermitian: bool, atol: Any, rtol: Any) -> Tensor:
 
 
 def _pinv_vjp(node: Any, g: Tensor) -> Any:
-    A, P = node.saved_tensors
+    A, P = node.saved_values
     Ph, gh = adjoint(P), adjoint(g)
     outside = gh @ P @ Ph  # turned by what the columns of A leave out
     beside = Ph @ P @ gh  # and by what its rows leave out

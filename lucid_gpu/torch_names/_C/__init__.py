@@ -25,6 +25,8 @@ from lucid_gpu import (
     mm,
     tensor,
 )
+from lucid_gpu.autograd import Function
+from lucid_gpu.compat.refused import refused
 from lucid_gpu.linalg import LinAlgError as _LinAlgError
 from lucid_gpu.tape.engine import current_number as _current_graph_task_id
 from lucid_gpu.tape.engine import will_run as _will_engine_execute_node
@@ -211,7 +213,14 @@ def _jit_set_profiling_executor(enabled: bool) -> bool:
     return False
 
 
-_jit_set_profiling_mode = _jit_set_profiling_executor
+_jit_set_profiling_mode = _jit_set_nvfuser_enabled = _jit_set_profiling_executor
+_jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_executor
+_jit_set_texpr_fuser_enabled = _jit_set_profiling_executor
+_debug_set_autodiff_subgraph_inlining = _jit_set_profiling_executor
+_set_graph_executor_optimize = _use_cudnn_rnn_flatten_weight = lambda *enabled: False
+_jit_get_operation = refused("_C._jit_get_operation", "call the function of that name")
+_GLIBCXX_USE_CXX11_ABI = True
+_FunctionBase = Function
 
 
 def _check(

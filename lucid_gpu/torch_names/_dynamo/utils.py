@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter, defaultdict
 
 from lucid_gpu.ops.user_warnings import warn_user_once
 
-__all__ = ["disable_cache_limit", "is_compile_supported", "warn_once"]
+__all__ = ["counters", "disable_cache_limit", "is_compile_supported", "warn_once"]
+
+counters: defaultdict[str, Counter[str]] = defaultdict(Counter)  # of what a compiler did: nothing
 
 
 def disable_cache_limit() -> contextlib.AbstractContextManager[None]:

@@ -1,1 +1,3 @@
-"""`torch.onnx.symbolic_opset11`: the module alone, none of its functions: nothing is exported."""
+"""`torch.onnx.symbolic_opset11`: names that refuse when they are called: nothing is exported."""
+
+from .symbolic_helper import __getattr__ as __getattr__

@@ -123,7 +123,12 @@ class ConcatDataset(Dataset[T]):
             raise AssertionError("datasets should not be an empty iterable")
         if any(isinstance(d, IterableDataset) for d in self.datasets):
             raise AssertionError("ConcatDataset does not support IterableDataset")
-        self.cumulative_sizes = list(itertools.accumulate(_size(d) for d in self.datasets))
+        self.cumulative_sizes = self.cumsum(self.datasets)
+
+    @staticmethod
+    def cumsum(sequence: Iterable[Any]) -> list[int]:
+        """Return where each dataset of a `sequence` ends in all of them."""
+        return list(itertools.accumulate(_size(d) for d in sequence))
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]

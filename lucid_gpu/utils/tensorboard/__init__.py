@@ -10,14 +10,14 @@ import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from lucid_gpu.devices.installing import command
 from lucid_gpu.tensor import Tensor
 
 try:
     import tensorboardX
 except ImportError as error:
     raise ImportError(
-        "SummaryWriter needs the package tensorboardX: python -m pip install "
-        "'lucid-gpu[tensorboard]'"
+        f"SummaryWriter needs the package tensorboardX: {command('tensorboard')}"
     ) from error
 
 __all__ = ["SummaryWriter"]

@@ -28,9 +28,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "sources"  # by the hash of the code that NVRTC made of them
 HEADERS = HERE.parent / "host"  # of NVIDIA's, those that CuPy's kernels include
-# CuPy's headers are written for CUDA's compiler of a version that has its own float16, and its
-# scans have barriers that some threads, having ended, do not come to.
-FOR_CUPY = ("-D__CUDACC_VER_MAJOR__=12", "-DLUCID_HOST_WITHOUT_ENDED")
+# CuPy's headers are written for CUDA's compiler of a version that has its own float16.
+FOR_CUPY = ("-D__CUDACC_VER_MAJOR__=12",)
 
 SEED = int(os.environ.get("LUCID_DRIVER_SEED", "0"))  # of the order outside of `order`
 

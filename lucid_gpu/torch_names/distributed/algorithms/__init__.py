@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.distributed.algorithms` under PyTorch's names."""

@@ -1,0 +1,1 @@
+"""`torch.distributed.algorithms._checkpoint`: modules that are checkpointed as a whole."""

@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.fx` under PyTorch's names."""
