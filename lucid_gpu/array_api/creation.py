@@ -179,9 +179,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: builtins.bool | None = N
     return dlpack.from_dlpack(x, device=device, copy=copy)
 
 
-def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     """Coordinates of the grid that vectors span: a tensor of the grid's shape for each of them."""
-    return shapes.meshgrid(*arrays, indexing=indexing)
+    return list(shapes.meshgrid(*arrays, indexing=indexing))
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:

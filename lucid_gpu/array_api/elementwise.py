@@ -39,7 +39,7 @@ _SAME = (
     "log2 logical_not reciprocal sin sinh sqrt square tan tanh"
 )
 _SAME_OF_TWO = (
-    "add atan2 bitwise_and bitwise_or bitwise_xor copysign floor_divide hypot logaddexp "
+    "add atan2 bitwise_and bitwise_or bitwise_xor copysign hypot logaddexp "
     "logical_and logical_or logical_xor maximum minimum pow"
 )
 # Functions whose gradient reads the result
@@ -120,6 +120,17 @@ def _expm1(x: Tensor) -> Tensor:
     return values.where(apply(TABLE["isfinite"], x), apply(TABLE["exp"], x) - 1)
 
 
+def _floor_divide(x1: Any, x2: Any) -> Any:
+    """Infinities divided are infinite, where PyTorch has NaN."""
+    quotient = apply(TABLE["floor_divide"], x1, x2)
+    if quotient.dtype.category < 2:
+        return quotient
+    whole = apply(TABLE["div"], x1, x2).detach()
+    if not isinstance(x1, Tensor):
+        return whole if math.isinf(x1) else quotient
+    return apply(TABLE["where"], apply(TABLE["isinf"], x1), whole, quotient)
+
+
 def _remainder(x1: Any, x2: Any) -> Any:
     """A zero has the sign of ``x2``, where PyTorch's has that of ``x1``."""
     rest = apply(TABLE["remainder"], x1, x2)
@@ -152,6 +163,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _binary(name, _row(row)) for name, row in BINARY.items()},
     **{name: _unary(name, _to_whole(name)) for name in ("ceil", "floor", "round", "trunc")},
     "expm1": _unary("expm1", _expm1),
+    "floor_divide": _binary("floor_divide", _floor_divide),
     "imag": _unary("imag", _selection.imag),
     "nextafter": _binary("nextafter", _nextafter),
     "positive": _unary("positive", Tensor.clone),

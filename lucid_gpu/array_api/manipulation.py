@@ -13,9 +13,9 @@ __all__ = ["broadcast_arrays", "broadcast_to", "concat", "expand_dims", "flip", 
 __all__ += ["permute_dims", "repeat", "reshape", "roll", "squeeze", "stack", "tile", "unstack"]
 
 
-def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
+def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
     """Each in the shape of all together."""
-    return shapes.broadcast_arrays(*arrays)
+    return list(shapes.broadcast_arrays(*arrays))
 
 
 def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:

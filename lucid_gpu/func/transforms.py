@@ -290,7 +290,7 @@ def _without_aux(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
 
 def check_outputs(name: str, call: str, outputs: list[Any]) -> None:
     """Refuse what has no derivative: no output at all, and anything but a tensor."""
-    if not outputs or outputs == [None]:
+    if not outputs or (len(outputs) == 1 and outputs[0] is None):
         raise RuntimeError(
             f"{name}: Expected f to be a function that has non-empty output (got output = "
             f"{outputs})"

@@ -114,7 +114,11 @@ def make_jvp(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
                 position = call.positions[0]
 
                 def of_one(x: Any) -> Any:
-                    return fun(*call.args[:position], x, *call.args[position:][1:], **kwargs)
+                    result = fun(*call.args[:position], x, *call.args[position:][1:], **kwargs)
+                    if isinstance(result, (Tensor, tuple, list, dict)):
+                        return result
+                    refuse_other(result, "make_jvp")  # what does not depend on x is constant
+                    return as_tensor(result)
 
                 argument = call.args[position]
                 leaves, structure = flatten(tangent)

@@ -670,7 +670,7 @@ def _type_between(name: str, start: Any, end: Any, dtype: Any) -> dtype:
         raise dt.unimplemented(name, d)
     if d.category == 3 or not (isinstance(start, complex) or isinstance(end, complex)):
         return d
-    wide = as_dtype("complex128" if get_default_dtype() is dt.float64 else "complex64")
+    wide = dt.complex128 if get_default_dtype() is dt.float64 else dt.complex64
     if dtype is not None:
         raise RuntimeError(
             f"torch.{name}(): inferred dtype {wide.name} can't be safely cast to passed dtype "

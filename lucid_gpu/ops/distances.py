@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lucid_gpu import dtypes as dt
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.einsum import einsum
 from lucid_gpu.ops.elementwise import where
@@ -212,7 +213,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     if n < 0:
         raise RuntimeError("N must be non-negative.")
     if n < 2:
-        return x.new_ones((x.shape[0], n))
+        return x.new_ones((x.shape[0], n), dtype=x.dtype if x.dtype.category > 1 else dt.int64)
     from lucid_gpu.ops.linalg.products import vander as ascending_powers
 
     powers: Tensor = ascending_powers(x, N=n)

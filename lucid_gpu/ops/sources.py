@@ -26,7 +26,7 @@ def asarray(
     dtype: Any = None,
     device: Any = None,
     copy: bool | None = None,
-    requires_grad: bool = False,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Convert an object to a tensor of its shape, without a copy if that is possible.
 
@@ -36,8 +36,9 @@ def asarray(
         The bytes of a buffer (bytes, bytearray, memoryview, array.array) are its elements.
     copy : bool, optional
         True copies, False refuses to; None does what is needed.
-    requires_grad : bool
-        Whether gradients go to the result, and on to a tensor that requires them.
+    requires_grad : bool, optional
+        Whether gradients go to the result, and on to a tensor that requires them; by default
+        where the object requires them.
 
     Raises
     ------
@@ -46,6 +47,14 @@ def asarray(
     RuntimeError
         If ``copy`` is False for a number.
     """
+    if requires_grad is None:
+        requires_grad = isinstance(obj, Tensor) and obj.requires_grad
+        if requires_grad:
+            warn_user(
+                "torch.asarray: unspecified requires_grad now defaults to obj.requires_grad "
+                "instead of False. Pass requires_grad=False explicitly to get the old behavior and "
+                "silence this warning.",
+            )
     source = None if isinstance(obj, np.generic) else shared(obj)
     if isinstance(obj, (bytes, bytearray, memoryview, array)):
         kind = get_default_dtype() if dtype is None else dtype

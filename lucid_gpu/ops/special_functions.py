@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
@@ -15,7 +15,7 @@ from lucid_gpu.ops.elementwise import _common_type, where
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.named_results import result_of
-from lucid_gpu.ops.record import keeping, keeps
+from lucid_gpu.ops.record import keeping, keeps, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply, from_array
 
@@ -184,7 +184,15 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
             f"{input.dtype.name} and {values.dtype.name}"
         )
     step = (input.detach() > 0).to(input.dtype)
-    return where(input.detach() == 0, values.detach(), step)
+    chosen = where(input.detach() == 0, values.detach(), step)
+    if not (input.requires_grad or values.requires_grad):
+        return chosen
+    result: Tensor = record("NotImplemented", chosen, (input, values), _heaviside_vjp)
+    return result
+
+
+def _heaviside_vjp(node: Any, g: Tensor) -> NoReturn:
+    raise RuntimeError("derivative for aten::heaviside is not implemented; give it x.detach()")
 
 
 @op

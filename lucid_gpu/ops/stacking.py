@@ -188,9 +188,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
         return zeros(1, 0)
     require_one_device("block_diag", *tensors)
     blocks = [_at_least_2d(t) for t in tensors]
-    kind = blocks[0].dtype
-    for block in blocks[1:]:
-        kind = dt.promote_types(kind, block.dtype)
+    kind = dt.result_type([(t.dtype, t.ndim) for t in tensors], [])
     width, left, rows = sum(b.shape[1] for b in blocks), 0, []
     for block in blocks:
         n, m = block.shape

@@ -52,3 +52,49 @@ def agree(name, points, found, wanted):
         wrong = signed & (numpy.signbit(f) != numpy.signbit(w))
         wrong &= (abs(w) > close) | (w == 0)
         assert not wrong.any(), (name, part, points[wrong], found[wrong], wanted[wrong])
+
+
+def _quotient(a, b):
+    """The standard's table of `floor_divide`."""
+    infinite = abs(a) == numpy.inf
+    if a != a or b != b or (infinite and abs(b) == numpy.inf) or (a == 0 and b == 0):
+        return numpy.nan
+    sign = numpy.copysign(1.0, a) * numpy.copysign(1.0, b)
+    if infinite or b == 0:
+        return sign * numpy.inf
+    if abs(b) == numpy.inf and a != 0:
+        return -1.0 if sign < 0 else 0.0
+    return sign * 0.0 if a == 0 else numpy.floor(a / b)
+
+
+def _rest(a, b):
+    """The standard's table of `remainder`."""
+    if a != a or b != b or abs(a) == numpy.inf or b == 0:
+        return numpy.nan
+    if abs(b) == numpy.inf and a != 0:
+        return a if numpy.copysign(1.0, a) == numpy.copysign(1.0, b) else b
+    return numpy.copysign(abs(numpy.remainder(a, b)), b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "table"), [("floor_divide", _quotient), ("remainder", _rest)])
+def test_quotients_and_rests_of_zeros_and_infinities(name, table, dtype, device):
+    values = [-numpy.inf, -2.5, -1.0, -0.0, 0.0, 1.0, 2.5, numpy.inf, numpy.nan]
+    a, b = (v.reshape(-1) for v in numpy.meshgrid(values, values))
+    right = numpy.array([table(*pair) for pair in zip(a, b, strict=True)])
+    kind = getattr(xp, dtype)
+    x, y = (xp.asarray(v, dtype=kind, device=device) for v in (a, b))
+    got = getattr(xp, name)(x, y).cpu().numpy()
+    numpy.testing.assert_array_equal(got, right)
+    zeros = right == 0
+    numpy.testing.assert_array_equal(numpy.signbit(got[zeros]), numpy.signbit(right[zeros]))
+    for number in values:  # as the first operand
+        chosen = (a == number) | ((a != a) & (number != number))
+        beside = getattr(xp, name)(number, y[xp.asarray(chosen, device=device)]).cpu()
+        numpy.testing.assert_array_equal(beside, right[chosen])
+
+
+def test_grids_and_broadcast_arrays_are_lists():
+    x, y = xp.asarray([1.0, 2.0]), xp.asarray([1.0, 2.0, 3.0])
+    assert type(xp.meshgrid(x, y)) is list
+    assert type(xp.broadcast_arrays(x, x)) is list

@@ -7,13 +7,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import lucid_gpu
 from lucid_gpu.func import grad, grad_and_value, jacrev, value_and_grad, vjp
 from lucid_gpu.fusion import eager
 from tests.func.comparing import agree, tensor
-from tests.oracle import same_error
+from tests.oracle import modules, same_error
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
@@ -490,3 +491,21 @@ def test_recorded_writes_to_an_argument_are_refused(needs_grad: bool) -> None:
     with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
         grad(lambda y: (y.mul_(2) * y).sum())(x)
     assert x.tolist() == [0, 1, 2]
+
+
+RETURNING = {
+    "jvp": lambda m, f, x: m.func.jvp(f, (x,), (x,)),
+    "vjp": lambda m, f, x: m.func.vjp(f, x),
+    "grad": lambda m, f, x: m.func.grad(f)(x),
+    "jacrev": lambda m, f, x: m.func.jacrev(f)(x),
+    "jacfwd": lambda m, f, x: m.func.jacfwd(f)(x),
+    "hessian": lambda m, f, x: m.func.hessian(f)(x),
+    "vmap": lambda m, f, x: m.func.vmap(f)(x),
+}
+
+
+@pytest.mark.parametrize("name", RETURNING)
+def test_functions_that_return_arrays_are_refused(name):
+    for m, _ in modules():
+        with pytest.raises((RuntimeError, ValueError), match="return"):
+            RETURNING[name](m, lambda x: np.array([1.0, 2.0]), m.ones(2))

@@ -130,3 +130,34 @@ def test_files_of_the_package_do_not_hide_numpys_modules():
         assert getattr(np, name) is getattr(numpy, name)
     hidden = {file.stem for file in pathlib.Path(np.__file__).parent.glob("*.py")} & {*dir(numpy)}
     assert not hidden, hidden
+
+
+CONSTANT = {
+    "an array": lambda x: np.array([1.0, 2.0]),
+    "NumPy's array": lambda x: numpy.array([1.0, 2.0]),
+    "an array without dimensions": lambda x: np.array(3.0),
+    "NumPy's number": lambda x: numpy.float64(3.0),
+    "a number": lambda x: 3.0,
+    "ones": lambda x: np.ones(3),
+    "whole numbers": lambda x: np.array([1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_functions_that_do_not_depend_on_their_argument(name):
+    """All transformations take them: values as they are, derivatives that are zeros."""
+    fun, x, v = CONSTANT[name], numpy.ones(2), numpy.array([3.0, 4.0])
+    expected = numpy.asarray(fun(x))
+    value, tangent = np.make_jvp(fun)(x)(v)
+    numpy.testing.assert_array_equal(value, expected)
+    numpy.testing.assert_array_equal(tangent, numpy.zeros_like(expected))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pull, value = np.make_vjp(fun)(x)
+        numpy.testing.assert_array_equal(value, expected)
+        numpy.testing.assert_array_equal(pull(numpy.ones_like(expected)), [0.0, 0.0])
+        numpy.testing.assert_array_equal(np.elementwise_grad(fun)(x), [0.0, 0.0])
+        assert np.jacobian(fun)(x).shape == (*expected.shape, 2)
+        if expected.dtype.kind == "f":
+            of_sum = np.grad(lambda y: np.sum(np.make_jvp(fun)(y)(v)[1]))(x)
+            numpy.testing.assert_array_equal(of_sum, [0.0, 0.0])

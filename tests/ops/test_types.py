@@ -329,3 +329,95 @@ def test_results_that_the_type_does_not_hold(name: str, device: str) -> None:
         return result.tolist(), str(result.dtype).rpartition(".")[2]
 
     assert outcome(lucid_gpu, device) == outcome(torch_module(), "cpu")
+
+
+JOINED = {
+    "block_diag": lambda m, a, b: m.block_diag(a, b),
+    "block_diag of three": lambda m, a, b: m.block_diag(a, b, a),
+    "kron": lambda m, a, b: m.kron(a, b),
+    "where": lambda m, a, b: m.where(m.tensor(True), a, b),
+    "add": lambda m, a, b: a + b,
+    "vander": lambda m, a, b: m.vander(a.reshape(-1)),
+    "vander of one column": lambda m, a, b: m.vander(a.reshape(-1), 1),
+    "vander of none": lambda m, a, b: m.vander(a.reshape(-1), 0),
+    "vander of two": lambda m, a, b: m.vander(a.reshape(-1), 2, True),
+    "heaviside": lambda m, a, b: m.heaviside(a, b),
+}
+EVERY = [*TYPES.split(), "int8", "int32", "complex128"]
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_types_of_numbers_vectors_and_matrices_together(name):
+    """A tensor without dimensions raises a type only to a higher kind."""
+    torch, function = torch_module(), JOINED[name]
+    for a in EVERY:
+        for b in EVERY:
+            for shapes in (((), (1,)), ((1,), ()), ((), ()), ((1,), (1,)), ((), (1, 1))):
+                found = []
+                for m in (torch, lucid_gpu):
+                    tensors = [m.ones(s, dtype=getattr(m, d)) for s, d in zip(shapes, (a, b))]
+                    try:
+                        result = function(m, *tensors)
+                    except (RuntimeError, NotImplementedError):
+                        found.append("refused")
+                    else:
+                        found.append(str(result.dtype).rpartition(".")[2])
+                if found[0] != "complex32":  # no tensor has this type here
+                    assert found[0] == found[1], (a, b, shapes)
+
+
+_NO_FUNCTIONS = """
+set_default_dtype save load compile from_file seed manual_seed set_num_threads initial_seed
+set_default_device set_grad_enabled set_printoptions typename cond while_loop vmap wait fork
+import_ir_module set_default_tensor_type use_deterministic_algorithms set_num_interop_threads
+init_num_threads parse_ir parse_schema parse_type_comment set_flush_denormal classproperty
+"""
+THAT_DIFFER = ("detach_copy", "histogram")
+
+
+def test_results_of_all_functions_require_grad_as_pytorchs():
+    """Of what requires grad, given once, twice or three times."""
+    torch = torch_module()
+    others = {*_NO_FUNCTIONS.split(), *THAT_DIFFER}
+    names = [n for n in dir(torch) if n[0] != "_" and n not in others and hasattr(lucid_gpu, n)]
+    for name in names:
+        for count in (1, 2, 3):
+            found = []
+            for m in (torch, lucid_gpu):
+                x = m.tensor([[0.5, 0.25], [0.125, 0.75]], requires_grad=True)
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        result = getattr(m, name)(*[x] * count)
+                except Exception:
+                    found.append("refused")
+                    continue
+                parts = result if isinstance(result, (tuple, list)) else [result]
+                found.append([getattr(part, "requires_grad", None) for part in parts])
+            assert "refused" in found or found[0] == found[1], (name, count)
+
+
+def test_backward_refuses_heaviside():
+    for m, _ in modules():
+        x = m.tensor([-1.0, 0.0, 2.0], requires_grad=True)
+        for y in (m.heaviside(x, x), m.heaviside(x.detach(), x), m.heaviside(x, x.detach())):
+            with pytest.raises(RuntimeError, match="derivative for aten::heaviside is not impl"):
+                y.sum().backward()
+
+
+def test_asarray_keeps_the_history_of_a_tensor():
+    def run(m):
+        x = m.tensor([1.0, 2.0], requires_grad=True)
+        y = x * 2
+        made = [
+            m.asarray(x), m.asarray(y), m.asarray(y, copy=True), m.asarray(x, dtype=m.float64),
+            m.asarray(y, requires_grad=True), m.asarray(y, requires_grad=False),
+            m.asarray(y.detach(), requires_grad=True),
+        ]  # fmt: skip
+        return [(z is x, z is y, z.requires_grad, z.is_leaf) for z in made]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert run(lucid_gpu) == run(torch_module())
+    with pytest.warns(UserWarning, match="now defaults to obj.requires_grad"):
+        lucid_gpu.asarray(lucid_gpu.ones(2, requires_grad=True))
