@@ -59,6 +59,8 @@ class DualLevel(Level):
     def enter(self, primal: Tensor, tangent: Tensor, shares: bool = True) -> Tensor:
         """A dual of two tensors, either of which may be batched: batches lie over duals.
 
+        The tangent lies as the primal does, since views of the one are views of the other.
+
         Parameters
         ----------
         shares : bool
@@ -66,7 +68,8 @@ class DualLevel(Level):
         """
         batch = innermost((primal, tangent))
         if batch is None or not batch.batches:
-            return self.make(view_as(primal, primal) if shares else primal.alias(), tangent)
+            laid = laid_out_as(primal, tangent)
+            return self.make(view_as(primal, primal) if shares else primal.alias(), laid)
         shares = shares and batch.holds(primal)  # else each example writes its own
         own, moved = batch.own(primal, lies=True), batch.own(tangent)
         dual: Tensor = batch.wrap(self.enter(own, moved, shares))
@@ -158,6 +161,19 @@ class DualLevel(Level):
         if not _is_on_memory_of(viewed, tangent) and self._lay_tangents(input):
             viewed = make(self.tangent(input), *arguments)
         return self.make(result, viewed)
+
+    def become(self, tensor: Tensor, change: Any, view_of: Any) -> None:
+        """Take a view's shape in place, as ``change(primal, view_of)`` does, with the tangent."""
+        views: list[Tensor] = []
+        dual: Any
+        with bared(tensor, self) as dual:
+
+            def of_primal(before: Tensor) -> Any:
+                views.append(view_of(self.make(before, dual.tangent)))
+                return self.primal(views[0])
+
+            change(tensor, of_primal)
+            dual.tangent = self.tangent(views[0])
 
     def _lay_tangents(self, input: Tensor) -> bool:
         """Let the tangents on a memory be views of one that lies as they do, unless that overlaps.

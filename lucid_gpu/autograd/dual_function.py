@@ -50,6 +50,7 @@ def call(cls: Any, args: Sequence[Any]) -> Called:
         below: Called = level.function(cls, args)
         return below
     ctx = cls._node()
+    ctx._surroundings = state.surroundings
     recording = state.grad
     ctx.needs_input_grad = tuple([isinstance(a, Tensor) and a.requires_grad for a in args])
     state.grad = None if recording and True in ctx.needs_input_grad else False
@@ -75,7 +76,7 @@ def call_on_duals(level: Any, cls: Any, args: Sequence[Any]) -> Called:
             stack.enter_context(bared(tensor, level))
         called = call(cls, args)
         versions = [None if t is None else t._version for t in tangents]
-        moved = _run_jvp(called, cls, args, tangents)
+        moved = tangents_of(called, cls, args, tangents)
     _check_dirty(called, cls, args, tangents, versions)
     if len(moved) != len(called.results):
         raise RuntimeError(
@@ -90,9 +91,10 @@ def call_on_duals(level: Any, cls: Any, args: Sequence[Any]) -> Called:
     return called
 
 
-def _run_jvp(
+def tangents_of(
     called: Called, cls: Any, args: Sequence[Any], tangents: Sequence[Tensor | None]
 ) -> Sequence[Any]:
+    """What a Function's jvp gives for tangents of its arguments."""
     ctx = called.ctx
     kept = [_differentiable(called, args, t) for t in ctx._for_forward]
     filled = [_materialized(a, t, ctx) for a, t in zip(args, tangents, strict=True)]
@@ -192,7 +194,7 @@ def _give(
         if own is None:
             level.make(result, tangent.alias())
         elif tangent is not own:
-            raise RuntimeError(_not_in_place(cls))
+            raise RuntimeError(not_in_place(cls))
     elif _is_view_of(output, args):
         if tangent._base is None:
             raise RuntimeError(
@@ -224,10 +226,11 @@ def _check_dirty(
     for argument, tangent, version in zip(args, tangents, versions, strict=True):
         written = tangent is not None and any(argument is d for d in called.dirty)
         if written and tangent is not None and tangent._version == version:
-            raise RuntimeError(_not_in_place(cls))
+            raise RuntimeError(not_in_place(cls))
 
 
-def _not_in_place(cls: Any) -> str:
+def not_in_place(cls: Any) -> str:
+    """PyTorch's sentence for a jvp that does not write what forward wrote."""
     return (
         "An inplace custom Function is not modifying the forward mode gradients inplace. "
         "If the forward is modifying an input inplace, then the jvp function must modify "

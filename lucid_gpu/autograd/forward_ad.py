@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 from typing import Any, NamedTuple
 
-from lucid_gpu.autograd.dual import DualLevel, laid_out_as
+from lucid_gpu.autograd.dual import DualLevel
 from lucid_gpu.ops.mirrors import is_batched
 from lucid_gpu.ops.shape import view_as
 from lucid_gpu.ops.wrapping import bared, wrapper_at
@@ -160,7 +160,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the "
             "same level 0 is not supported."
         )
-    return current.enter(tensor, laid_out_as(tensor, tangent))
+    return current.enter(tensor, tangent)
 
 
 def _check(tensor: Any, role: str) -> None:

@@ -12,12 +12,18 @@ from typing import Any, NoReturn
 
 from lucid_gpu.autograd.methods import Methods
 from lucid_gpu.autograd.outputs import SavedOutput, finish, finish_one
-from lucid_gpu.autograd.second_derivatives import differentiable, once_differentiable
+from lucid_gpu.autograd.second_derivatives import (
+    differentiable,
+    once_differentiable,
+    refusing_what_lacks,
+)
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.cuda_errors import tell_what_to_write
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.record import unpack
 from lucid_gpu.ops.saved_values import SavedTensor
+from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state, surrounded
 from lucid_gpu.tape.node import SECOND_TIME, Node
@@ -27,6 +33,12 @@ __all__ = [
     *("Function", "FunctionCtx", "FunctionMeta", "InplaceFunction", "NestedIOFunction"),
     "once_differentiable",
 ]
+
+
+_NOT_WRITABLE = (
+    "attribute '{}' of '{}' objects is not writable: in forward, write "
+    "ctx.save_for_backward(*tensors)"
+)
 
 
 class FunctionCtx(Node):
@@ -54,6 +66,7 @@ class FunctionCtx(Node):
     _outputs: tuple[Program | None, ...] = ()
     _defaulted = 0  # how many of the last inputs are defaults
     _recorded = False  # is backward running under create_graph=True
+    _lacking: str | None = None  # why its results are no further differentiable by inputs
     _surroundings: tuple[Any, ...] = ()  # what forward ran in, and backward runs in
     needs_input_grad: tuple[bool, ...] = ()
     requires_grad = True
@@ -183,6 +196,10 @@ class FunctionCtx(Node):
         )
         return self.saved_tensors
 
+    @saved_variables.setter
+    def saved_variables(self, tensors: Any) -> NoReturn:
+        raise AttributeError(_NOT_WRITABLE.format("saved_variables", self.name()))
+
     # --- for backward -------------------------------------------------------------------------
 
     @property
@@ -208,6 +225,10 @@ class FunctionCtx(Node):
         if self._recorded and state.grad:
             return differentiable(self, tensors)
         return tensors
+
+    @saved_tensors.setter
+    def saved_tensors(self, tensors: Any) -> NoReturn:
+        raise AttributeError(_NOT_WRITABLE.format("saved_tensors", self.name()))
 
     @property
     def _raw_saved_tensors(self) -> tuple[SavedTensor, ...]:
@@ -254,15 +275,20 @@ class FunctionCtx(Node):
             tell_what_to_write(error)
             raise
         if not isinstance(results, tuple):
+            if results is not None and not isinstance(results, Tensor):
+                self._refuse_kind(results)
             results = (results,)
         return self._checked(results)
 
     def _run_recorded(self, cotangents: Sequence[Any]) -> Any:
         self._recorded = bool(state.grad)
         try:
-            return self._run_backward(*cotangents)
+            results = self._run_backward(*cotangents)
+            if self._lacking is None:
+                return results
+            return refusing_what_lacks(self, results, self._lacking)
         finally:
-            self._recorded = False
+            self._recorded, self._lacking = False, None
 
     def _zeros(self, i: int) -> Any:
         program = self._outputs[i]
@@ -303,6 +329,16 @@ class FunctionCtx(Node):
             self._refuse_count(got, count)
         return results[:count]
 
+    def _refuse_kind(self, result: Any) -> NoReturn:
+        """Say that what backward returned is neither a tensor nor a tuple of tensors."""
+        several = hasattr(type(result), "__iter__") and backend_of_array(result) is None
+        kind, name = type_name(result), self._function.__name__
+        mend = "a tuple, one gradient for each argument of forward" if several else _AS_TENSOR
+        raise RuntimeError(
+            f"function {self.name()}: expected Variable or None (got {kind}): {name}.backward "
+            f"returned a {kind}; return {mend}"
+        )
+
     def _refuse(self, results: tuple[Any, ...]) -> NoReturn:
         """Say which result is no gradient for its input."""
         for index, (result, program) in enumerate(zip(results, self._inputs, strict=True)):  # noqa: B007
@@ -316,8 +352,8 @@ class FunctionCtx(Node):
                 f"for {name}"
             )
         raise RuntimeError(
-            f"function {self.name()}: expected Variable or None (got {type(result).__name__}) as "
-            f"gradient {index}, of {name}"
+            f"function {self.name()}: expected Variable or None (got {type_name(result)}) as "
+            f"gradient {index}, of {name}: return {_AS_TENSOR}"
         )
 
     def _refuse_count(self, got: int, count: int) -> NoReturn:
@@ -365,6 +401,9 @@ class FunctionCtx(Node):
         self._saved = ()
 
 
+_AS_TENSOR = "a tensor: lucid_gpu.as_tensor(...) makes one of an array or a number"
+
+
 def _refuse_keywords(function: type[Function], keywords: dict[str, Any]) -> None:
     if keywords:
         raise NotImplementedError(
@@ -385,7 +424,7 @@ class _ReadOnce(FunctionCtx):
 
     _read = False
 
-    @property
+    @FunctionCtx.saved_tensors.getter  # type: ignore[attr-defined]
     def saved_tensors(self) -> tuple[Any, ...]:
         if self._read and not self._released:
             raise RuntimeError(

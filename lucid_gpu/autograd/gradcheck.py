@@ -355,6 +355,8 @@ def _check_batched_tangents(case: Case) -> None:
         def jvp(tangent: Tensor, position: int = position, target: Tensor = target) -> Any:
             with forward_ad.dual_level():
                 inputs = [i.detach() if isinstance(i, Tensor) else i for i in case.inputs]
+                if tangent._wrapper is not None:
+                    tangent._wrapper.level.alike = True
                 inputs[position] = forward_ad.make_dual(target.detach(), tangent)
                 duals = [forward_ad.unpack_dual(o) for o in sequence(case.func(*inputs))]
                 zeros = [d.primal.detach() * 0 for d in duals]

@@ -59,12 +59,41 @@ def _refusing(result: Tensor, ctx: Any) -> Tensor:
     return marked
 
 
-def differentiable(ctx: Any, saved: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    """Saved tensors for a backward that is recorded: what forward computed on its way is refused.
+class Lacking(Node):
+    """Passes gradients on along the first edge, unless the pass wants those that others lack."""
 
-    Its own derivative was not recorded, so that second derivatives would lack a term. Views of
-    inputs and outputs are made again, with their history; constants made in forward, and what has
-    no derivative, pass.
+    def __init__(self, own: Any, others: Any, why: str) -> None:
+        super().__init__((own, *others))
+        self.why = why
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        others = self._edges[1:]
+        task = state.task
+        if task is None or any(node in task.waiting for node, _ in others):
+            raise RuntimeError(self.why)
+        return [cotangents[0], *[None] * len(others)]
+
+
+def refusing_what_lacks(ctx: Any, results: Any, why: str) -> Any:
+    """Results of a backward that read an intermediate, differentiable by its cotangents alone."""
+    if isinstance(results, tuple):
+        return tuple([refusing_what_lacks(ctx, one, why) for one in results])
+    if not isinstance(results, Tensor) or results.dtype.category < 2:
+        return results
+    own = results._edge() if results.requires_grad else (None, 0)
+    marked = results.alias()
+    if marked.requires_grad:
+        marked._cut()
+    marked._attach(Lacking(own, ctx._edges, why))
+    return marked
+
+
+def differentiable(ctx: Any, saved: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """Saved tensors for a backward that is recorded.
+
+    What forward computed on its way has no history: a second derivative would lack a term, and is
+    refused by `refusing_what_lacks`. Views of inputs and outputs are made again, with their
+    history; constants made in forward, and what has no derivative, pass.
     """
     return tuple(
         [
@@ -77,16 +106,16 @@ def differentiable(ctx: Any, saved: Sequence[Tensor | None]) -> tuple[Tensor | N
 
 
 def _with_history(ctx: Any, tensor: Tensor, index: int) -> Tensor:
-    if tensor._expr.program.independent:
+    if tensor._expr.program.independent or tensor.dtype.category < 2:
         return tensor
     base = tensor._base
     if base is not None and base.requires_grad:
         return replay(base, tensor._steps)
-    raise RuntimeError(
+    ctx._lacking = (
         f"{ctx.name()} saved an intermediate, saved_tensors[{index}] of shape "
         f"{list(tensor.shape)}: it is neither an input nor an output of forward, and was computed "
-        "there from inputs that require grad, without being recorded. Differentiating backward "
-        "(create_graph=True) would silently leave out its derivative. Return it from forward as "
-        "one more output, or recompute it in backward from saved inputs, or mark backward with "
-        "@once_differentiable."
+        "there from inputs that require grad, without being recorded. A second derivative would "
+        "silently leave out its derivative. Return it from forward as one more output, or "
+        "recompute it in backward from saved inputs, or mark backward with @once_differentiable."
     )
+    return tensor

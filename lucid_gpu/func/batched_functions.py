@@ -6,11 +6,13 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from lucid_gpu.autograd.dual_function import Called
+from lucid_gpu.autograd.dual_function import Called, not_in_place, tangents_of
+from lucid_gpu.autograd.dual_function import call as run
 from lucid_gpu.autograd.function import Function, FunctionCtx
 from lucid_gpu.func.trees import flatten, spread, tree_map, unflatten
 from lucid_gpu.ops.record import version_of
 from lucid_gpu.ops.shape import movedim
+from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ def call(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> Called:
     if cls.generate_vmap_rule:
         return _by_running(level, cls, args)
     if not cls._methods_of().separate:
+        if level.alike:
+            return _by_one_example(level, cls, args)
         raise RuntimeError(
             "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, "
             f"jacrev, ...), it must override the setup_context staticmethod: {cls.__name__} is "
@@ -82,6 +86,35 @@ def _wrapped_at(level: BatchLevel, output: Any, out_dim: int | None) -> Any:
     if out_dim is None or not isinstance(output, Tensor):
         return output
     return level.wrap(movedim(output, out_dim, 0))
+
+
+# --- examples that differ in their tangents alone ------------------------------------------------
+
+
+def _by_one_example(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> Called:
+    """Run forward once, on what the examples have in common, and jvp on all tangents together."""
+    values = [level.value(a) for a in args]
+    duals = innermost(values)
+    if duals is None:
+        raise RuntimeError(
+            f"{cls.__name__} is called under vmap with no argument that has a tangent"
+        )
+    held = [level.holds(a) for a in args]
+    primals = [duals.primal(v) for v in values]
+    primals = [p[0] if batched else p for p, batched in zip(primals, held, strict=True)]
+    tangents = [
+        level.wrap(t) if batched and t is not None else t
+        for t, batched in zip(map(duals.tangent, values), held, strict=True)
+    ]
+    called = run(cls, primals)
+    if called.dirty:
+        raise RuntimeError(not_in_place(cls))
+    results = [
+        r if t is None else level.wrap(duals.make(level.full(r).clone(), level.full(t)))
+        for r, t in zip(called.results, tangents_of(called, cls, primals, tangents), strict=True)
+    ]
+    result = tuple(results) if isinstance(called.result, tuple) else results[0]
+    return called._replace(result=result)
 
 
 # --- forward and backward under vmap --------------------------------------------------------------

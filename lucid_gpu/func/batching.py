@@ -142,7 +142,15 @@ def value_below(tensor: Tensor) -> Tensor:
 
 
 class BatchLevel(Batch):
-    """One call of `vmap`."""
+    """One call of `vmap`.
+
+    Attributes
+    ----------
+    alike : bool
+        Whether its examples differ in their tangents alone, as `autograd.gradcheck` says.
+    """
+
+    alike = False
 
     def __init__(self, size: int, randomness: str) -> None:
         super().__init__(size, randomness)

@@ -240,6 +240,16 @@ def public(function: Op) -> Op:
     return guarded(function, out=True)
 
 
+def one_by_one(function: Op) -> Op:
+    """Make the method of a function that takes several numbers in a tuple: one by one, too."""
+
+    @functools.wraps(function)
+    def method(self: Tensor, *numbers: Any, **named: Any) -> Any:
+        return function(self, *((numbers,) if len(numbers) > 1 else numbers), **named)
+
+    return cast(Op, method)
+
+
 def published(method: Op) -> Op:
     """A method as a function of `lucid_gpu`, with ``out=`` where it `takes_out`."""
     return guarded(method, out=getattr(method, "takes_out", False))
@@ -284,7 +294,7 @@ def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
 
 
 # ops that compute in the type of ``out=``
-_OUT_DECIDES = frozenset(("cumsum", "cumprod", "prod"))
+_OUT_DECIDES = frozenset(("cumsum", "cumprod", "mean", "nansum", "prod", "sum"))
 LACKING: Any = object()  # what a function takes for an argument that was not given
 _NUMPYS_NAMES = {"axis": "dim", "axes": "dims", "keepdims": "keepdim", "x": "input", "a": "input",
                  "x1": "input", "x2": "other"}  # fmt: skip
@@ -440,6 +450,8 @@ def into(
         raise RuntimeError(
             f"{name} only supports bool tensor for result, got: {out.dtype.type_name}"
         )
+    if name in ("all", "any"):
+        result = result.to(out.dtype)
     if name in _JOINS and result.dtype.category > out.dtype.category:
         raise TypeError(
             "torch.cat(): input types can't be cast to the desired output type "

@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu.fusion.expression import Write
 from lucid_gpu.ops import shape
-from lucid_gpu.ops.arguments import guarded
+from lucid_gpu.ops.arguments import guarded, one_by_one
 from lucid_gpu.ops.in_place import _renew_leaves, refuse_inference, refuse_recorded
 from lucid_gpu.ops.record import OpNode
 from lucid_gpu.ops.reductions import sum_to_shape
@@ -86,10 +86,7 @@ def becoming(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return _become(self, lambda before: function(before, *args, **kwargs), function.__name__)
 
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = (
-        f"`{function.__name__}` in place: the memory stays as it is.\n\n"
-        "RuntimeError for a tensor that has a tangent."
-    )
+    method.__doc__ = f"`{function.__name__}` in place: the memory stays as it is."
     return method
 
 
@@ -99,10 +96,8 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
     if wrapper is not None:
         level = wrapper.level
         if not level.batches:
-            raise RuntimeError(
-                f"{name}_ of a tensor that is being transformed is not supported; write "
-                f"x = x.{name}(...)"
-            )
+            level.become(tensor, lambda own, make: _become(own, make, name), view_of)
+            return tensor
         views = []
 
         def value_of_view(before: Tensor) -> Tensor:
@@ -152,7 +147,7 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
 
 METHODS = (
     swapaxes, swapdims, moveaxis, ravel, adjoint, sum_to_size, is_same_size,
-    *[becoming(f) for f in (guarded(shape.unsqueeze), guarded(shape.squeeze), shape.t,
+    *[becoming(f) for f in (guarded(shape.unsqueeze), guarded(one_by_one(shape.squeeze)), shape.t,
                             shape.transpose, swapaxes, swapdims)],
 )  # fmt: skip
 FUNCTIONS = (swapaxes, swapdims, moveaxis, ravel, adjoint, is_same_size)

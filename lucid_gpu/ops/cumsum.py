@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.kernels import cumsum as kernels
 from lucid_gpu.ops.arguments import public
-from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.in_place import before_write, written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
@@ -36,13 +37,30 @@ def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     Raises
     ------
     NotImplementedError
-        For bool as ``dtype``.
+        For bool as ``dtype``, unless the input has no dimensions or no elements.
     """
     to = input.dtype if input.dtype.category >= 2 else dt.int64
     to = to if dtype is None else as_dtype(dtype)
-    if to is dt.bool:
-        raise dt.unimplemented("cumsum", to)
+    require_sums("cumsum", input, to)
     return running_sum(input, dim, to, False)
+
+
+def require_sums(name: str, input: Tensor, to: dtype) -> None:
+    """Refuse running sums or products in bool, unless there is nothing to combine."""
+    if to is dt.bool and input.ndim and input.numel():
+        raise dt.unimplemented(name, to)
+
+
+def in_its_type(function: Any, before: Any = before_write) -> Any:
+    """Make the in-place form of an op that takes a ``dtype``, by default that of what it writes."""
+
+    @functools.wraps(function)
+    def compute(input: Tensor, *args: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
+        own = input.dtype if dtype is None else dtype
+        result: Tensor = function(input, *args, dtype=own, **kwargs)
+        return result
+
+    return written(compute, before)
 
 
 @op
@@ -51,7 +69,7 @@ def running_sum(input: Tensor, dim: int, to: dtype, reverse: bool) -> Tensor:
     dim = normalize_dim(dim, input.ndim)
     if max(input.dtype.category, to.category) > 1:  # integers are widened as they are read
         input = input.to(to)
-    if not input.ndim:
+    if not input.ndim or to is dt.bool:
         return input.to(to, copy=True)
     array = kernels.cumsum(input.array, dim, to, input.device, reverse)
     result: Tensor = record(
@@ -78,4 +96,4 @@ def _running_sum_batched(level: Batch, f: Any, x: Tensor, dim: int, *rest: Any) 
 
 
 METHODS = (public(cumsum),)
-attach(Tensor, *METHODS, written(*METHODS))
+attach(Tensor, *METHODS, in_its_type(*METHODS))

@@ -15,10 +15,10 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import in_float32, public
 from lucid_gpu.ops.creation import full, ones_like
-from lucid_gpu.ops.cumsum import cumsum, running_sum
+from lucid_gpu.ops.cumsum import cumsum, in_its_type, require_sums, running_sum
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gathered
-from lucid_gpu.ops.in_place import alias_before, written
+from lucid_gpu.ops.in_place import alias_before
 from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.named_results import values_and_indices
 from lucid_gpu.ops.record import keeping, record, was_replaced
@@ -45,15 +45,14 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     IndexError
         For a ``dim`` that there is not.
     NotImplementedError
-        For bool as ``dtype``.
+        For bool as ``dtype``, unless the input has no dimensions or no elements.
     """
     to = input.dtype if input.dtype.category >= 2 else dt.int64
     to = to if dtype is None else as_dtype(dtype)
-    if to is dt.bool:
-        raise dt.unimplemented("cumprod", to)
+    require_sums("cumprod", input, to)
     input = input.to(to)
     dim = normalize_dim(dim, input.ndim)
-    return _running_product(input, dim) if input.ndim else input.clone()
+    return _running_product(input, dim) if input.ndim and to is not dt.bool else input.clone()
 
 
 @op
@@ -455,5 +454,5 @@ def _slopes(y: Tensor, dim: int, spacing: Any, order: int) -> Tensor:
 
 _OPS: tuple[Any, ...] = (cumprod, logcumsumexp, cummax, cummin, diff)
 _PUBLIC = tuple([public(op) for op in _OPS])
-METHODS = (*_PUBLIC, written(_PUBLIC[0], alias_before), _products_of_others)
+METHODS = (*_PUBLIC, in_its_type(_PUBLIC[0], alias_before), _products_of_others)
 FUNCTIONS = (*_PUBLIC, trapezoid, trapz, cumulative_trapezoid, gradient)

@@ -43,12 +43,12 @@ def _require_order(name: str, d: dt.dtype, bools: bool = True) -> None:
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The ``k``-th smallest along a dimension, counted from 1, and where it is; NaNs come last.
 
-    RuntimeError for a ``k`` that there is not; NotImplementedError for bool and complex; IndexError
-    for a ``dim`` that there is not.
+    RuntimeError for a ``k`` that there is not; NotImplementedError for complex, and bool with
+    dimensions; IndexError for a ``dim`` that there is not.
 
     Both have the input's shape without the dimension, or with extent 1 if ``keepdim``.
     """
-    _require_order("kthvalue", input.dtype, bools=False)
+    _require_order("kthvalue", input.dtype, bools=not input.ndim or not input.numel())
     dim = normalize_dim(dim, input.ndim)
     extent = input.shape[dim] if input.ndim else 1
     if not extent:
@@ -362,7 +362,7 @@ def searchsorted(
         For another ``side``, one that ``right`` contradicts, shapes that do not fit each other, and
         a ``sorter`` of another type or out of range.
     NotImplementedError
-        For bool and complex.
+        For complex, and values of bool among bools.
     """
     if side not in (None, "left", "right") or (side == "left" and right):
         raise RuntimeError(
@@ -371,11 +371,14 @@ def searchsorted(
         )
     values = input
     if not isinstance(input, Tensor):
-        values = as_tensor(input, device=sorted_sequence.device).to(sorted_sequence.dtype)
+        values = as_tensor(input, device=sorted_sequence.device)
+        if sorted_sequence.dtype is not dt.bool:  # in which a number would lose its size
+            values = values.to(sorted_sequence.dtype)
     require_one_device("searchsorted", sorted_sequence, values)
     xp, d = xp_of(values), dt.int32 if out_int32 else dt.int64
     common = dt.promote_types(sorted_sequence.dtype, values.dtype)
-    _require_order("searchsorted", common, bools=False)
+    if values.numel():
+        _require_order("searchsorted", common, bools=False)
     sequence, wanted = _wide(sorted_sequence.to(common)), _wide(values.to(common))
     if sorter is not None:
         _check_sorter(sorted_sequence, sorter)

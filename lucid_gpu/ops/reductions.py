@@ -24,7 +24,7 @@ from lucid_gpu.fusion.pending_reductions import leaves_of
 from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.fusion.scheduler import mark_computed
-from lucid_gpu.ops.arguments import is_number, public, require_tensor
+from lucid_gpu.ops.arguments import guarded, is_number, one_by_one, public, require_tensor
 from lucid_gpu.ops.elementwise import piecewise
 from lucid_gpu.ops.named_results import values_and_indices
 from lucid_gpu.ops.record import composes, keeps, record, was_replaced
@@ -991,3 +991,4 @@ _OPS: tuple[Any, ...] = (
 )  # fmt: skip
 METHODS = tuple([public(op) for op in _OPS])
 attach(Tensor, *METHODS, _sum_to_shape=sum_to_shape)
+attach(Tensor, count_nonzero=guarded(one_by_one(count_nonzero)))

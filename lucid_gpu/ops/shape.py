@@ -26,6 +26,7 @@ from lucid_gpu.ops.arguments import (
     guarded,
     is_number,
     no_tensor,
+    one_by_one,
     put_into,
     require_one_device,
     several,
@@ -1111,9 +1112,10 @@ METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, trans
            expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
            repeat, tile, flip)  # fmt: skip
 attach(Tensor, *METHODS, _alias)
-_set("squeeze", guarded(squeeze))  # x.squeeze(axis=0) too
+_set("squeeze", guarded(one_by_one(squeeze)))  # x.squeeze(axis=0) too
 _set("unsqueeze", guarded(unsqueeze))
 _set("transpose", _transposed)
+_set("broadcast_to", guarded(one_by_one(broadcast_to)))
 attach(Tensor, mT=property(_m_t), T=property(_big_t), mH=property(_m_h), H=property(_big_h))
 _METHODS_ONLY = (view, expand, expand_as, view_as, reshape_as, contiguous, is_contiguous, repeat)
 _functions = [f for f in METHODS if f not in (*_METHODS_ONLY, transpose)]

@@ -260,7 +260,7 @@ def refuse_views(written: Tensor, storage: Any, turned: bool = False) -> None:
 
 def _steps_by_place(view: Tensor, base: Tensor) -> Any:
     """How a view is made of what lies at its place in the memory of its base."""
-    from lucid_gpu.ops.complex_views import view_as_complex, view_as_real
+    from lucid_gpu.ops.complex_views import laid_as_complex, view_as_real
     from lucid_gpu.ops.strides import as_strided, storage_offset, stride
 
     size, steps, offset = tuple(view.shape), stride(view), storage_offset(view)
@@ -268,7 +268,7 @@ def _steps_by_place(view: Tensor, base: Tensor) -> Any:
         return (((), (view_as_real, ())), (as_strided, (size, steps, offset)))
     if view.is_complex() and not base.is_complex():
         lies = ((*size, 2), (*[2 * s for s in steps], 1), 2 * offset)
-        return (((), (as_strided, lies)), (view_as_complex, ()))
+        return (((), (as_strided, lies)), (laid_as_complex, ()))
     return ((), (as_strided, (size, steps, offset)))
 
 
@@ -366,7 +366,7 @@ def _copy_slices_vjp(node: Any, g: Tensor) -> Any:
         g_rest = view_as_complex(where(_written_parts(node, g), 0, view_as_real(g)))
     elif rest:
         changes_type = any(
-            function.__name__ == "view_as_complex" for function in _makers(node.steps)
+            function.__name__ == "laid_as_complex" for function in _makers(node.steps)
         )
         elements = _written_numbers(node, g) if changes_type else _written_elements(node, g)
         g_rest = where(elements, 0, g)

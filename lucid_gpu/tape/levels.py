@@ -97,6 +97,10 @@ class Level:
         """Interpret `ops.shape.view_of`."""
         raise NotImplementedError
 
+    def become(self, tensor: Any, change: Any, view_of: Any) -> None:
+        """Interpret `ops.axes.becoming`; a level of batches is seen there."""
+        raise NotImplementedError
+
     def write(self, target: Any, value: Any, name: str) -> Any:
         """Interpret an in-place write."""
         raise NotImplementedError

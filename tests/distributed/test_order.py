@@ -15,6 +15,7 @@ import pytest
 
 import lucid_gpu as t
 import lucid_gpu.distributed as dist
+from lucid_gpu import nn
 from lucid_gpu.distributed.errors import DistBackendError
 from tests.distributed.processes import MPIEXEC, mpi, run
 from tests.slow import slow_but
@@ -100,10 +101,41 @@ def mismatched(seed: int) -> None:
         assert calls.pop(size - 1) == first[1] and [*calls.values()] == [first[0]], (seed, text)
 
 
+def skipped_backward(seed: int) -> None:
+    """A net in many buckets, of which the last rank goes on without its backward."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    t.manual_seed(seed)
+    layers = [nn.Linear(300, 300) for _ in range(random.Random(seed).randint(1, 4))]
+    model = nn.parallel.DistributedDataParallel(
+        nn.Sequential(*layers), process_group=group, bucket_cap_mb=0.2
+    )
+    loss, said = model(t.ones(2, 300)).sum(), ""
+    try:
+        if rank == size - 1:
+            dist.all_reduce(t.ones(7), group=group)
+        else:
+            loss.backward()
+            dist.barrier(group)
+    except DistBackendError as error:
+        said = str(error)
+    every: list[Any] = [None] * size
+    dist.all_gather_object(every, said)
+    for text in every:
+        calls = re.search(r"rank (\d) called (.*?\)) where rank (\d) called (.*?\)) \(", text)
+        assert calls is not None, (seed, text)
+        named = {int(calls[1]): calls[2], int(calls[3]): calls[4]}
+        assert named.pop(size - 1) == "all_reduce(float32 [7], SUM)", (seed, text)
+        (other,) = named.values()
+        assert other.startswith("all_reduce(float32 [") and "[7]" not in other, (seed, text)
+
+
 def every_seed() -> None:
     dist.init_process_group("gloo")
     for seed in range(SEEDS):
         mismatched(seed)
+    for seed in range(3):
+        skipped_backward(seed)
     dist.barrier()
     with contextlib.suppress(OSError):
         sys.stdout.flush()

@@ -26,7 +26,6 @@ from lucid_gpu.distributed.tensor import DTensor, distribute_tensor
 from lucid_gpu.tape.overrides import is_overridable
 from tests.distributed.processes import MPIEXEC, mpi, on_this_rank, one_rank, run
 from tests.distributed.test_fully_sharded import close, made, perceptron
-from tests.slow import slow_but
 
 REFUSED = "each rank holds some rows of this tensor"
 LEFT_OUT = {  # they wait for a file, another process or an argument that is none of these
@@ -354,6 +353,14 @@ def whole_values_are_loaded() -> None:
         fully_shard(perceptron()).load_state_dict({**given, "0.weight": t.ones(20, 3)})
 
 
+def test_programs_without_such_tensors_ask_nobody() -> None:
+    code = (
+        "import lucid_gpu.distributed.fsdp as f, lucid_gpu.distributed.tensor; f.fully_shard\n"
+        "from lucid_gpu.tape.overrides import handling; assert not handling"
+    )
+    run([sys.executable, "-c", code])
+
+
 PARTS = {
     f.__name__: f
     for f in (
@@ -369,13 +376,21 @@ PARTS = {
 }
 
 
+OTHERS = tuple([*PARTS][1:])
+RUNS = [
+    (2, OTHERS),
+    pytest.param(2, ("every_name",), marks=pytest.mark.slow),
+    pytest.param(3, OTHERS, marks=pytest.mark.slow),
+]
+
+
 @mpi
-@pytest.mark.parametrize("size", slow_but([2, 3], 2))
-def test_several_ranks(size: int) -> None:
-    run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
+@pytest.mark.parametrize(("size", "parts"), RUNS)
+def test_several_ranks(size: int, parts: tuple[str, ...]) -> None:
+    run([str(MPIEXEC), "-n", str(size), sys.executable, __file__, *parts])
 
 
-@pytest.mark.parametrize("part", [*PARTS][1:])  # one rank's rows are the whole
+@pytest.mark.parametrize("part", OTHERS)  # one rank's rows are the whole
 def test_one_rank(part: str, tmp_path: Path) -> None:
     with one_rank(tmp_path):
         PARTS[part]()

@@ -557,3 +557,56 @@ def test_a_conversion_takes_sparse_gradients_along():
     table.double()
     assert table.weight.grad.is_sparse
     assert table.weight.grad.dtype is lucid_gpu.float64
+
+
+class Keeps(nn.Module):
+    """Whatever it is given is an attribute, a child if it is a module, and the extra state."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def get_extra_state(self):
+        return self.kept
+
+    def set_extra_state(self, state):
+        self.kept = state
+
+
+class Grows(nn.Module):
+    """Its extra state says which children there are."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(count)])
+
+    def get_extra_state(self):
+        return {"count": len(self.layers)}
+
+    def set_extra_state(self, state):
+        self.layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(state["count"])])
+
+
+KEPT = {
+    "text": lambda: "something",
+    "number": lambda: 5,
+    "none": lambda: None,
+    "module": lambda: nn.Linear(2, 2),
+    "module with an extra state": lambda: Keeps(3),
+    "nested": lambda: Keeps(Keeps(nn.Linear(2, 2))),
+    "in a dictionary": lambda: {"a": nn.Linear(2, 2)},
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("assign", [False, True])
+def test_extra_states_that_are_or_make_modules_are_loaded(name, assign):
+    model, other = Keeps(KEPT[name]()), Keeps("else")
+    assert str(other.load_state_dict(model.state_dict(), assign=assign)).startswith("<All keys")
+    assert other.kept is model.kept and list(other.state_dict()) == list(model.state_dict())
+    outer = nn.Sequential(Grows(3), Keeps(KEPT[name]()), Grows(0))
+    loaded = nn.Sequential(Grows(1), Keeps("else"), Grows(2))
+    loaded.load_state_dict(outer.state_dict(), assign=assign)
+    assert [len(loaded[i].layers) for i in (0, 2)] == [3, 0]
+    for one, two in zip(loaded[0].parameters(), outer[0].parameters(), strict=True):
+        assert one.tolist() == two.tolist()

@@ -796,7 +796,8 @@ class Module:
         Raises
         ------
         RuntimeError
-            Naming every missing, unexpected or misshapen entry. Nothing has been loaded then.
+            Naming every missing, unexpected or misshapen entry. Nothing but extra states (which
+            may make children) has been loaded then.
         """
         incompatible: IncompatibleKeys = load(self, state_dict, strict, assign)
         return incompatible

@@ -131,8 +131,9 @@ def load_own(
             writes.append(_writing(module, name, entry, assign))
     extra = f"{prefix}_extra_state"
     if module._has_own("set_extra_state"):
-        if extra in state_dict:
-            writes.append(lambda: module.set_extra_state(state_dict[extra]))
+        if extra in state_dict:  # now: it may make the children that the entries below are for
+            with no_grad():
+                module.set_extra_state(state_dict[extra])
         else:
             missing_keys.append(extra)
     elif extra in state_dict:

@@ -252,14 +252,14 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Inner products along a dimension, ``sum(conj(x) * y)``; the two broadcast.
 
-    RuntimeError if sizes along ``dim`` differ.
+    RuntimeError for two vectors of different sizes.
     """
     require_inexact("linalg.vecdot", x)
     require_same_type("linalg.vecdot", x, y, "x", "y")
-    if x.shape[dim] != y.shape[dim]:
+    if x.ndim == y.ndim == 1 and x.shape != y.shape:
         raise RuntimeError(
-            f"inconsistent tensor size, expected tensor [{x.shape[dim]}] and src [{y.shape[dim]}] "
-            f"to have the same number of elements, but got {x.shape[dim]} and {y.shape[dim]} "
+            f"inconsistent tensor size, expected tensor [{x.shape[0]}] and src [{y.shape[0]}] "
+            f"to have the same number of elements, but got {x.shape[0]} and {y.shape[0]} "
             "elements respectively"
         )
     return (conj(x) * y).sum(dim)
