@@ -27,6 +27,7 @@ WITHOUT_INIT = {  # folders that are no packages
     "lucid_gpu/ops": "Ops that are not elementwise, by family, and the compositions.",
     "kernels": "CUDA C: the kernels written by hand, and what generated ones include.",
     "kernels/host": "CUDA C's own functions as C++, for kernels executed on the host.",
+    "kernels/host/cooperative_groups": "Cooperative groups by the names that kernels include.",
     "bench": "Measurements side by side with peers, and `make gpu`.",
     "examples": "Training scripts, and what they share.",
     "tools": "What the Makefile runs: checks, pages, long searches.",

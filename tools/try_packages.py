@@ -2,9 +2,11 @@
 
 Installs the packages of ``tests/packages/uses.py`` without what they depend on into a folder
 (``--site``, ``build/packages``), runs each use in one process after ``install_as_torch()`` and in
-another on PyTorch, compares every loss and gradient, and writes ``docs/packages.md``.
-``--no-install`` takes what the folder holds; names of packages run only those, and change their
-rows alone with ``--write``.
+another on PyTorch, compares every loss and gradient, and writes ``docs/packages.md``. The first
+process is that of an environment in which this package is installed from its wheel and PyTorch is
+not (``--without``, ``build/without-torch``, made where it is not there). ``--no-install`` takes
+what both folders hold; names of packages run only those, and change their rows alone with
+``--write``.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ import datetime
 import importlib.util
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
 import traceback
+import venv
 import warnings
 from importlib import metadata
 from pathlib import Path
@@ -27,15 +31,27 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDES = ("torch", "lucid_gpu")
+# What packages take for granted, beside what the extras and PyTorch itself bring.
+BESIDE: tuple[str, ...] = (
+    "einops",
+    "opt_einsum",
+    "packaging",
+    "pandas",
+    "pillow",
+    "psutil",
+    "PyYAML",
+    "requests",
+)
+BESIDE += ("safetensors", "setuptools<81")
 CLOSE = 1e-4  # relative, after a few steps in float32
 
 HEAD = """# Packages built on PyTorch
 
 The packages below import torch. Each was run unmodified through `lucid_gpu.install_as_torch()`
-([Coming from PyTorch](from_pytorch.md)). "Works" means that all losses, gradients and weights of a
-few steps agree with PyTorch's, from equal weights and inputs; the number is the largest relative
-difference. For packages that stop, the error is shown. Parts of a package that the row does not
-describe were not tried.
+([Coming from PyTorch](from_pytorch.md)), with lucid_gpu's wheel in an environment without PyTorch.
+"Works" means that all losses, gradients and weights of a few steps agree with PyTorch's, from equal
+weights and inputs; the number is the largest relative difference. For packages that stop, the error
+is shown. Parts of a package that the row does not describe were not tried.
 
 `python tools/try_packages.py` writes this page from the functions of `tests/packages/uses.py`;
 last on {date} with lucid_gpu {version} and PyTorch {torch}.
@@ -103,6 +119,8 @@ def uses() -> Any:
 def compute(side: str, names: list[str], site: Path, out: Path) -> None:
     """One side's numbers of each use, or the error that ended it."""
     if side == "lucid_gpu":
+        if importlib.util.find_spec("torch") is not None:
+            sys.exit("try_packages: PyTorch is installed where it must not be")
         import lucid_gpu
 
         lucid_gpu.install_as_torch()
@@ -185,6 +203,23 @@ def version(name: str, site: Path) -> str:
     return "?"
 
 
+def without_torch(folder: Path, install: bool) -> str:
+    """The Python of an environment with this package's wheel and no PyTorch."""
+    python = str(folder / "bin" / "python")
+    if install or not folder.exists():
+        if not folder.exists():
+            venv.create(folder, with_pip=True)
+        for stale in (ROOT / "build").glob("lib*"):  # else setuptools puts it into the wheel
+            shutil.rmtree(stale)
+        needs = [need.partition(";")[0] for need in metadata.requires("torch") or ()]
+        needs = [need for need in needs if not need.startswith(("nvidia", "triton", "cuda"))]
+        wheel = [f"{ROOT}[train,tensorboard]", *needs, *BESIDE]
+        again = ["--force-reinstall", "--no-deps", str(ROOT)]  # of a version that is the same
+        for wanted in (wheel, again):
+            subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True)
+    return python
+
+
 def write(rows: dict[str, str], table: Any) -> None:
     """Put rows into the page, which keeps those of other packages."""
     page = ROOT / "docs" / "packages.md"
@@ -204,11 +239,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="packages (default: all)")
     parser.add_argument("--site", type=Path, default=ROOT / "build" / "packages")
+    parser.add_argument("--without", type=Path, default=ROOT / "build" / "without-torch")
     parser.add_argument("--no-install", action="store_true")
     parser.add_argument("--write", action="store_true", help="the rows of named packages")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.site, args.without = args.site.resolve(), args.without.resolve()
     table = uses()
     names = args.names or sorted(table)
     if args.side:
@@ -219,13 +256,15 @@ def main() -> None:
         for name in wanted:
             command = ["install", "-q", "--no-deps", "--upgrade", "--target", str(args.site), name]
             subprocess.run([sys.executable, "-m", "pip", *command], check=False)
+    pythons = {"torch": sys.executable}
+    pythons["lucid_gpu"] = without_torch(args.without, not args.no_install)
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for side in SIDES:
             out = Path(folder) / side
-            command = [sys.executable, __file__, *names, "--site", str(args.site)]
+            command = [pythons[side], __file__, *names, "--site", str(args.site)]
             command += ["--side", side, "--out", str(out)]
-            subprocess.run(command, check=True)
+            subprocess.run(command, check=True, cwd=folder)  # where nothing of the tree is found
             found[side] = pickle.loads(out.read_bytes())
     rows = {}
     for name in names:

@@ -31,6 +31,7 @@ from lucid_gpu.cuda.gpus import (
     set_device,
     synchronize,
 )
+from lucid_gpu.cuda.gpus import init as _lazy_init
 from lucid_gpu.cuda.kernel import UserKernel, kernel
 from lucid_gpu.cuda.memory import (
     empty_cache,

@@ -5658,3 +5658,379 @@ def _brevitas(on: Any) -> None:
         return attention(h, h, h)[0].pow(2).mean()
 
     on.train(given(nn.ModuleList([lstm, attention])), loss, 2)
+
+
+@package("torchviz", "graphviz")
+def _torchviz(on: Any) -> None:
+    """pictures of graphs with all that nodes saved and with attributes: how many nodes and edges"""
+    import torchviz
+    from torch import nn
+
+    class Doubled(on.torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * 2
+
+    net = on.weights(
+        nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.BatchNorm2d(2), nn.Tanh(), nn.Flatten())
+    )
+    x = on.randn(2, 1, 5, 5).requires_grad_()
+    for told in ({}, {"show_saved": True}, {"show_saved": True, "show_attrs": True}):
+        y = Doubled.apply(net(x)).softmax(1).pow(2).sum()
+        dot = torchviz.make_dot(y, params=dict(net.named_parameters()), **told)
+        lines = dot.source.splitlines()
+        if not told:  # what is saved for backward is an inner matter of each
+            on.keep(on.torch.tensor([len(lines), sum("->" in line for line in lines)]))
+
+
+@package("memcnn")
+def _memcnn(on: Any) -> None:
+    """additive and affine couplings whose inputs are freed and computed again by the inverse"""
+    import memcnn
+    from torch import nn
+
+    def inner() -> Any:
+        return nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.Tanh())
+
+    def wrapped(coupling: Any) -> Any:
+        return memcnn.InvertibleModuleWrapper(coupling, keep_input=False, keep_input_inverse=False)
+
+    additive = wrapped(memcnn.AdditiveCoupling(inner(), inner()))
+    affine = wrapped(memcnn.AffineCoupling(inner(), adapter=memcnn.AffineAdapterSigmoid))
+    net = on.weights(nn.Sequential(additive, affine)).double()
+    x = on.randn(2, 4, 5, 5).double()
+    on.train(net, lambda: net(x.clone().requires_grad_() * 1).pow(2).mean())
+    on.keep(additive.inverse(additive(x.clone())))
+
+
+@package("sparsemax")
+def _sparsemax(on: Any) -> None:
+    """sparsemax along each dimension, with its gradient by a custom Function"""
+    import sparsemax
+    from torch import nn
+
+    x = nn.Parameter(on.randn(3, 4, 5))
+    layers = [sparsemax.Sparsemax(dim) for dim in (0, 1, -1)]
+    on.train([x], lambda: sum(layer(2 * x).pow(2).sum() for layer in layers))
+
+
+@package("pytorch_revgrad")
+def _revgrad(on: Any) -> None:
+    """features trained against a classifier of domains behind a reversed gradient"""
+    from pytorch_revgrad import RevGrad
+    from torch import nn
+
+    features, labels = nn.Linear(4, 6), nn.Linear(6, 3)
+    domains = nn.Sequential(RevGrad(alpha=0.3), nn.Linear(6, 2))
+    net = on.weights(nn.ModuleList([features, labels, domains]))
+    x, y = on.randn(8, 4), on.torch.arange(8) % 3
+
+    def loss() -> Any:
+        seen = features(x).tanh()
+        return nn.functional.cross_entropy(labels(seen), y) + nn.functional.cross_entropy(
+            domains(seen), y % 2
+        )
+
+    on.train(net, loss)
+
+
+@package("revtorch")
+def _revtorch(on: Any) -> None:
+    """a sequence of reversible blocks that keeps only its output"""
+    import revtorch
+    from torch import nn
+
+    def inner() -> Any:
+        return nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+
+    blocks = nn.ModuleList([revtorch.ReversibleBlock(inner(), inner(), 1) for _ in range(3)])
+    net = on.weights(revtorch.ReversibleSequence(blocks)).double()
+    x = on.randn(4, 6).double()
+    on.train(net, lambda: net(x.clone().requires_grad_() * 1).pow(2).mean())
+
+
+@package("adabound")
+def _adabound(on: Any) -> None:
+    """AdaBound with weight decay, with and without the maximum of AMSBound"""
+    import adabound
+    from torch import nn
+
+    x, y = on.randn(8, 4), on.randn(8, 2)
+    for bounded in (False, True):
+        net = on.weights(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)))
+        chosen = adabound.AdaBound(net.parameters(), 1e-2, weight_decay=1e-2, amsbound=bounded)
+        on.train(net, lambda net=net: (net(x) - y).pow(2).mean(), 5, chosen)
+
+
+@package("pytorch_lamb", "tensorboardX")
+def _pytorch_lamb(on: Any) -> None:
+    """LAMB with trust ratios, and as Adam"""
+    import pytorch_lamb
+    from torch import nn
+
+    x, y = on.randn(8, 4), on.randn(8, 2)
+    for adam in (False, True):
+        net = on.weights(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)))
+        chosen = pytorch_lamb.Lamb(net.parameters(), lr=1e-2, weight_decay=1e-2, adam=adam)
+        on.train(net, lambda net=net: (net(x) - y).pow(2).mean(), 5, chosen)
+
+
+@package(
+    "iTransformer", "beartype", "gateloop_transformer", "rotary_embedding_torch",
+    "hyper_connections", "einops", "torch-einops-utils",
+)  # fmt: skip
+def _itransformer(on: Any) -> None:
+    """an inverted transformer that forecasts several lengths, with normalized instances"""
+    from iTransformer import iTransformer
+
+    net = on.weights(
+        iTransformer(
+            num_variates=4, lookback_len=12, depth=2, dim=16, dim_head=8, heads=2,
+            pred_length=(3, 6), num_tokens_per_variate=1, use_reversible_instance_norm=True,
+            flash_attn=False,
+        ),
+        0.1,
+    ).double()  # fmt: skip
+    x = on.randn(2, 12, 4).double()
+    targets = on.randn(2, 3, 4).double(), on.randn(2, 6, 4).double()
+    on.train(net, lambda: net(x, targets=targets), 2)
+
+
+@package("glom_pytorch", "einops")
+def _glom(on: Any) -> None:
+    """part-whole levels of an image over three iterations"""
+    from glom_pytorch import Glom
+
+    net = on.weights(Glom(dim=8, levels=3, image_size=8, patch_size=4)).double()
+    x = on.randn(2, 3, 8, 8).double()
+    on.train(net, lambda: net(x, iters=3).pow(2).mean())
+
+
+@package("mlp_mixer_pytorch", "einops")
+def _mlp_mixer(on: Any) -> None:
+    """an MLP-Mixer of images"""
+    from mlp_mixer_pytorch import MLPMixer
+
+    net = on.weights(
+        MLPMixer(image_size=8, channels=3, patch_size=4, dim=12, depth=2, num_classes=5)
+    ).double()
+    x, y = on.randn(4, 3, 8, 8).double(), on.torch.arange(4)
+    on.train(net, lambda: on.torch.nn.functional.cross_entropy(net(x), y))
+
+
+@package(
+    "recurrent_memory_transformer_pytorch", "hyper_connections", "einops", "torch-einops-utils"
+)
+def _recurrent_memory(on: Any) -> None:
+    """a language model of two segments, the second of which reads the first's memory"""
+    from recurrent_memory_transformer_pytorch import RecurrentMemoryTransformer
+
+    net = on.weights(
+        RecurrentMemoryTransformer(
+            num_tokens=11, num_memory_tokens=2, dim=16, depth=2, seq_len=6, dim_head=8, heads=2
+        )
+    ).double()
+    x = on.torch.arange(24).reshape(2, 12) * 7 % 11
+
+    def loss() -> Any:
+        first, memories, past = net(x[:, :6])
+        second, _, _ = net(x[:, 6:], memories, xl_memories=past)
+        return first.pow(2).mean() + second.logsumexp(-1).mean()
+
+    on.train(net, loss)
+
+
+@package("invariant_point_attention", "einops")
+def _invariant_point_attention(on: Any) -> None:
+    """attention over points in frames that turn, with pair representations"""
+    from invariant_point_attention import IPABlock
+
+    net = on.weights(IPABlock(dim=16, heads=2, require_pairwise_repr=True)).double()
+    x, pairs = on.randn(1, 5, 16).double(), on.randn(1, 5, 5, 16).double()
+    turned = on.torch.linalg.qr(on.randn(1, 5, 3, 3).double())[0]
+    moved, mask = on.randn(1, 5, 3).double(), on.torch.arange(5)[None] < 4
+
+    def loss() -> Any:
+        return (
+            net(x, pairwise_repr=pairs, rotations=turned, translations=moved, mask=mask)
+            .pow(2)
+            .mean()
+        )
+
+    on.train(net, loss)
+
+
+@package("ponder_transformer", "einops")
+def _ponder(on: Any) -> None:
+    """a language model that learns how many layers a token takes"""
+    from ponder_transformer import PonderTransformer
+
+    net = on.weights(
+        PonderTransformer(num_tokens=11, dim=16, max_seq_len=8, dim_head=8, heads=2)
+    ).double()
+    x = on.torch.arange(16).reshape(2, 8) * 5 % 11
+    on.train(net, lambda: net(x, labels=x))
+
+
+@package("product_key_memory", "colt5_attention", "einops")
+def _product_key_memory(on: Any) -> None:
+    """a memory of values under products of keys"""
+    from product_key_memory import PKM
+
+    net = on.weights(PKM(dim=16, heads=2, num_keys=8, topk=4, dim_head=8)).double()
+    x = on.randn(2, 5, 16).double()
+    on.train(net, lambda: net(x).pow(2).mean())
+
+
+@package("hamburger_pytorch", "einops")
+def _hamburger(on: Any) -> None:
+    """global context by a non-negative factorization, whose last steps have gradients"""
+    from hamburger_pytorch import Hamburger
+
+    on.torch.manual_seed(0)
+    net = Hamburger(dim=8, n=16, ratio=4, K=3)
+    on.weights(on.same_buffers(net))
+    net.ham.D.data.copy_(on.randn(*net.ham.D.shape).abs())
+    net.ham.C.data.copy_(on.randn(*net.ham.C.shape).abs())
+    net = net.double()
+    x = on.randn(2, 8, 4, 4).double()
+    on.train(net, lambda: net(x).pow(2).mean())
+
+
+@package("coca_pytorch", "einops")
+def _coca(on: Any) -> None:
+    """the contrastive and captioning losses of texts and image tokens"""
+    from coca_pytorch.coca_pytorch import CoCa
+
+    net = on.weights(
+        CoCa(
+            dim=16, num_tokens=11, unimodal_depth=1, multimodal_depth=1, image_dim=12,
+            num_img_queries=4, dim_head=8, heads=2,
+        )
+    ).double()  # fmt: skip
+    text, tokens = on.torch.arange(12).reshape(2, 6) * 5 % 10 + 1, on.randn(2, 9, 12).double()
+    on.train(net, lambda: net(text, image_tokens=tokens, return_loss=True))
+
+
+@package("halonet_pytorch", "einops")
+def _halonet(on: Any) -> None:
+    """attention of blocks of an image to their surroundings"""
+    from halonet_pytorch import HaloAttention
+
+    net = on.weights(HaloAttention(dim=8, block_size=4, halo_size=2, dim_head=4, heads=2)).double()
+    x = on.randn(1, 8, 8, 8).double()
+    on.train(net, lambda: net(x).pow(2).mean())
+
+
+@package("uformer_pytorch", "einops")
+def _uformer(on: Any) -> None:
+    """a U-Net of window attention with times"""
+    from uformer_pytorch import Uformer
+
+    net = on.weights(
+        Uformer(dim=8, stages=2, num_blocks=1, dim_head=4, window_size=4, heads=2, time_emb=True),
+        0.1,
+    ).double()
+    x, time = on.randn(1, 3, 16, 16).double(), on.torch.tensor([3.0]).double()
+    on.train(net, lambda: net(x, time=time).pow(2).mean())
+
+
+@package("charformer_pytorch", "einops")
+def _charformer(on: Any) -> None:
+    """blocks of letters scored and pooled by gradients, with a mask"""
+    from charformer_pytorch import GBST
+
+    net = on.weights(GBST(num_tokens=11, dim=8, max_block_size=3, downsample_factor=2)).double()
+    x = on.torch.arange(18).reshape(2, 9) * 5 % 11
+    mask = on.torch.arange(9)[None] < on.torch.tensor([[9], [6]])
+    on.train(net, lambda: net(x, mask=mask)[0].pow(2).mean())
+
+
+@package("bidirectional_cross_attention", "einops")
+def _bidirectional(on: Any) -> None:
+    """two sequences that attend to each other, with masks and talking heads"""
+    from bidirectional_cross_attention import BidirectionalCrossAttention
+
+    net = on.weights(
+        BidirectionalCrossAttention(
+            dim=8, context_dim=6, heads=2, dim_head=4, talking_heads=True, prenorm=True
+        )
+    ).double()
+    x, y = on.randn(2, 5, 8).double(), on.randn(2, 7, 6).double()
+    masks = on.torch.arange(5)[None] < 4, on.torch.arange(7)[None] < 6
+
+    def loss() -> Any:
+        first, second = net(x, y, mask=masks[0].expand(2, 5), context_mask=masks[1].expand(2, 7))
+        return first.pow(2).mean() + second.tanh().mean()
+
+    on.train(net, loss)
+
+
+@package(
+    "En_transformer", "einops", "einx", "frozendict", "taylor-series-linear-attention", "jaxtyping"
+)
+def _en_transformer(on: Any) -> None:
+    """a transformer of points that turn with them, with edges and neighbors"""
+    from en_transformer import EnTransformer
+
+    net = on.weights(
+        EnTransformer(dim=8, depth=2, dim_head=32, heads=2, edge_dim=4, neighbors=3)
+    ).double()
+    feats, coors, edges = (on.randn(*s).double() for s in ((1, 6, 8), (1, 6, 3), (1, 6, 6, 4)))
+
+    def loss() -> Any:
+        x, moved = net(feats, coors, edges)
+        return x.pow(2).mean() + moved.tanh().sum()
+
+    on.train(net, loss)
+
+
+@package("geometric_vector_perceptron", "torch_geometric", "einops", *_HUB)
+def _gvp(on: Any) -> None:
+    """layers of features and vectors that turn together, with their norms"""
+    import geometric_vector_perceptron as gvp
+    from torch import nn
+
+    first = gvp.GVP(dim_vectors_in=4, dim_vectors_out=3, dim_feats_in=5, dim_feats_out=6)
+    second = gvp.GVP(
+        dim_vectors_in=3, dim_vectors_out=2, dim_feats_in=6, dim_feats_out=4, vector_gating=True
+    )
+    norm = gvp.GVPLayerNorm(6)
+    net = on.weights(nn.ModuleList([first, norm, second])).double()
+    feats, vectors = on.randn(7, 5).double(), on.randn(7, 4, 3).double()
+
+    def loss() -> Any:
+        a, b = second(norm(*first((feats, vectors))))
+        return a.pow(2).mean() + b.tanh().sum()
+
+    on.train(net, loss)
+
+
+@package(
+    "chronos-forecasting", "pandas", "transformers", "accelerate", "tokenizers", "regex", *_HUB
+)
+def _chronos(on: Any) -> None:
+    """a small Chronos-Bolt: scaled patches of series with gaps, quantile losses, forecasts"""
+    from chronos.chronos_bolt import ChronosBoltModelForForecasting
+    from transformers import T5Config
+
+    config = T5Config(
+        d_model=16, d_kv=8, d_ff=32, num_layers=1, num_decoder_layers=1, num_heads=2, vocab_size=2,
+        dropout_rate=0.0, feed_forward_proj="gated-gelu", decoder_start_token_id=0, pad_token_id=0,
+        reg_token_id=1,
+        chronos_config={
+            "context_length": 32, "prediction_length": 8, "input_patch_size": 4,
+            "input_patch_stride": 4, "quantiles": [0.1, 0.5, 0.9], "use_reg_token": True,
+        },
+    )  # fmt: skip
+    net = on.weights(ChronosBoltModelForForecasting(config), 0.1)
+    series = on.randn(2, 32).cumsum(1)
+    series[0, :6] = float("nan")
+    target = on.randn(2, 8)
+    on.train(net, lambda: net(series, target=target).loss)
+    on.keep(net.eval()(series).quantile_preds)

@@ -57,6 +57,9 @@ def mark_dynamic(t: Any, index: Any, **settings: Any) -> None:
     """Do nothing: programs of one structure are shared by all sizes."""
 
 
+maybe_mark_dynamic = mark_dynamic
+
+
 def mark_static(t: Any, index: Any = None) -> None:
     """Do nothing."""
 

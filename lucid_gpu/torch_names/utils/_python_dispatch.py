@@ -26,3 +26,7 @@ class TorchDispatchMode:
 def is_traceable_wrapper_subclass(t: object) -> bool:
     """Whether a tensor wraps others by ``__tensor_flatten__``: none does."""
     return False
+
+
+def _get_current_dispatch_mode() -> None:
+    """The mode that sees ops now: none can be entered."""
