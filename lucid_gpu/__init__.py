@@ -178,7 +178,9 @@ _UNLISTED = (  # in ``dir()``
         "typename",
         "xpu",
     ),
-    *("_compile", "_disable_dynamo", "_inductor"),
+    *("_VF", "_compile", "_disable_dynamo", "_higher_order_ops", "_inductor"),
+    *("_log_softmax_backward_data", "_softmax_backward_data", "_use_cudnn_rnn_flatten_weight"),
+    *("_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"),
     *("Any", "annotations", "importlib", "__dir__"),
     *("compat", "devices", "kernels", "launch", "tape"),  # not for users
     *("doctor", "functorch", "precompile", "torch", "torch_names"),  # commands, and what lies apart

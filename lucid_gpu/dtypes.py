@@ -293,6 +293,11 @@ def as_dtype(value: Any) -> dtype:
         ) from None
 
 
+def element_type(value: Any) -> dtype:
+    """Return the element type for what NumPy takes for one: ``float``, ``"f4"``, ``np.int64``."""
+    return value if isinstance(value, dtype) else from_numpy_dtype(np.dtype(value))
+
+
 def get_default_dtype() -> dtype:
     """The floating point type of new tensors made from Python floats (float32 at first)."""
     return _default_float

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.dtypes import element_type
 from lucid_gpu.numpy.naming import named
-from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
+from lucid_gpu.numpy.operands import as_tensor, as_tensors
 from lucid_gpu.numpy.shapes import axes_of, axis_of, broadcast_to
 from lucid_gpu.ops.array_methods import laid_out
 from lucid_gpu.ops.creation import empty, ones, zeros

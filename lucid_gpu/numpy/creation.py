@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices import backend_of_array
-from lucid_gpu.numpy.operands import as_tensor, element_type, first_tensor
+from lucid_gpu.dtypes import element_type
+from lucid_gpu.numpy.operands import as_tensor, first_tensor
 from lucid_gpu.ops.array_methods import laid_out
 from lucid_gpu.tensor import Tensor
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.dtypes import element_type
 from lucid_gpu.numpy.naming import named
-from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
+from lucid_gpu.numpy.operands import as_tensor, as_tensors
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, axis_of, moveaxis
 from lucid_gpu.ops.shape import cat

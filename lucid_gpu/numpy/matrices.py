@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import linalg as ours
+from lucid_gpu.dtypes import element_type
 from lucid_gpu.numpy import arranging, products, reductions, shapes
-from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, element_type, inexact
+from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, inexact
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.tensor import Tensor
 

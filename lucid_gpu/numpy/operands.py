@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend_of_array
+from lucid_gpu.dtypes import element_type
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -86,11 +87,6 @@ def alike(*operands: Any, like: Tensor | None = None) -> list[Tensor]:
         return tensors
     d = element_type(np.result_type(*[t.dtype.numpy for t in tensors]))
     return [t.to(d) for t in tensors]
-
-
-def element_type(d: Any) -> dt.dtype:
-    """The element type for what NumPy takes for one: ``float``, ``"f4"``, ``np.int64``."""
-    return d if isinstance(d, dt.dtype) else dt.from_numpy_dtype(np.dtype(d))
 
 
 def inexact(t: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.numpy.operands import alike, as_tensor, element_type
+from lucid_gpu.dtypes import element_type
+from lucid_gpu.numpy.operands import alike, as_tensor
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import axes_of, moveaxis
 from lucid_gpu.ops.einsum import einsum as _einsum

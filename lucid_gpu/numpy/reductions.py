@@ -10,9 +10,10 @@ import numpy as np
 from numpy._globals import _NoValue as NOT_GIVEN
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.dtypes import element_type
 from lucid_gpu.numpy import shapes
 from lucid_gpu.numpy.naming import named
-from lucid_gpu.numpy.operands import as_tensor, element_type, inexact
+from lucid_gpu.numpy.operands import as_tensor, inexact
 from lucid_gpu.numpy.refusals import takes_out, write_into
 from lucid_gpu.ops.reductions import amax as _largest
 from lucid_gpu.ops.reductions import amin as _smallest

@@ -8,15 +8,9 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import resolve
+from lucid_gpu.dtypes import element_type
 from lucid_gpu.numpy import reductions
-from lucid_gpu.numpy.operands import (
-    alike,
-    as_tensor,
-    as_tensors,
-    element_type,
-    first_tensor,
-    inexact,
-)
+from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, first_tensor, inexact
 from lucid_gpu.numpy.reductions import axes_of
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.selection import diff

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices import resolve
-from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
+from lucid_gpu.dtypes import element_type
+from lucid_gpu.numpy.operands import as_tensor, as_tensors
 from lucid_gpu.ops.array_methods import laid_out
 from lucid_gpu.tensor import Tensor
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.dtypes import element_type
 from lucid_gpu.numpy import reductions
 from lucid_gpu.numpy.arranging import diagonal
 from lucid_gpu.numpy.naming import named
-from lucid_gpu.numpy.operands import as_tensor, element_type, inexact
+from lucid_gpu.numpy.operands import as_tensor, inexact
 from lucid_gpu.numpy.reductions import NOT_GIVEN, axes_of, kept
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import moveaxis

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.dtypes import as_dtype
+from lucid_gpu.dtypes import as_dtype, element_type
 from lucid_gpu.tape.overrides import declined
 from lucid_gpu.tensor import Tensor, is_foreign
 
 
 def astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
-    """In another element type; a copy, unless ``copy=False`` and it has that type already."""
-    converted = self.to(as_dtype(dtype))
+    """In another element type, also by NumPy's name; with ``copy=False`` copied only if needed."""
+    converted = self.to(element_type(dtype) if isinstance(dtype, str) else as_dtype(dtype))
     return converted.clone() if copy and converted is self else converted
 
 
