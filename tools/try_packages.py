@@ -48,10 +48,11 @@ CLOSE = 1e-4  # relative, after a few steps in float32
 HEAD = """# Packages built on PyTorch
 
 The packages below import torch. Each was run unmodified through `lucid_gpu.install_as_torch()`
-([Coming from PyTorch](from_pytorch.md)), with lucid_gpu's wheel in an environment without PyTorch.
-"Works" means that all losses, gradients and weights of a few steps agree with PyTorch's, from equal
-weights and inputs; the number is the largest relative difference. For packages that stop, the error
-is shown. Parts of a package that the row does not describe were not tried.
+([Coming from PyTorch](from_pytorch.md)). "Works" means that all losses, gradients and weights of a
+few steps agree with PyTorch's, from equal weights and inputs; the number is the largest relative
+difference. For packages that stop, the error is shown. Parts of a package that the row does not
+describe were not tried. Rows marked (*) are of lucid_gpu's wheel in an environment without
+PyTorch, as the tool tries packages now; the others are older, of the source tree beside PyTorch.
 
 `python tools/try_packages.py` writes this page from the functions of `tests/packages/uses.py`;
 last on {date} with lucid_gpu {version} and PyTorch {torch}.
@@ -270,7 +271,7 @@ def main() -> None:
     for name in names:
         said = (table[name][0].__doc__ or "").strip().partition("\n")[0]
         outcome = result(found["lucid_gpu"][name], found["torch"][name]).replace("|", "\\|")
-        rows[name] = f"| {name} | {version(name, args.site)} | {said} | {outcome} |"
+        rows[name] = f"| {name} | {version(name, args.site)} | {said} | {outcome} (*) |"
     print(*rows.values(), sep="\n")
     if not args.names or args.write:
         write(rows, table)
