@@ -151,6 +151,13 @@ SAME = (
     "isnan log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum "
     "minimum ndtri sin sinh sqrt square tan tanh xlogy"
 )
+
+
+def _positive(x: Tensor) -> Tensor:
+    """Return 1 where ``x`` is above 0, else 0; NaN where it is NaN, which PyTorch's has not."""
+    return x.where(x != x, (x > 0).to(x.dtype))
+
+
 LOOPS |= {name: _row(name) for name in SAME.split()}
 LOOPS |= {name: _step(name) for name in ("ceil", "floor", "trunc")}
 LOOPS |= {
@@ -162,7 +169,7 @@ LOOPS |= {
     "float_power": _row("pow"),
     "fmax": _fmax,
     "fmin": _fmin,
-    "heaviside": lambda x, at_zero: x.heaviside(at_zero),
+    "heaviside": lambda x, at_zero: at_zero.where(x == 0, _positive(x.detach())),
     "ldexp": lambda x, exponent: x * _row("exp2")(as_tensor(exponent, x).to(x.dtype)),
     "logaddexp2": lambda a, b: a.logaddexp2(b),
     "reciprocal": lambda x: _row("reciprocal")(x) if x.dtype.category > 1 else _whole_inverse(x),

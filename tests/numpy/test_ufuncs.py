@@ -182,3 +182,9 @@ def added_to(a, b):
 def test_refusals(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+def test_heaviside_of_nan_is_nan() -> None:
+    x, at_zero = np.array([0.0, -1.0, 2.0, np.nan, -0.0, np.inf]), np.array(3.0)
+    found = np.heaviside(lucid_gpu.tensor(x), lucid_gpu.tensor(at_zero))
+    np.testing.assert_array_equal(found.numpy(), np.heaviside(x, at_zero))
