@@ -207,6 +207,7 @@ def mark_computed(value: Any, itself: bool = False) -> None:
     step = state.step
     if state.task is not None or (value.since < step and value.since != WRITTEN):
         return
+    state.marked = step
     recorder = None if capturing.recorder is None else capturing.capturing()
     if itself and 0 <= value.since < ALWAYS:
         if recorder is not None:
@@ -233,7 +234,7 @@ def computed_inside(value: Any) -> bool:
     the kernel ran, so that the next op stores what it is built on. Asked by
     `lucid_gpu.fusion.pending_reductions`.
     """
-    if value.program.is_load or value.made_by is None or state.task is not None:
+    if state.marked != state.step or value.made_by is None or state.task is not None:
         return False
     kind, seen = type(value), {value}
     stack = [value.made_by]
