@@ -44,7 +44,6 @@ signal.signal(signal.SIGINT, stop_early)  # before the imports that take time
 import numpy as np  # noqa: E402
 
 import lucid_gpu as torch  # noqa: E402
-from lucid_gpu.devices.installing import command  # noqa: E402
 
 NEEDED = {"sklearn": "scikit-learn", "matplotlib": "matplotlib", "tqdm": "tqdm", "scipy": "scipy"}
 
@@ -358,6 +357,8 @@ def start_processes(flags: Parser, batch: int) -> None:
     if batch % count:
         stop(f"--processes must divide {batch}, the batch, got {count}", 2)
     if not torch.distributed.is_mpi_available():
+        from lucid_gpu.devices.installing import command
+
         stop(f"--processes: mpi4py is missing; {command('mpi')}")
     launcher = ["-m", "lucid_gpu.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     os.execv(sys.executable, [sys.executable, *launcher, *sys.argv])
@@ -404,6 +405,8 @@ def prepare(args: argparse.Namespace) -> None:
     """The device and the folder of a run; what is missing ends it."""
     for package, name in NEEDED.items():
         if importlib.util.find_spec(package) is None:
+            from lucid_gpu.devices.installing import command  # which torch has not
+
             stop(f"{name} is missing; {command('train')} brings it")
     if args.device == "auto":
         args.device = "cuda" if torch.cuda.is_available() else "cpu"

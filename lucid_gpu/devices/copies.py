@@ -109,12 +109,11 @@ def part_of(
     return owner.xp.lib.stride_tricks.as_strided(part, shape, strides)
 
 
-def sliced(array: Any, index: tuple[Any, ...]) -> Any:
-    """A view by ints, slices forwards, None and ``...``.
+def where_cut(part: Any, array: Any, index: tuple[Any, ...]) -> Any:
+    """Return ``array[index]``, of ints, slices forwards, None and ``...``, given as ``part``.
 
     One without elements begins where it was cut too, which NumPy forgets and CuPy does not.
     """
-    part = array[index]
     if part.size or not isinstance(part, np.ndarray):
         return part
     named = [p for p in index if type(p) is int or type(p) is slice]

@@ -32,6 +32,7 @@ from lucid_gpu.fusion.scheduler import (
     mark_computed,
     may_wait,
 )
+from lucid_gpu.tape.modes import state
 
 _lock = threading.RLock()  # held while reductions are computed: nobody sees half of them
 
@@ -146,7 +147,7 @@ def leaves_of(
     """
     if waiting:
         _bound(value)
-    if computed_inside(value):
+    if state.task is None and computed_inside(value):
         mark_computed(value, itself=True)
     recipe = recipe_of(value.program, row, axes, shape, divisor)
     pending = Pending(value, recipe)

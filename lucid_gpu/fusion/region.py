@@ -80,11 +80,11 @@ class Facts:
         return gradient_leaves(self.program)
 
     @cached_property
-    def sums(self) -> bool:
-        """Whether a gradient is summed over what broadcasting repeated."""
-        known, shape = self.program.instructions, self.program.shape
-        leaves = self.gradient_leaves
-        return any(i.shape != shape and leaf_of(i) in leaves for i in known)
+    def summed(self) -> list[int]:
+        """Which of the gradients are summed over what broadcasting repeated."""
+        shapes = {leaf_of(i): i.shape for i in self.program.instructions}
+        whole = self.program.shape
+        return [i for i, leaf in enumerate(self.gradient_leaves) if shapes[leaf] != whole]
 
     @cached_property
     def reads(self) -> frozenset[int]:
@@ -387,7 +387,7 @@ class RegionNode(Node):
             cotangent = cotangent.alias()
             g = cotangent._expr
         wrap: Wrap = cotangent._of
-        if scheduler.cotangent_first(g.program, self.program, self.facts.sums):
+        if scheduler.cotangent_first(g.program, self):
             cotangent._realize()
             g = cotangent._expr
         output_leaf = None

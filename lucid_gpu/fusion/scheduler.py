@@ -172,7 +172,8 @@ def begin_pass() -> None:
 def end_pass() -> None:
     """What was pending before the pass is old now, but not its results."""
     state.step = steps.refresh()
-    addressed.clear()
+    if addressed:
+        addressed.clear()
 
 
 def old(values: Sequence[Any], recorded: Any) -> list[Any]:
@@ -234,7 +235,7 @@ def computed_inside(value: Any) -> bool:
     the kernel ran, so that the next op stores what it is built on. Asked by
     `lucid_gpu.fusion.pending_reductions`.
     """
-    if state.marked != state.step or value.made_by is None or state.task is not None:
+    if state.marked != state.step or value.made_by is None:
         return False
     kind, seen = type(value), {value}
     stack = [value.made_by]
@@ -371,17 +372,22 @@ STORED_STEPS = 4  # ... and instructions that each of them would compute again
 SUMMED_STEPS = 16  # instructions of a cotangent that a region's sums and its other results compute
 
 
-def cotangent_first(cotangent: Program, through: Program, sums: bool) -> bool:
-    """Return whether a pending cotangent is stored before a region goes backward with it.
+def cotangent_first(cotangent: Program, through: Any) -> bool:
+    """Return whether a pending cotangent is stored before a `RegionNode` goes backward with it.
 
     It is where both would be too much for a kernel, where its own gradient will be asked for, and
-    where it is long and the region ``sums`` it: the sum computes it, and what goes on would again.
+    where it is long and ``through`` sums it for nodes that go on: the kernel of the sum computes
+    it, and what goes on would again. A sum for a leaf of the graph (a bias) ends there.
     """
     if cotangent.is_load:
         return False
     steps = len(cotangent.instructions)
-    if not fits_a_kernel(steps + len(through.instructions)) or (sums and steps > SUMMED_STEPS):
+    if not fits_a_kernel(steps + len(through.program.instructions)):
         return True
+    if steps > SUMMED_STEPS:
+        summed_to = [through._edges[i][0] for i in through.facts.summed]
+        if any(type(node) is not AccumulateGrad for node in summed_to):
+            return True
     return bool(state.grad and cotangent.needs_grad)
 
 

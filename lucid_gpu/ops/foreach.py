@@ -54,7 +54,8 @@ def update_in_place(
         Numbers and switches that the rule may decide by.
     """
     numbers = numbers or {}
-    rows = held_here(rows)
+    if handling:
+        rows = held_here(rows)
     devices = [row[0]._expr.program.device for row in rows]
     types = [[t._expr.program.dtype for t in column] for column in zip(*rows, strict=True)]
     groups = grouped([*zip(devices, *types, strict=True)], rows)
@@ -67,10 +68,9 @@ def update_in_place(
 def held_here(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
     """Rows of tensors for a rule; of those of which each rank has a part, this rank's.
 
-    NotImplementedError for such ones beside others.
+    Asked where ``handling`` says that there may be such (`distributed.tensor`). NotImplementedError
+    for such ones beside others.
     """
-    if not handling:  # there are none: see `distributed.tensor`
-        return rows
     local = []
     for row in rows:
         shared = [hasattr(t, "to_local") for t in row]
@@ -143,7 +143,8 @@ def write_together(
 
     Those of another layout are changed in a copy.
     """
-    tensors = [t for (t,) in held_here([(t,) for t in tensors])]
+    if handling:
+        tensors = [t for (t,) in held_here([(t,) for t in tensors])]
     targets = writable(tensors, name)
     arrays = _in_rows(tensors, targets, where)
     change(arrays)

@@ -13,7 +13,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, xp_of
-from lucid_gpu.devices.copies import sliced
+from lucid_gpu.devices.copies import where_cut
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.kernels.index_add import add_at, flat_places
 from lucid_gpu.ops.index_parsing import (
@@ -58,9 +58,12 @@ def _recorded(kind: str, input: Tensor, index: Any, array: Any) -> Tensor:
 @op
 def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
     """A view by a basic index."""
-    array = sliced(base_array(input), index)
-    if isinstance(array, np.generic):  # a single element: no view yet
-        array = base_array(input)[index + (...,)]
+    whole = base_array(input)
+    array = whole[index]
+    if not array.size:
+        array = where_cut(array, whole, index)
+    elif isinstance(array, np.generic):  # a single element: no view yet
+        array = whole[index + (...,)]
     step = slice_view, (index, name)
     shape = input._expr.program.shape
     attributes: Any = {

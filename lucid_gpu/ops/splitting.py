@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.copies import sliced
+from lucid_gpu.devices.copies import where_cut
 from lucid_gpu.dtypes import int64
 from lucid_gpu.ops.arguments import guarded, is_number
 from lucid_gpu.ops.index_primitives import slice_view
@@ -174,7 +174,7 @@ def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple
 def _parts_of(input: Tensor, name: str, dim: int, indices: Sequence[Any]) -> tuple[Tensor, ...]:
     array = base_array(input)
     chosen = not input._expr.program.free
-    arrays = tuple([sliced(array, index) for index in indices])
+    arrays = tuple([where_cut(array[index], array, index) for index in indices])
     vjp = _unbind_vjp if arrays and arrays[0].ndim < array.ndim else _split_vjp
     results: tuple[Tensor, ...] = record(
         name, arrays, (input,), vjp, dtype=input.dtype, chosen=chosen, dim=dim

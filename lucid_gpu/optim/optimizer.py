@@ -25,6 +25,7 @@ from lucid_gpu.optim.hooks import (
 )
 from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.modes import enable_grad, set_grad_enabled
+from lucid_gpu.tape.overrides import handling
 from lucid_gpu.tensor import Tensor, from_array, keep_outside, store_written
 
 __all__ = [
@@ -289,7 +290,7 @@ class Optimizer(Hooked):
                     f"{name} reads whole parameters, and each rank has some rows of them after "
                     "fully_shard; optimizers like AdamW and SGD work on rows"
                 )
-            kind = p.dtype.category
+            kind = (p if handling else p._expr.program).dtype.category  # a DTensor has no value
             if kind < 2:
                 raise RuntimeError(
                     f"{name} does not support parameters of {p.dtype.name}: gradient steps are "
@@ -323,7 +324,9 @@ class Optimizer(Hooked):
         numbers = {**(numbers or {}), **counting}
         parameters, gradients, kept = zip(*members, strict=True)
         columns = [[state[name] for state in kept] for name in states]
-        rows: Sequence[Row] = held_here([*zip(parameters, *columns, gradients, strict=True)])
+        rows: Sequence[Row] = [*zip(parameters, *columns, gradients, strict=True)]
+        if handling:
+            rows = held_here(rows)
         if max([row[0]._expr.program.dtype.category for row in rows]) > 2:
             # Moments are of real and imaginary parts, each for itself, as in PyTorch.
             rows = [tuple([view_as_real(t) if t.is_complex() else t for t in r]) for r in rows]

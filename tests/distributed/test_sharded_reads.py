@@ -143,7 +143,8 @@ _NOT_CALLED = """save load seed initial_seed manual_seed set_default_dtype set_d
     compile set_num_threads set_num_interop_threads set_printoptions from_file export set_rng_state
     use_deterministic_algorithms set_flush_denormal set_float32_matmul_precision typename
     set_deterministic_debug_mode set_warn_always install_as_torch get_device_module rand_like
-    explain set_grad_enabled inference_mode record doctor empty_permuted"""
+    explain set_grad_enabled inference_mode record doctor empty_permuted has_torch_function
+    has_torch_function_unary has_torch_function_variadic"""
 NOT_CALLED = frozenset(_NOT_CALLED.split())
 
 

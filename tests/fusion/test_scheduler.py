@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from lucid_gpu.fusion import eager, scheduler
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import AccumulateGrad, Node
 from tests.fusion.plans import full, leaf, op
 
 
@@ -146,11 +148,18 @@ def test_a_value_holds_a_write_twice() -> None:
 def test_a_long_cotangent_is_stored_before_a_region() -> None:
     half, more = chain(scheduler.LIMIT // 2 - 1).program, chain(scheduler.LIMIT // 2 + 1).program
     short = chain(scheduler.SUMMED_STEPS // 2).program
-    assert not scheduler.cotangent_first(half, half, False)
-    assert scheduler.cotangent_first(more, half, False)
-    assert scheduler.cotangent_first(half, half, True)  # the region sums it
-    assert not scheduler.cotangent_first(short, half, True)
-    assert not scheduler.cotangent_first(leaf(np.ones(3, np.float32)).program, more, True)
+    array = leaf(np.ones(3, np.float32)).program
+
+    def first(cotangent: Any, through: Any, *summed_to: Node) -> bool:
+        edges = [(node, 0) for node in summed_to]
+        facts = SimpleNamespace(summed=[*range(len(edges))])
+        node = SimpleNamespace(program=through, _edges=edges, facts=facts)
+        return scheduler.cotangent_first(cotangent, node)
+
+    assert first(more, half) and not first(half, half) and not first(array, more)
+    assert first(half, half, Node())  # the sum goes on
+    assert not first(half, half, AccumulateGrad())
+    assert not first(short, half, Node())
 
 
 def test_small_cotangents_are_computed_again() -> None:

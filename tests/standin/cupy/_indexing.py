@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from cupy import _core, _counts
-from lucid_gpu.devices.copies import sliced
+from lucid_gpu.devices.copies import where_cut
 
 _SCATTERED = {  # what atomics exist for
     "add": ("int32", "float16", "float32", "float64", "uint32", "uint64"),
@@ -104,7 +104,8 @@ def getitem(array: Any, slices: Any) -> Any:
     index, advanced = _host_index(array, _prepare(slices))
     if not advanced:
         # what has elements is cut with the start that NumPy forgets where nothing is left
-        part = sliced(array._a, index) if array._a.size else array._a[index]
+        part = array._a[index]
+        part = where_cut(part, array._a, index) if array._a.size else part
         return array._view(part)
     _note_masks(index)
     return _core.place(_core.host_of(array)[index])
