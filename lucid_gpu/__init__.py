@@ -148,7 +148,7 @@ _SYMBOLS = (
 )
 _REFUSED = (  # when called
     *("eig", "symeig", "embedding_bag", "hash_tensor", "sparse_bsc_tensor", "sparse_bsr_tensor"),
-    *("sparse_compressed_tensor", "sparse_csc_tensor", "sparse_csr_tensor"),
+    *("sparse_compressed_tensor", "sparse_csc_tensor"),
 )
 _FIRST_NAMES = ("get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled")
 _MODULES = (
@@ -275,7 +275,7 @@ _FROM = {
     "is_anomaly_enabled": "lucid_gpu.autograd.anomaly_mode",
     "vmap": "lucid_gpu.func",
     "save": "lucid_gpu.serialization",
-    "sparse_coo_tensor": "lucid_gpu.sparse.creation",
+    **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor"), "lucid_gpu.sparse.creation"),
     "load": "lucid_gpu.serialization",
     "summary": "lucid_gpu.viz.summary",
     **dict.fromkeys(_STORAGE_TYPES, "lucid_gpu.ops.storage_types"),

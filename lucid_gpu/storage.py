@@ -312,9 +312,9 @@ class layout:
 
 strided = layout("strided")
 sparse_coo = layout("sparse_coo")
+sparse_csr = layout("sparse_csr")
 # for comparisons with `Tensor.layout`: no tensor has these
-sparse_csr, sparse_csc = layout("sparse_csr"), layout("sparse_csc")
-sparse_bsr, sparse_bsc = layout("sparse_bsr"), layout("sparse_bsc")
+sparse_csc, sparse_bsr, sparse_bsc = map(layout, ("sparse_csc", "sparse_bsr", "sparse_bsc"))
 
 
 class memory_format:

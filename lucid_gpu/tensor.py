@@ -103,6 +103,7 @@ class Tensor(overrides.Fields):
     _behind = False  # whether a view that does not require grad, or its base, was written
     _stream = 0  # the address of the stream a pending value belongs to; 0 for the default stream
     is_sparse = False
+    _is_sparse = False  # has no array; `is_sparse` is PyTorch's name for the layout COO alone
     # What no tensor is here; packages written for other devices ask.
     is_ipu = is_maia = is_mkldnn = is_mps = is_mtia = is_nested = is_quantized = False
     is_sparse_csr = is_vulkan = is_xla = is_xpu = False
@@ -770,7 +771,7 @@ class Tensor(overrides.Fields):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type_name(value)}")
-        if value.is_sparse:
+        if value._is_sparse:
             raise RuntimeError(
                 "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have "
                 "incompatible tensor type: `tensor` is sparse; call .to_dense() first"
@@ -1204,7 +1205,7 @@ def keep_outside(*values: Any) -> bool:
     if older:
         with outside(recorder):
             for tensor in older:
-                if tensor._wrapper is None and not tensor.is_sparse:
+                if tensor._wrapper is None and not tensor._is_sparse:
                     tensor._realize()
     return bool(older)
 

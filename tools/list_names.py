@@ -86,9 +86,9 @@ LEFT_OUT: tuple[tuple[str, str], ...] = (
         r"const_data_ptr|is_set_to|module_load",
     ),
     (
-        "sparse layouts but COO, nested tensors, names of dimensions",
-        r"sparse_(csr|csc|bsr|bsc|compressed)\w*|is_sparse_csr|to_sparse_(csr|csc|bsr|bsc)|"
-        r"c?(row|col)_indices|ccol_indices|jagged|nested|is_nested|hspmm|sspaddmm|smm|saddmm|"
+        "sparse layouts but COO and CSR, nested tensors, names of dimensions",
+        r"sparse_(csc|bsr|bsc|compressed)\w*|to_sparse_(csc|bsr|bsc)|"
+        r"row_indices|ccol_indices|jagged|nested|is_nested|hspmm|sspaddmm|smm|saddmm|"
         r"hsmm|sparse_mask|sparse_resize\w*|resize_as_sparse_|name|masked",
     ),
     (

@@ -383,7 +383,7 @@ def _gradients(optimizer: Any) -> Iterator[Tensor]:
             if p.grad is not None:
                 if p.grad.dtype is float16:
                     raise ValueError("Attempting to unscale FP16 gradients.")
-                yield p.grad.values() if p.grad.is_sparse else p.grad
+                yield p.grad.values() if p.grad._is_sparse else p.grad
 
 
 def _on_all_ranks(flags: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:

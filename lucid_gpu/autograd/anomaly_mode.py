@@ -46,7 +46,7 @@ class _Watcher:
         try:
             results = run_node(node, cotangents)
             for result in results:
-                if result is not None and not result.is_sparse:
+                if result is not None and not result._is_sparse:
                     result._realize()
             return results
         finally:
@@ -90,7 +90,7 @@ _watcher = _Watcher()
 
 
 def _has_nan(gradient: Any) -> bool:
-    array = (gradient.detach()._values() if gradient.is_sparse else gradient).array
+    array = (gradient.detach()._values() if gradient._is_sparse else gradient).array
     return bool((array != array).any())
 
 

@@ -403,7 +403,7 @@ def _check_inputs(inputs: Sequence[Any]) -> None:
 
 
 def _check_layout(i: int, t: Tensor) -> None:
-    if t.is_sparse:
+    if t._is_sparse:
         return
     strides = t.detach().array.strides
     if t.numel() and any(s == 0 and n > 1 for s, n in zip(strides, t.shape, strict=True)):
@@ -416,7 +416,7 @@ def _check_layout(i: int, t: Tensor) -> None:
 
 def _check_sparse_form(sparse_dim: int, dense_dim: int, g: Tensor | None) -> None:
     """The gradient of a sparse input is dense, or lists by as many dimensions."""
-    if g is None or not g.is_sparse:
+    if g is None or not g._is_sparse:
         return
     for what, expected, got in (
         ("sparse_dim", sparse_dim, g.sparse_dim()),
@@ -437,7 +437,7 @@ def _of_values(
     made: dict[int, Callable[[Tensor], Tensor]] = {}
     arguments = list(inputs)
     for i, t in enumerate(inputs):
-        if isinstance(t, Tensor) and t.is_sparse and t.requires_grad:
+        if isinstance(t, Tensor) and t._is_sparse and t.requires_grad:
             if not masked and not (t.is_coalesced() and t._values().numel() == t.numel()):
                 raise ValueError(
                     f"Input #{i} is sparse: gradcheck moves the elements that are listed, if "
@@ -470,7 +470,7 @@ def _check_outputs(outputs: Sequence[Any]) -> None:
                 f"gradcheck expects fn to return tensors, but output {i} is of type "
                 f"{type(output).__name__}; leave it out: gradcheck(lambda *args: fn(*args)[0], ...)"
             )
-    if any(getattr(o, "is_sparse", False) for o in outputs):
+    if any(getattr(o, "_is_sparse", False) for o in outputs):
         raise ValueError(
             "Sparse output is not supported at gradcheck yet. Please call to_dense() on the output "
             "of fn for gradcheck."
@@ -730,7 +730,7 @@ def _get_numerical_jacobian(
     require grad.
     """
     targets = sequence(inputs if target is None else target)
-    if any(isinstance(t, Tensor) and t.is_sparse and t.requires_grad for t in targets):
+    if any(isinstance(t, Tensor) and t._is_sparse and t.requires_grad for t in targets):
         raise NotImplementedError("_get_numerical_jacobian: pass x.to_dense() of sparse inputs")
     case = Case(lambda *_: fn(*inputs), targets)
     found = []

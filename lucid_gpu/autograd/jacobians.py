@@ -54,7 +54,7 @@ def host(t: Tensor) -> Any:
     """A double precision copy on the host."""
     kind = xp.complex128 if t.dtype.is_complex else xp.float64
     t = t.detach()
-    return (t.to_dense() if t.is_sparse else t).cpu().array.astype(kind)
+    return (t.to_dense() if t._is_sparse else t).cpu().array.astype(kind)
 
 
 def like(array: Any, t: Tensor) -> Tensor:

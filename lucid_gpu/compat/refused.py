@@ -16,7 +16,7 @@ def refused(path: str, instead: str) -> Callable[..., NoReturn]:
     Parameters
     ----------
     path : str
-        Such as "sparse_csr_tensor" or "nested.nested_tensor".
+        Such as "sparse_csc_tensor" or "nested.nested_tensor".
     instead : str
         Why, and what to write.
     """
@@ -29,13 +29,14 @@ def refused(path: str, instead: str) -> Callable[..., NoReturn]:
     return op(function)
 
 
-_LAYOUTS = "sparse tensors are of the layout COO here; write sparse_coo_tensor(indices, values)"
+_LAYOUTS = (
+    "sparse tensors are of the layouts COO and CSR here; write sparse_coo_tensor(indices, values)"
+)
 
 sparse_bsc_tensor = refused("sparse_bsc_tensor", _LAYOUTS)
 sparse_bsr_tensor = refused("sparse_bsr_tensor", _LAYOUTS)
 sparse_compressed_tensor = refused("sparse_compressed_tensor", _LAYOUTS)
 sparse_csc_tensor = refused("sparse_csc_tensor", _LAYOUTS)
-sparse_csr_tensor = refused("sparse_csr_tensor", _LAYOUTS)
 eig = refused("eig", "PyTorch has removed it; write linalg.eig(A)")
 symeig = refused("symeig", "PyTorch has removed it; write linalg.eigh(A)")
 hash_tensor = refused(

@@ -126,7 +126,7 @@ class _Capture:
         store_written()
         if realizing.waiting:
             pending_reductions.flush()
-        made = [t for t in self.noting.living() if t._wrapper is None and not t.is_sparse]
+        made = [t for t in self.noting.living() if t._wrapper is None and not t._is_sparse]
         for tensor in made:
             tensor._realize()
         for tensor in made:

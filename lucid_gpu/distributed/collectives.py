@@ -38,7 +38,7 @@ def _check_tensor(value: Any, name: str) -> None:
             f"Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n"
             f"             but got {type(value)} instead."
         )
-    if value.is_sparse:
+    if value._is_sparse:
         raise NotImplementedError(f"`{name}` is sparse; call .to_dense() first")
 
 

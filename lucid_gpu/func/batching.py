@@ -210,7 +210,7 @@ class BatchLevel(Batch):
         """Nothing to do: a batched tensor is of no use without its level."""
 
     def apply(self, op: Op, operands: Sequence[Any], to: Any = None, shape: Any = None) -> Tensor:
-        if any(isinstance(o, Tensor) and o.is_sparse for o in operands):
+        if any(isinstance(o, Tensor) and o._is_sparse for o in operands):
             raise NotImplementedError(
                 f"vmap: {op.name} of a batched and a sparse tensor; call .to_dense() first"
             )

@@ -41,7 +41,7 @@ def _reduced(tensor: Tensor) -> Any:
             "does not support crossing process boundaries.  If you just want to transfer the data, "
             "call detach() on the tensor before serializing (e.g., putting it on the queue)."
         )
-    if tensor.is_sparse or tensor.device.type != "cpu" or not tensor.is_shared():
+    if tensor._is_sparse or tensor.device.type != "cpu" or not tensor.is_shared():
         return tensor.__reduce_ex__(2)
     descriptor, layout = shared_memory.parts_of(tensor)
     state = user_attributes(fields(tensor))

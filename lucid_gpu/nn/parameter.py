@@ -43,7 +43,7 @@ def _made_from(cls: type[_T], data: Tensor | None) -> _T:
     """A leaf of a subclass that shares a tensor's memory, but not its history."""
     if data is not None and not isinstance(data, Tensor):
         raise TypeError(f"{cls.__name__} takes a Tensor, got {type_name(data)}")
-    if data is not None and data.is_sparse:
+    if data is not None and data._is_sparse:
         raise NotImplementedError(
             f"{cls.__name__} holds dense tensors: call .to_dense() first, or make the values of a "
             "sparse tensor the parameter"

@@ -466,7 +466,7 @@ def into(
             f"Expected all tensors to be on the same device, but {name}() gives a tensor on "
             f"{result.device} and out= is on {out.device}"
         )
-    if result.is_sparse or out.is_sparse:
+    if result._is_sparse or out._is_sparse:
         raise NotImplementedError(
             f"{name}(): out= takes and gives dense tensors; call .to_dense() first"
         )

@@ -211,7 +211,7 @@ def _array_of(tensor: Tensor, value: Any) -> Any:
 
 
 def _is_foreign(capture: Any, tensor: Tensor) -> bool:
-    if tensor._wrapper is not None or tensor.is_sparse:
+    if tensor._wrapper is not None or tensor._is_sparse:
         capture.refuse(
             "an op of batches, tangents or sparse tensors", "its values are not recorded"
         )

@@ -37,7 +37,7 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
             "protocol at the moment. Use x.detach().clone() for others."
         )
     storage = self._storage
-    alone = storage is None or self.is_sparse or (self._base is None and not storage.others(self))
+    alone = storage is None or self._is_sparse or (self._base is None and not storage.others(self))
     other = like(self, self.detach().clone() if alone else self._copied_with_memory(memo))
     memo[id(self)] = other
     if self.grad is not None:

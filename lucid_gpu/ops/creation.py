@@ -434,7 +434,7 @@ def empty(
 def _like(
     input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool, options: Any
 ) -> Tensor:
-    if input.is_sparse:
+    if input._is_sparse:
         _refuse_format(options)
         zeros: Tensor = input._full_like(value, dtype, device, requires_grad)
         return zeros
@@ -505,7 +505,7 @@ def empty_like(
 
     RuntimeError for a ``memory_format`` of a sparse tensor.
     """
-    if input.is_sparse:
+    if input._is_sparse:
         _refuse_format(options)
         return input._full_like(0, dtype, device, requires_grad)
     d = input.dtype if dtype is None else dtype

@@ -143,7 +143,7 @@ def _capsule(tensor: Tensor, array: Any, stream: Any, version: Any, copied: bool
 def _refuse_to_export(tensor: Tensor) -> None:
     if tensor.requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
-    if tensor.is_sparse:
+    if tensor._is_sparse:
         raise BufferError(
             "Can't export tensors with layout other than lucid_gpu.strided; use .to_dense()"
         )
@@ -171,7 +171,7 @@ def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
             f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {tensor.type()} If CUDA "
             "data is required use tensor.cuda() to copy tensor to device memory."
         )
-    if tensor.is_sparse:
+    if tensor._is_sparse:
         raise AttributeError(
             f"Can't get __cuda_array_interface__ on sparse type: {tensor.type()} Use "
             "Tensor.to_dense() to convert to a dense tensor first."

@@ -1301,7 +1301,7 @@ def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     from lucid_gpu.ops.creation import as_tensor
 
     value = as_tensor(source)
-    if value.is_sparse:
+    if value._is_sparse:
         raise NotImplementedError(
             "copy_() between dense and sparse Tensors is not implemented; the source is sparse: "
             "call .to_dense() first"

@@ -168,7 +168,7 @@ def before_write(tensor: Tensor, name: str) -> Tensor:
     """
     if state.written and scheduler.full(tensor, name):
         store_written()
-    if not state.grad or tensor.is_sparse:
+    if not state.grad or tensor._is_sparse:
         return tensor
     return alias_to_write(tensor, name)
 

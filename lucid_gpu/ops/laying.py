@@ -17,7 +17,7 @@ def lay(result: Tensor, order: tuple[int, ...] | None) -> Tensor:
     Its elements move when its strides are looked at, or a view is taken, if they do not lie so.
     What comes back stands for the result; mostly it is the same tensor.
     """
-    if is_batched(result) or result.is_sparse:
+    if is_batched(result) or result._is_sparse:
         return result
     program, storage = result._expr.program, result._storage
     if is_plain(program) if order is None else program.order == order and not program.is_load:

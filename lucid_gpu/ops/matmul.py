@@ -68,9 +68,9 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
                 return Tensor._matmul_of_arrays(input, other)
             kind = type(other).__name__
             raise TypeError(f"matmul(): argument 'other' must be Tensor, not {kind}")
-        if input.is_sparse:
+        if input._is_sparse:
             return input.matmul(other)
-        if other.is_sparse:
+        if other._is_sparse:
             return other.__rmatmul__(input)
     a, b = input, other
     _check(a, b)
@@ -296,7 +296,7 @@ def unrounded(a: Tensor, b: Tensor) -> Tensor:
     So the sum is rounded once, as the libraries that PyTorch calls round it.
     """
     d = a.dtype
-    if d.compute is d or b.dtype is not d or a.is_sparse or b.is_sparse:
+    if d.compute is d or b.dtype is not d or a._is_sparse or b._is_sparse:
         return matmul(a, b)
     _check(a, b)
     if b.ndim == 1:

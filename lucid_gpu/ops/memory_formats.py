@@ -203,7 +203,7 @@ def lying(
             result = function(*args, **kwargs)
             inputs = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
             tensors = [t for t in inputs if isinstance(t, Tensor)]
-            if any(is_batched(t) or t.is_sparse for t in tensors):
+            if any(is_batched(t) or t._is_sparse for t in tensors):
                 return result
             order = rule(*tensors)
             if isinstance(result, tuple):

@@ -153,7 +153,7 @@ def sum(
     RuntimeError
         For one given twice.
     """
-    if input.is_sparse:
+    if input._is_sparse:
         return input.sum(dim, keepdim, dtype=dtype)
     if dtype is not None:
         input = input.to(as_dtype(dtype))

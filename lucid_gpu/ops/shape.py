@@ -586,7 +586,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
     IndexError for a dimension that there is not.
     """
-    if input.is_sparse:
+    if input._is_sparse:
         return input.transpose(dim0, dim1)
     rank = len(input._expr.program.shape)
     a = dim0 if type(dim0) is int and 0 <= dim0 < rank else normalize_dim(dim0, rank)
@@ -626,7 +626,7 @@ def t(input: Tensor) -> Tensor:
 
     RuntimeError for more than two dimensions.
     """
-    if input.is_sparse:
+    if input._is_sparse:
         return input.t()
     if input.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
@@ -798,7 +798,7 @@ def _in_order(input: Tensor) -> bool:
     if input._base is not None and storage is not None:
         root = next((t for t in storage.others(input) if t is input._base), input)
     program = root._expr.program
-    if not program.free or root._base is not None or input.is_sparse:
+    if not program.free or root._base is not None or input._is_sparse:
         return False
     cell = root._cell()
     others = [] if storage is None else storage.others(root)
@@ -838,7 +838,7 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy of the elements in memory of its own, through which gradients flow."""
     if memory_format is not None:
         return copied_in_format(input, memory_format)
-    if input.is_sparse:
+    if input._is_sparse:
         return input.clone()
     if not input._expr.program.is_load:  # its bytes do not exist yet: a copy costs nothing
         return apply(TABLE["identity"], input, shape=tuple(input.shape))

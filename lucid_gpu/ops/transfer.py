@@ -28,7 +28,7 @@ def to_device(input: Tensor, where: Any, non_blocking: bool = False) -> Tensor:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     move = _start if non_blocking and input.device == CPU else _move
     array = input.array
-    order = None if input.is_sparse else kept_order(input)
+    order = None if input._is_sparse else kept_order(input)
     if order is None:
         return _recorded(move(array, input.device, target), input, target)
     moved_array = move(array.transpose(order), input.device, target)

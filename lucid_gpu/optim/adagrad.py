@@ -62,7 +62,7 @@ class Adagrad(Optimizer):
             self.state[p] = {"step": 0.0, "sum": total}
 
     def _update(self, group: Group, members: list[Member]) -> None:
-        if self._listed and group["weight_decay"] and any(g.is_sparse for _, g, _ in members):
+        if self._listed and group["weight_decay"] and any(g._is_sparse for _, g, _ in members):
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
         self._begin(members, ("sum",))
         common = chosen(group, "eps", "weight_decay", "maximize")

@@ -199,7 +199,7 @@ def _moved(p: Tensor, d: Tensor, *, t: Tensor) -> tuple[Tensor, ...]:
 
 def _flat_gradient(params: list[Tensor]) -> Tensor:
     grads = [p.new_zeros(p.numel()) if p.grad is None else p.grad for p in params]
-    return cat([(g.to_dense() if g.is_sparse else g).detach().reshape(-1) for g in grads])
+    return cat([(g.to_dense() if g._is_sparse else g).detach().reshape(-1) for g in grads])
 
 
 def _largest(vector: Tensor) -> Any:

@@ -46,7 +46,7 @@ def update_listed(
     """
     dense: list[Row] = []
     for *tensors, g in rows:
-        if not g.is_sparse:
+        if not g._is_sparse:
             dense.append((*tensors, g))
             continue
         g = g.coalesce()
@@ -278,7 +278,7 @@ class Optimizer(Hooked):
         """Raise for what no rule here is written for."""
         name = type(self).__name__
         for p, g, _ in members:
-            if g.is_sparse:
+            if g._is_sparse:
                 self._listed = True
                 if not self._takes_sparse:
                     raise RuntimeError(

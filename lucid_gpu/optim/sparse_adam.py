@@ -50,7 +50,7 @@ class SparseAdam(Optimizer):
             [i, k]
             for i, group in enumerate(self.param_groups)
             for k, p in enumerate(group["params"])
-            if p.is_sparse
+            if p._is_sparse
         ]
         if indices:
             raise ValueError(
@@ -58,7 +58,7 @@ class SparseAdam(Optimizer):
             )
 
     def _update(self, group: Group, members: list[Member]) -> None:
-        if not all(g.is_sparse for _, g, _ in members):
+        if not all(g._is_sparse for _, g, _ in members):
             raise RuntimeError(
                 "SparseAdam does not support dense gradients, please consider Adam instead"
             )

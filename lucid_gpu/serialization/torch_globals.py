@@ -21,7 +21,7 @@ from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.pickle_machine import _New, key, text
 from lucid_gpu.serialization.safe_globals import _allowed
 from lucid_gpu.serialization.torch_storages import StorageType, meta_tensor, rebuild
-from lucid_gpu.storage import Size, sparse_coo, strided
+from lucid_gpu.storage import Size, sparse_coo, sparse_csr, strided
 from lucid_gpu.tensor import Tensor, as_kind
 
 __all__ = ["build", "call", "find", "is_known", "names_of", "torch_global", "trusted_global"]
@@ -68,7 +68,7 @@ _TABLE |= {f"torch.cuda.{name}Storage": StorageType(d) for name, d in _STORAGES.
 _TABLE["torch.storage.UntypedStorage"] = StorageType(dt.uint8)
 _TABLE |= {f"torch.{name}": d for name, d in {**dt.BY_NAME, **dt.ALIASES}.items()}
 _TABLE |= {"torch.Tensor": Tensor, "torch.nn.parameter.Parameter": "parameter"}
-_BY_NAME = {f"torch.{kind.name}": kind for kind in (strided, sparse_coo)}
+_BY_NAME = {f"torch.{kind.name}": kind for kind in (strided, sparse_coo, sparse_csr)}
 _TABLE |= {f"{module}.ndarray": np.ndarray for module in ("numpy", "numpy.core.multiarray")}
 
 _INSTEAD = {  # what to save in PyTorch, of what is not here
@@ -163,16 +163,18 @@ def _with_attributes(t: Tensor, state: Any) -> Tensor:
 
 @_stands_for("torch._utils._rebuild_sparse_tensor")
 def _sparse(layout: Any, data: tuple[Any, ...]) -> Any:
-    from lucid_gpu.sparse.creation import sparse_coo_tensor
+    from lucid_gpu.sparse.creation import sparse_coo_tensor, sparse_csr_tensor
 
-    if layout is not sparse_coo:
-        raise Damage(f"a tensor in it has the layout {layout}; lucid_gpu has sparse_coo only")
-    indices, values, size = data[:3]
-    for part in (indices, values):
+    if layout not in (sparse_coo, sparse_csr):
+        raise Damage(f"a tensor in it is said to be sparse and has the layout {layout}")
+    csr = layout is sparse_csr
+    for part in data[: 3 if csr else 2]:
         low, high = np.lib.array_utils.byte_bounds(part.array)
         if high - low < part.array.nbytes:
             raise Damage("a sparse tensor in it has elements that share memory")
-    made = sparse_coo_tensor(indices, values, size)
+    if csr:
+        return sparse_csr_tensor(*data)
+    made = sparse_coo_tensor(*data[:3])
     return made.coalesce() if len(data) > 3 and data[3] else made
 
 
@@ -180,7 +182,9 @@ def _sparse(layout: Any, data: tuple[Any, ...]) -> Any:
 def _layout(name: str) -> Any:
     known = _BY_NAME.get(text(name))
     if known is None:
-        raise Damage(f"a tensor in it has the layout {name}; lucid_gpu has sparse_coo only")
+        raise Damage(
+            f"a tensor in it has the layout {name}; lucid_gpu has sparse_coo and sparse_csr"
+        )
     return known
 
 

@@ -311,8 +311,12 @@ def _(obj: UninitializedTensorMixin, archive: Archive) -> Any:
 @_reduced.register
 def _(obj: Tensor, archive: Archive) -> Any:
     kind = type(obj)
-    if obj.is_sparse:
-        parts = obj._indices(), obj._values(), Size(obj.shape), obj.is_coalesced()
+    if obj._is_sparse:
+        size = Size(obj.shape)
+        if not obj.is_sparse:
+            rows = obj.crow_indices(), obj.col_indices(), obj.detach().values(), size
+            return _SPARSE, (obj.layout, rows)
+        parts = obj._indices(), obj._values(), size, obj.is_coalesced()
         return _SPARSE, (obj.layout, parts)
     if kind.__reduce_ex__ is not Tensor.__reduce_ex__:
         return NotImplemented

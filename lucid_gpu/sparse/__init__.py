@@ -1,6 +1,7 @@
 """Sparse tensors: `mm` and `sum` under PyTorch's names.
 
-The tensors themselves come from `lucid_gpu.sparse_coo_tensor` and `Tensor.to_sparse`.
+The tensors themselves come from `lucid_gpu.sparse_coo_tensor`, `sparse_csr_tensor` and
+`Tensor.to_sparse`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from lucid_gpu.sparse.creation import (
     check_sparse_tensor_invariants as check_sparse_tensor_invariants,
 )
 from lucid_gpu.sparse.creation import sparse_coo_tensor as sparse_coo_tensor
+from lucid_gpu.sparse.creation import sparse_csr_tensor as sparse_csr_tensor
 from lucid_gpu.sparse.creation import sparse_mask as sparse_mask
 from lucid_gpu.sparse.creation import to_sparse as to_sparse
 from lucid_gpu.sparse.products import matmul as matmul
@@ -32,8 +34,8 @@ log_softmax = refused("sparse.log_softmax", _BY_PARTS)
 softmax = refused("sparse.softmax", _BY_PARTS)
 sampled_addmm = refused(
     "sparse.sampled_addmm",
-    "it takes the layout CSR, which is not here; write (mat1[rows] * mat2.mT[columns]).sum(1) for "
-    "rows, columns = input.indices()",
+    "there is no form of it for the layout CSR here; write (mat1[rows] * mat2.mT[columns]).sum(1) "
+    "for rows, columns = input.to_sparse().indices()",
 )
 spdiags = refused(
     "sparse.spdiags", "write sparse_coo_tensor(indices, values, shape) of the diagonals' places"
@@ -69,7 +71,7 @@ def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
 
     RuntimeError for a dense tensor.
     """
-    if not isinstance(input, SparseTensor):
+    if not isinstance(input, SparseTensor) or not input.is_sparse:
         raise RuntimeError(
             "sparse.sum(): expected a sparse tensor, got layout "
             f"{input.layout}; write x.sum() for a dense one"

@@ -26,6 +26,7 @@ from lucid_gpu.sparse.gradients import (
 )
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.sparse.tensor import SparseTensor, asked_by, refuse
+from lucid_gpu.storage import sparse_coo, sparse_csr
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -61,9 +62,31 @@ def _same_vjp(node: Any, g: Tensor) -> Any:
 @op
 def values(input: SparseTensor) -> Tensor:
     """The values of a coalesced tensor, shape (elements, *dense dimensions)."""
-    input._check_coalesced("values")
+    if input.is_sparse:
+        input._check_coalesced("values")
     kept = values_of(input)
     return kept if kept.requires_grad else kept.detach()
+
+
+@op
+def to_sparse(
+    input: SparseTensor, sparse_dim: int | None = None, *, layout: Any = None, blocksize: Any = None
+) -> SparseTensor:
+    """The elements in coordinates, or in compressed rows for the layout `sparse_csr`.
+
+    NotImplementedError for another ``sparse_dim`` or layout, and for rows of other than a matrix.
+    """
+    csr = layout is sparse_csr
+    other = layout not in (None, sparse_coo, sparse_csr) or blocksize is not None
+    if other or sparse_dim not in (None, input.sparse_dim()) or (csr and input.sparse_dim() != 2):
+        why = "it lists other dimensions, or has another layout"
+        refuse("to_sparse", input.device, why, csr=not input.is_sparse)
+    if input.layout is (layout or sparse_coo):
+        return input
+    name, rows_in = ("ToSparseCsrBackward0", dt.int64) if csr else ("ToSparseBackward1", None)
+    input = coalesce(input) if csr else input
+    elements = input.elements
+    return recorded(name, elements.pattern.shown(rows_in), elements.values, (input,), _same_vjp)
 
 
 @op
@@ -221,7 +244,8 @@ def mul(input: Any, other: Any) -> SparseTensor:
     """A sparse tensor times a number."""
     s, factor = (input, other) if isinstance(input, SparseTensor) else (other, input)
     if not _is_scalar(factor):
-        refuse("mul", s.device, "a sparse tensor is multiplied by numbers only")
+        why = "a sparse tensor is multiplied by numbers only"
+        refuse("mul", s.device, why, csr=not s.is_sparse)
     return _scaled("MulBackward0", s, factor)
 
 
@@ -465,8 +489,8 @@ def _without(
 
 # --- as methods, and for functions that meet a sparse operand -------------------------------------
 
-METHODS = (coalesce, values, to_dense, transpose, t, clone, to, cpu, cuda, neg, mul, div, add, sub,
-           add_, zero_, sum)  # fmt: skip
+METHODS = (coalesce, values, to_sparse, to_dense, transpose, t, clone, to, cpu, cuda, neg, mul,
+           div, add, sub, add_, zero_, sum)  # fmt: skip
 attach(SparseTensor, *METHODS, T=property(t), mT=property(matrix_transposed))
 for _name, _d in (("float", dt.float32), ("double", dt.float64), ("half", dt.float16),
                   ("bfloat16", dt.bfloat16), ("int", dt.int32), ("long", dt.int64),
@@ -488,9 +512,10 @@ _ELEMENTWISE: dict[str, Any] = {"add": add, "sub": sub, "mul": mul, "div": div, 
 def elementwise(op: Op, operands: Sequence[Any]) -> Tensor:
     """A row of the op table, element by element, where an operand is sparse."""
     function = _ELEMENTWISE.get(op.name)
-    if function is None:
-        where = next(o.device for o in operands if isinstance(o, SparseTensor))
-        refuse(asked_by(op.name), where)
+    sparse = [o for o in operands if isinstance(o, SparseTensor)]
+    csr = not all(o.is_sparse for o in sparse)
+    if function is None or (csr and function not in (mul, neg)):
+        refuse(asked_by(op.name), sparse[0].device, csr=csr)
     result: Tensor = function(*operands)
     return result
 

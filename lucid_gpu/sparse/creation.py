@@ -10,13 +10,15 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import resolve, xp_of
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
 from lucid_gpu.ops.arguments import require_one_device
-from lucid_gpu.ops.creation import as_tensor, zeros
+from lucid_gpu.ops.creation import arange, as_tensor, zeros
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.selections import repeat_interleave
+from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.tensor_types import NAMES
 from lucid_gpu.sparse.gradients import assemble, at_places, recorded
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.sparse.tensor import SparseTensor, refuse
-from lucid_gpu.storage import sparse_coo
+from lucid_gpu.storage import sparse_coo, sparse_csr
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -73,7 +75,7 @@ def sparse_coo_tensor(
                 "sparse_coo_tensor() received an invalid combination of arguments; it takes "
                 f"{_SIGNATURES}"
             )
-        extents = _extents(size)
+        extents = _extents(size, "sparse_coo_tensor", _SIGNATURES)
         where = resolve(device)
         indices = zeros(len(extents), 0, dtype=dt.int64, device=where)
         kind = get_default_dtype() if dtype is None else as_dtype(dtype)
@@ -81,7 +83,10 @@ def sparse_coo_tensor(
     kept = _values(values, dtype, device)
     places = _indices(indices, kept)
     _check_count(places, kept)
-    extents = _smallest(places, kept) if size is None else _extents(size)
+    if size is None:
+        extents = _smallest(places, kept)
+    else:
+        extents = _extents(size, "sparse_coo_tensor", _SIGNATURES)
     _check_size(places, kept, extents)
     _check_bounds(places, extents)
     pattern = Pattern(places, extents, places.shape[1] < 2)
@@ -91,22 +96,154 @@ def sparse_coo_tensor(
                 "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor"
             )
         pattern.coalesced = True
+    return _made(pattern, kept, "SparseCooTensorWithDimsAndTensorsBackward0", requires_grad)
+
+
+def _made(pattern: Pattern, kept: Tensor, name: str, requires_grad: bool) -> Tensor:
     if requires_grad and kept.dtype.category < 2:
         raise RuntimeError(
             "Only Tensors of floating point and complex dtype can require gradients, got "
             f"{kept.dtype}"
         )
-    result = assemble(pattern, kept, "SparseCooTensorWithDimsAndTensorsBackward0")
+    result = assemble(pattern, kept, name)
     return result._mark() if requires_grad and not result.requires_grad else result
 
 
-def _extents(size: Any) -> tuple[int, ...]:
+@op
+def sparse_csr_tensor(
+    crow_indices: Any,
+    col_indices: Any,
+    values: Any,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Tensor:
+    """A sparse matrix of compressed rows.
+
+    Parameters
+    ----------
+    crow_indices : array_like of int, shape (rows + 1,)
+        For each row the number of elements before it, and last the number of all.
+    col_indices : array_like of int, shape (elements,)
+        The column of each element. All indices are always checked.
+    values : array_like, shape (elements, *dense dimensions)
+        A tensor shares its memory and history.
+    size : sequence of int, optional
+        By default the smallest that holds the indices.
+    dtype, device : optional
+        By default those of the values.
+    requires_grad : bool
+        Make it a leaf; ignored where the values have history, which continues.
+    check_invariants : bool, optional
+        Refuse rows whose columns are not in order too.
+
+    Raises
+    ------
+    RuntimeError
+        If indices, values and size do not fit together.
+    TypeError
+        For a size of other than integers.
+    NotImplementedError
+        For a batch of matrices.
+    """
+    kept = as_tensor(values, dtype=dtype, device=device)
+    crow, columns = (_whole(i).to(kept.device) for i in (crow_indices, col_indices))
+    _check_dimensions(crow, columns, kept)
+    nnz = kept.shape[0]
+    if size is None:
+        width = int(columns.array.max()) + 1 if columns.numel() else 0
+        size = (max(len(crow) - 1, 0), width, *kept.shape[1:])
+    extents = _extents(size, "sparse_csr_tensor", "crow_indices, col_indices, values, size")
+    if len(extents) != kept.ndim + 1:
+        raise RuntimeError(
+            "tensor dimensionality must be sum of batch, base, and dense dimensionalities "
+            f"(=0 + 2 + {kept.ndim - 1}) but got {len(extents)}"
+        )
+    if len(crow) != extents[0] + 1:
+        raise RuntimeError(
+            "crow_indices.shape[-1] must be equal to the number of rows + 1 "
+            f"(={extents[0] + 1}), but got {len(crow)}"
+        )
+    if len(columns) != nnz:
+        raise RuntimeError(
+            f"col_indices.shape[-1] must be equal to nnz (={nnz}) as defined by values.shape[0], "
+            f"but got {len(columns)}"
+        )
+    ends, column, width = crow.array.astype("int64"), columns.array, extents[1]
+    counts = ends[1:] - ends[:-1]
+    _hold(ends[0] == 0, "crow_indices[..., 0] == 0")
+    _hold(ends[-1] == nnz, "crow_indices[..., -1] == nnz")
+    _hold(((column >= 0) & (column < width)).all(), "0 <= col_indices < ncols")
+    _hold(
+        ((counts >= 0) & (counts <= width)).all(),
+        "0 <= crow_indices[..., 1:] - crow_indices[..., :-1] <= ncols",
+    )
+    rows = repeat_interleave(
+        arange(extents[0], device=kept.device), from_array(counts, None, kept.device)
+    )
+    places = stack([rows, columns.to(dt.int64)])
+    _check_size(places, kept, extents)
+    pattern = Pattern(places, extents, False, crow.dtype)
+    grouping = pattern.grouping()
+    pattern.coalesced = grouping.group is None
+    if check_invariants is None:
+        check_invariants = check_sparse_tensor_invariants.is_enabled()
+    _hold(
+        pattern.coalesced or (not check_invariants and grouping.pattern.count == nnz),
+        "col_indices[..., crow_indices[..., i - 1]:crow_indices[..., i]] for all i = 1, ..., nrows "
+        "are sorted and distinct along the last dimension values",
+    )
+    return _made(pattern, kept, "SparseCompressedTensorBackward0", requires_grad)
+
+
+def _whole(indices: Any) -> Tensor:
+    source = as_tensor(indices).detach()
+    return source if isinstance(indices, Tensor) or source.numel() else source.to(dt.int64)
+
+
+def _check_dimensions(crow: Tensor, columns: Tensor, values: Tensor) -> None:
+    if not crow.ndim:
+        raise RuntimeError("crow_indices must have dimensionality >= 1 but got 0")
+    if crow.ndim != columns.ndim:
+        raise RuntimeError(
+            "crow_indices and col_indices dimensionalities must be equal but got "
+            f"{crow.ndim} and {columns.ndim}, respectively"
+        )
+    if values.ndim < crow.ndim:
+        raise RuntimeError(
+            "values must have dimensionality > sum of batch and block dimensionalities "
+            f"(={crow.ndim - 1} + 0) but got {values.ndim}"
+        )
+    if crow.ndim > 1:
+        refuse("sparse_csr_tensor", values.device, "a batch of matrices has no form here", csr=True)
+    kinds = [t.dtype.type_name for t in (crow, columns)]
+    if crow.dtype is not columns.dtype:
+        raise RuntimeError(
+            "crow_indices and col_indices must have the same dtype, bot got "
+            f"{kinds[0]} and {kinds[1]}, respectively"
+        )
+    if crow.dtype not in (dt.int32, dt.int64):
+        raise RuntimeError(
+            f"crow_indices and col_indices dtype must be Int or Long, but got {kinds[0]}"
+        )
+
+
+def _hold(truth: Any, invariant: str) -> None:
+    if not truth:
+        raise RuntimeError(f"`{invariant}` is not satisfied.")
+
+
+def _extents(size: Any, name: str, takes: str) -> tuple[int, ...]:
     try:
         extents = tuple([int(n.__index__()) for n in size])
     except (TypeError, AttributeError):
         raise TypeError(
-            "sparse_coo_tensor() received an invalid combination of arguments: argument 'size' "
-            f"must be tuple of ints, not {type(size).__name__}; it takes {_SIGNATURES}"
+            f"{name}() received an invalid combination of arguments: argument 'size' must be tuple "
+            f"of ints, not {type(size).__name__}; it takes {takes}"
         ) from None
     if min(extents, default=0) < 0:
         raise RuntimeError(
@@ -203,6 +340,8 @@ def to_sparse(
     RuntimeError
         For a ``sparse_dim`` that there is not.
     """
+    if layout is sparse_csr and sparse_dim is None and blocksize is None:
+        return to_sparse(input).to_sparse(layout=layout)
     if layout is not None and layout is not sparse_coo:
         refuse(f"to_sparse(layout={layout})", input.device)
     if blocksize is not None:
@@ -267,10 +406,15 @@ def _sparse_mask_vjp(node: Any, g: Tensor) -> Any:
 
 @op
 def rebuilt(
-    indices: Tensor, values: Tensor, size: tuple[int, ...], coalesced: bool, requires_grad: bool
+    indices: Tensor,
+    values: Tensor,
+    size: tuple[int, ...],
+    coalesced: bool,
+    requires_grad: bool,
+    rows_in: Any = None,
 ) -> Tensor:
     """A sparse tensor from what it was taken apart to (pickle)."""
-    made = assemble(Pattern(indices, size, coalesced), values, "")
+    made = assemble(Pattern(indices, size, coalesced, rows_in), values, "")
     return made._mark(requires_grad)
 
 
@@ -278,7 +422,7 @@ def _reduced(self: SparseTensor, protocol: Any) -> Any:
     if not self.is_leaf:
         raise RuntimeError("only leaf tensors can be pickled; detach() this one first")
     p, values = self.pattern, self.elements.values
-    return rebuilt, (p.indices, values, p.size, p.coalesced, self.requires_grad)
+    return rebuilt, (p.indices, values, p.size, p.coalesced, self.requires_grad, p.rows_in)
 
 
 attach(SparseTensor, __reduce_ex__=_reduced)
@@ -317,7 +461,9 @@ TYPES: dict[str, SparseTensorType] = {
 
 
 class check_sparse_tensor_invariants:
-    """PyTorch's setting of whether the parts of sparse tensors are checked: here always.
+    """PyTorch's setting of whether the parts of sparse tensors are checked.
+
+    Here they always are, but for the order of columns in CSR.
 
     Parameters
     ----------

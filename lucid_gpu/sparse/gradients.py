@@ -115,7 +115,7 @@ def _values_vjp(node: Any, g: Tensor) -> Any:
 def gradient(pattern: Pattern, values: Tensor) -> SparseTensor:
     """The gradient of a sparse tensor of this pattern, from that of each element listed."""
     if not (state.grad and values.requires_grad):
-        return sparse(Elements(pattern, values, once=not pattern.coalesced))
+        return sparse(Elements(pattern.shown(None), values, once=not pattern.coalesced))
     grouping = pattern.grouping()
     if grouping.first is not None:
         values = values.index_select(0, grouping.first)

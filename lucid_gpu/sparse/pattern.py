@@ -58,12 +58,21 @@ class Pattern:
         Of the whole tensor: sparse dimensions first, then those of each value.
     coalesced : bool
         Every place occurs once, in order, and the tensor says so.
+    rows_in : dtype, optional
+        Elements are in the order of rows, and the tensor shows these compressed, in this type.
     """
 
-    def __init__(self, indices: Tensor, size: tuple[int, ...], coalesced: bool) -> None:
+    def __init__(
+        self,
+        indices: Tensor,
+        size: tuple[int, ...],
+        coalesced: bool,
+        rows_in: dt.dtype | None = None,
+    ) -> None:
         self.indices = indices
         self.size = size
         self.coalesced = coalesced
+        self.rows_in = rows_in
         self._places: Places | None = None
         self._grouping: tuple[int, Grouping] | None = None
 
@@ -133,6 +142,12 @@ class Pattern:
         pattern = Pattern(self._tensor(indices), self.size, True)
         return Grouping(pattern, self._tensor(group), self._tensor(first))
 
+    def shown(self, rows_in: dt.dtype | None) -> Pattern:
+        """The same places, as compressed rows or (None) as coordinates."""
+        if self.rows_in is rows_in:
+            return self
+        return Pattern(self.indices, self.size, self.coalesced, rows_in)
+
     def transposed(self, a: int, b: int) -> Pattern:
         """Two sparse dimensions exchanged; the same elements in the same order."""
         xp, size = xp_of(self), list(self.size)
@@ -144,7 +159,7 @@ class Pattern:
 
     def to(self, where: Any) -> Pattern:
         """The same places on another device."""
-        return Pattern(self.indices.to(where), self.size, self.coalesced)
+        return Pattern(self.indices.to(where), self.size, self.coalesced, self.rows_in)
 
 
 def _keys(indices: Any, size: tuple[int, ...], xp: Any) -> Any:

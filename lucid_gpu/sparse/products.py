@@ -18,7 +18,7 @@ from lucid_gpu.ops.shape import stack
 from lucid_gpu.sparse.arithmetic import coalesce, t
 from lucid_gpu.sparse.gradients import assemble, at_places, gradient, is_listed, values_of
 from lucid_gpu.sparse.pattern import Pattern
-from lucid_gpu.sparse.tensor import SparseTensor
+from lucid_gpu.sparse.tensor import SparseTensor, refuse
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -83,6 +83,9 @@ def _matmul(a: Any, b: Any, name: str, node: str) -> Tensor:
 
 def _of_two(a: SparseTensor, b: SparseTensor) -> SparseTensor:
     """(n, k) sparse times (k, m) sparse, which is sparse: each element meets a row of the other."""
+    for m in (a, b):
+        if not m.is_sparse:
+            refuse("matmul", m.device, "the other matrix is sparse", csr=True)
     _check(a, b)
     a, b = coalesce(a), coalesce(b)
     (rows, inner), (keys, columns) = a.pattern.rows, b.pattern.rows

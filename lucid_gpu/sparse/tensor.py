@@ -15,10 +15,12 @@ from lucid_gpu.device import device
 from lucid_gpu.fusion.expression import Cell, Expr, without_grad
 from lucid_gpu.fusion.program import SPARSE, load_program
 from lucid_gpu.ops import printing
+from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.in_place import LEAF_IN_PLACE
+from lucid_gpu.ops.order import searchsorted
 from lucid_gpu.ops.registry import LazyMethod
 from lucid_gpu.sparse.pattern import Pattern
-from lucid_gpu.storage import Storage, sparse_coo
+from lucid_gpu.storage import Storage, sparse_coo, sparse_csr
 from lucid_gpu.tape.door import NAMES, Next, Watch
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import Node, run_node
@@ -74,17 +76,21 @@ class SparseCell(Cell):
 
     @property
     def array(self) -> Any:
-        refuse(asked_by(), self.elements.pattern.device)
+        pattern = self.elements.pattern
+        refuse(asked_by(), pattern.device, csr=pattern.rows_in is not None)
 
     def twin(self, node: Any = None, output: int = 0) -> Cell:
         return SparseCell(self.elements, node, output)
 
 
-def refuse(name: str, where: device, why: str = "it takes no sparse tensors") -> NoReturn:
+def refuse(
+    name: str, where: device, why: str = "it takes no sparse tensors", csr: bool = False
+) -> NoReturn:
     """Raise NotImplementedError for an op that has no sparse form."""
+    layout, other = ("SparseCsr", " or .to_sparse()") if csr else ("Sparse", "")
     raise NotImplementedError(
-        f"Could not run '{name}' with arguments from the 'Sparse{where.type.upper()}' backend: "
-        f"{why}; call .to_dense() first"
+        f"Could not run '{name}' with arguments from the '{layout}{where.type.upper()}' backend: "
+        f"{why}; call .to_dense(){other} first"
     )
 
 
@@ -115,7 +121,7 @@ class SparseTensor(Tensor):
     """
 
     __torch_function__ = disabled  # type: ignore[assignment]
-    is_sparse = True
+    is_sparse = _is_sparse = True
     layout = sparse_coo
 
     @property
@@ -173,12 +179,12 @@ class SparseTensor(Tensor):
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        refuse("setting .data", self.device)
+        refuse("setting .data", self.device, csr=not self.is_sparse)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the values and of their places."""
-        refuse("nbytes", self.device)
+        refuse("nbytes", self.device, csr=not self.is_sparse)
 
     def _become(self, value: Tensor, name: str) -> SparseTensor:
         """Take another's elements, as an in-place op does."""
@@ -217,15 +223,6 @@ class SparseTensor(Tensor):
         """Whether every place is listed once, in order."""
         return self.pattern.coalesced
 
-    def to_sparse(
-        self, sparse_dim: int | None = None, *, layout: Any = None, blocksize: Any = None
-    ) -> SparseTensor:
-        """The tensor itself."""
-        other = layout not in (None, sparse_coo) or blocksize is not None
-        if other or sparse_dim not in (None, self.sparse_dim()):
-            refuse("to_sparse", self.device, "it lists other dimensions, or has another layout")
-        return self
-
     def _coalesced_(self, coalesced: bool) -> SparseTensor:
         """Say whether every place occurs once, in order."""
         pattern = Pattern(self.pattern.indices, self.pattern.size, coalesced)
@@ -262,6 +259,33 @@ class SparseTensor(Tensor):
             )
 
 
+class RowsTensor(SparseTensor):
+    """A sparse matrix of the layout CSR: elements in the order of rows, which are shown compressed.
+
+    Made by `lucid_gpu.sparse_csr_tensor` and `Tensor.to_sparse_csr`. Of the methods of
+    `SparseTensor` it has those of products, types and devices.
+    """
+
+    is_sparse = False
+    is_sparse_csr = True
+    layout = sparse_csr
+
+    def crow_indices(self) -> Tensor:
+        """For each row the number of elements before it, and last the number of all."""
+        ends = arange(self.shape[0] + 1, device=self.device)
+        start = searchsorted(self.pattern.rows[0], ends)
+        return start.to(self.pattern.rows_in)
+
+    def col_indices(self) -> Tensor:
+        """The column of each element."""
+        return self.pattern.indices.detach()[1].to(self.pattern.rows_in)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise TypeError(
+            "can't convert SparseCsr layout tensor to numpy. Use Tensor.to_dense() first."
+        )
+
+
 def sparse(elements: Elements) -> SparseTensor:
     """A sparse tensor without history."""
     values = elements.values
@@ -273,13 +297,14 @@ def sparse(elements: Elements) -> SparseTensor:
 def wrap(expr: Expr, like: SparseTensor | None) -> SparseTensor:
     """A tensor object on a sparse value; its version counter is its values'."""
     _note_names()
-    tensor = object.__new__(SparseTensor)
+    cell = expr.leaves[0]
+    assert isinstance(cell, SparseCell)
+    compressed = cell.elements.pattern.rows_in is not None
+    tensor = object.__new__(RowsTensor if compressed else SparseTensor)
     tensor._expr = expr
     if like is not None:
         tensor._storage = like._storage
     else:
-        cell = expr.leaves[0]
-        assert isinstance(cell, SparseCell)
         tensor._storage = cell.elements.values._memory()
     return tensor
 
@@ -325,22 +350,44 @@ _OF_SHAPES = frozenset(
         "size",
     ]
 )
+_OF_LAYOUTS = frozenset(["crow_indices", "col_indices", "to_sparse_coo", "to_sparse_csr"])
+_OF_COO = frozenset(["coalesce", "indices", "is_coalesced"])  # others say which layout they have
+_OF_PLACES = frozenset(["_coalesced_", "_full_like", "_indices", "_values"])
+# What is there for compressed rows too; the rest of `SparseTensor` refuses.
+_OF_BOTH = frozenset(
+    [
+        *("__matmul__", "__mul__", "__neg__", "__reduce_ex__", "__repr__", "__rmatmul__"),
+        *("__rmul__", "alias", "bfloat16", "bool", "cdouble", "cfloat", "clone", "cpu", "cuda"),
+        *("dense_dim", "detach", "double", "float", "half", "int", "long", "matmul", "mm", "mul"),
+        *("mv", "neg", "short", "sparse_dim", "to", "to_dense", "to_sparse", "unrecorded"),
+        *("values", "__torch_function__"),
+    ]
+)
 
 
 def refuse_the_rest() -> None:
     """Give each method of Tensor that has no sparse form one that says so."""
     for name, method in vars(Tensor).items():
         private = name[0] == "_" and not name.endswith("__")
-        kept = private or name in _OF_THE_GRAPH or name in _OF_SHAPES
+        kept = private or name in _OF_THE_GRAPH | _OF_SHAPES | _OF_LAYOUTS
         methods = (FunctionType, LazyMethod, Method)
         if kept or name in vars(SparseTensor) or not isinstance(method, methods):
             continue
         setattr(SparseTensor, name, _refusing(name))
+    for name, method in list(vars(SparseTensor).items()):
+        private = name[0] == "_" and not name.endswith("__")
+        kept = name not in _OF_PLACES and (private or name in _OF_BOTH or name in vars(RowsTensor))
+        if name in _OF_COO:
+            setattr(RowsTensor, name, vars(Tensor)[name])
+        elif not kept and isinstance(method, FunctionType):
+            setattr(RowsTensor, name, _refusing(name))
+        elif name in ("T", "mT"):
+            setattr(RowsTensor, name, property(_refusing(name)))
 
 
 def _refusing(name: str) -> Any:
     def method(self: SparseTensor, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse(asked_by(name), self.device)
+        refuse(asked_by(name), self.device, csr=not self.is_sparse)
 
     method.__qualname__ = f"SparseTensor.{name}"
     method.__doc__ = "Refused, with NotImplementedError: write ``x.to_dense()`` first."
@@ -353,9 +400,13 @@ def _refusing(name: str) -> Any:
 def _text(s: SparseTensor) -> str:
     """The text of a sparse tensor: coordinates, values, size and marks, on lines of their own."""
     gap = ",\n" + " " * len(printing.OPENING)
+    values = _part("values", SparseTensor._values(s))
+    if isinstance(s, RowsTensor):
+        parts = [_part("crow_indices", s.crow_indices()), _part("col_indices", s.col_indices())]
+        return printing._with_suffixes(printing.OPENING + gap.join([*parts, values]), _suffixes(s))
     first, *others = _suffixes(s)
-    parts = (printing.OPENING + _part("indices", s._indices()), _part("values", s._values()), first)
-    return printing._with_suffixes(gap.join(parts), others)
+    text = printing.OPENING + gap.join([_part("indices", s._indices()), values, first])
+    return printing._with_suffixes(text, others)
 
 
 def _part(name: str, t: Tensor) -> str:

@@ -279,7 +279,7 @@ class AccumulateGrad(Node):
                         self.grad = gradient
                     else:
                         self.replace_gradient(gradient)
-                elif this.create_graph or self.grad.is_sparse > cotangent.is_sparse:  # it is dense
+                elif this.create_graph or (self.grad._is_sparse and not cotangent._is_sparse):
                     self.replace_gradient(self.grad + cotangent)
                 else:
                     self.grad.add_(cotangent)

@@ -265,7 +265,7 @@ def _two_passes(s: Subject) -> str:
 def _writes(s: Subject) -> str:
     s.written.clear()
     args = s.fresh()
-    tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, Tensor) and not a.is_sparse]
+    tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, Tensor) and not a._is_sparse]
     before = [host(a) for _, a in tensors]
     s.run(args, s.cotangents)
     if s.written:

@@ -183,7 +183,7 @@ def tensor_difference(
 def _attribute(tensor: Tensor, name: str) -> Any:
     if name != "stride()":
         return getattr(tensor, name)
-    return None if tensor.is_sparse else tensor.stride()
+    return None if tensor._is_sparse else tensor.stride()
 
 
 def array_difference(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> str | None:

@@ -185,4 +185,4 @@ def _watched(function: type[Function], written: list[int]) -> Any:
 
 
 def _is_dense(value: Any) -> bool:
-    return isinstance(value, Tensor) and not value.is_sparse
+    return isinstance(value, Tensor) and not value._is_sparse

@@ -21,6 +21,8 @@ from lucid_gpu import (
     nn,
     sparse_coo,
     sparse_coo_tensor,
+    sparse_csr,
+    sparse_csr_tensor,
 )
 from lucid_gpu import device as _device
 from lucid_gpu.compat.refused import refused
@@ -316,8 +318,10 @@ def _rebuild_parameter_with_state(
 def _rebuild_sparse_tensor(layout: Any, data: tuple[Any, ...]) -> Tensor:
     """A sparse tensor of its layout and of indices, values, size and whether it is coalesced.
 
-    NotImplementedError for other layouts than ``sparse_coo``.
+    Of rows, columns, values and size for ``sparse_csr``; NotImplementedError for other layouts.
     """
+    if layout is sparse_csr:
+        return sparse_csr_tensor(*data)
     if layout is not sparse_coo:
         raise NotImplementedError(f"rebuilding sparse tensor for layout {layout}")
     indices, values, size, *coalesced = data

@@ -67,7 +67,7 @@ def _repr_html_(self: Tensor) -> str | None:
         None for sparse tensors and those inside function transforms, which are shown as text.
     """
     t = self
-    if t.is_sparse or t._wrapper is not None or _unshaped(t):
+    if t._is_sparse or t._wrapper is not None or _unshaped(t):
         return None
     facts = [_size(t.shape), _type(t), str(t.device), *history_of(t)]
     head = f"<b>{escape(type(t).__name__)}</b> " + _pale(" · ".join(facts))

@@ -11,7 +11,7 @@ import lucid_gpu
 
 NAMES = [
     *("embedding_bag", "hash_tensor", "sparse_bsc_tensor", "sparse_bsr_tensor"),
-    *("sparse_compressed_tensor", "sparse_csc_tensor", "sparse_csr_tensor"),
+    *("sparse_compressed_tensor", "sparse_csc_tensor"),
     *("nested.as_nested_tensor", "nested.masked_select", "nested.narrow", "nested.nested_tensor"),
     *("nested.nested_tensor_from_jagged", "nested.to_padded_tensor"),
     *("sparse.log_softmax", "sparse.sampled_addmm", "sparse.softmax", "sparse.spdiags"),

@@ -908,7 +908,7 @@ def _converted(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Paramete
 
 def _takes(tensor: Tensor, value: Tensor) -> bool:
     """Whether a conversion changes a tensor, and does not put another in its place."""
-    return not (Conversion.overwrite or tensor.is_sparse or value.is_sparse)
+    return not (Conversion.overwrite or tensor._is_sparse or value._is_sparse)
 
 
 def _swap(parameter: Parameter, fn: Callable[[Tensor], Tensor], name: str) -> None:

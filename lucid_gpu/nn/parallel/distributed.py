@@ -576,7 +576,7 @@ def _gradient(parameter: Parameter) -> Tensor:
     grad: Tensor | None = parameter.grad
     if grad is None:
         return zeros_like(parameter)
-    if grad.is_sparse:
+    if grad._is_sparse:
         raise NotImplementedError(
             "DistributedDataParallel: a gradient lists rows; write sparse=False"
         )

@@ -318,7 +318,7 @@ class _Group:
     def _to_reduce(self, gradient: Tensor | None) -> Tensor | None:
         if gradient is None:
             return None
-        if gradient.is_sparse:
+        if gradient._is_sparse:
             raise NotImplementedError("fully_shard: a gradient lists rows; write sparse=False")
         gradient = gradient.detach()
         return gradient.to(self.policy.reduce_dtype or gradient.dtype)

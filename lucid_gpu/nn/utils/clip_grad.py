@@ -216,8 +216,8 @@ def _norm_on(where: device, tensors: list[Tensor], order: float) -> Tensor:
 
 def _magnitudes(t: Tensor) -> Tensor:
     """A tensor whose elements have the same size, in a type the kernels take."""
-    if t.dtype.category < 2 or t.is_sparse:
-        kind = "a sparse tensor" if t.is_sparse else t.dtype.name
+    if t.dtype.category < 2 or t._is_sparse:
+        kind = "a sparse tensor" if t._is_sparse else t.dtype.name
         raise RuntimeError(f"get_total_norm(): expected dense floating point tensors, got {kind}")
     return t.abs() if t.dtype.is_complex else t
 

@@ -138,8 +138,8 @@ def lobpcg(
     """
     if tracker is not None:
         raise NotImplementedError("lobpcg: there are no iterations that a tracker could follow")
-    A = A.to_dense() if A.is_sparse else A
-    B = B.to_dense() if B is not None and B.is_sparse else B
+    A = A.to_dense() if A._is_sparse else A
+    B = B.to_dense() if B is not None and B._is_sparse else B
     require_matrices("lobpcg", A)
     k = (1 if X is None else X.shape[-1]) if k is None else k
     if A.shape[-1] < 3 * k:
