@@ -186,6 +186,7 @@ _UNLISTED = (  # in ``dir()``
     *("doctor", "functorch", "precompile", "torch", "torch_names"),  # commands, and what lies apart
     *("complex_numbers", "creation", "elementwise", "indexing", "reductions", "shape"),
     *(*_dtypes.NAMED_ONLY, "chalf"),  # no tensor has these types
+    *("sparse_bsc", "sparse_bsr", "sparse_csc"),  # ... or layouts
 )
 _FROM = {
     "Generator": "lucid_gpu.ops.generator",

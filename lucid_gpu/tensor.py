@@ -322,14 +322,9 @@ class Tensor(overrides.Fields):
             self._expr = Expr(plain, (cell,), None)
         if storage is not None:
             storage.add_cell(cell)
-            if len(storage.tensors) > 1:
-                self._settle_aliases(storage, array)
-
-    def _settle_aliases(self, storage: Storage, array: Any) -> None:
-        """Pending tensors that share this one's memory (`detach`) get the same array."""
-        for other in storage.others(self):
-            if not other._expr.program.is_load:
-                other._settle(other._expr, array)
+            for other in storage.others(self) if len(storage.tensors) > 1 else ():
+                if not other._expr.program.is_load:  # of `detach`: it gets the same array
+                    other._settle(other._expr, array)
 
     # --- marks -------------------------------------------------------------------------------
 

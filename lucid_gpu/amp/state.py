@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
+from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.modes import state as modes
 from lucid_gpu.tensor import Tensor
 
@@ -110,7 +111,9 @@ def is_autocast_cache_enabled() -> bool:
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:
-    """Cast parameters once for a whole block, or for each op."""
+    """Cast parameters once for a whole block, or for each op; TypeError for no bool."""
+    if type(enabled) is not bool:
+        raise TypeError(f"enabled must be a bool (got {type_name(enabled)})")
     state.cache_enabled = enabled
 
 

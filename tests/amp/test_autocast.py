@@ -331,3 +331,8 @@ def test_older_names():
         assert isinstance(autocast(enabled=False), lucid_gpu.amp.autocast)
     with pytest.warns(FutureWarning, match="Please use `lucid_gpu.amp.GradScaler"):
         assert isinstance(GradScaler(enabled=False), lucid_gpu.amp.GradScaler)
+
+
+def test_the_cache_is_on_or_off() -> None:
+    same_error(lambda m: m.set_autocast_cache_enabled(m.ones(2)), "enabled must be a bool")
+    assert lucid_gpu.is_autocast_cache_enabled() is True

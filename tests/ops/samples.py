@@ -126,7 +126,7 @@ UNARY = """acos asin cosh erfinv exp expm1 log log10 log1p log2 reciprocal rsqrt
 NOT_SAMPLED = {
     **dict.fromkeys(RANDOM_OPS.split(), RANDOM),
     **dict.fromkeys(EMPTY_OPS.split(), NO_VALUES),
-    "sparse_coo_tensor": "gives a sparse tensor: tests/sparse",
+    **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor"), "sparse: tests/sparse"),
     "Tensor.is_contiguous": "a question about layout: tests/ops/test_strides.py",
 }
 
