@@ -671,7 +671,7 @@ class Tensor(overrides.Fields):
             keep_outside(self)
         expr = self._expr
         if expr.program.is_load:
-            return _tensor(self._borrowed(expr))
+            return _tensor(_borrowed(self, expr))
         other = _tensor(expr)
         if _streams is not None:
             other._stream = self._stream
@@ -733,21 +733,6 @@ class Tensor(overrides.Fields):
         if not state.grad:
             other._expr = apart(other._expr)
         return other
-
-    def _borrowed(self, expr: Expr) -> Expr:
-        """The value through a leaf of its own, which yields to the owner of the memory."""
-        program, cell = expr.program, expr.leaves[0]
-        if not program.shared:
-            fresh = cell.twin(cell.node, cell.output)
-        else:
-            program, storage = changed_load(program, marks=0), self._storage
-            if storage is None or storage.is_lent():  # others write it without telling us
-                if capturing.recorder is not None:
-                    note_read(cell, self)
-                return Expr(program, (Cell(duplicate(cell.array), cell.node, cell.output),), None)
-            fresh = cell.twin(cell.node, cell.output)
-        fresh.borrowed = True
-        return Expr(program, (fresh,), None)
 
     @property
     def data(self) -> Tensor:
@@ -1035,11 +1020,6 @@ class Tensor(overrides.Fields):
             self._expr = Expr(changed_load(expr.program, free=False), expr.leaves, None)
         return self
 
-    def _in_free_order(self) -> Tensor:
-        """The same value, of which results do not take the order in memory."""
-        expr = self._load()
-        return _tensor(Expr(changed_load(expr.program, free=True), expr.leaves, None))
-
     def _own_memory(self) -> None:
         """Copy a borrowed buffer that others still read, before a view of it is given away."""
         cell = self._cell()
@@ -1088,6 +1068,28 @@ def dense_order(program: Any) -> tuple[int, ...] | None:
     if strides is None:
         return None
     return memory_layout.dense_order(program.shape, strides, program.dtype.itemsize)
+
+
+def _borrowed(tensor: Tensor, expr: Expr) -> Expr:
+    """The value through a leaf of its own, which yields to the owner of the memory."""
+    program, cell = expr.program, expr.leaves[0]
+    if not program.shared:
+        fresh = cell.twin(cell.node, cell.output)
+    else:
+        program, storage = changed_load(program, marks=0), tensor._storage
+        if storage is None or storage.is_lent():  # others write it without telling us
+            if capturing.recorder is not None:
+                note_read(cell, tensor)
+            return Expr(program, (Cell(duplicate(cell.array), cell.node, cell.output),), None)
+        fresh = cell.twin(cell.node, cell.output)
+    fresh.borrowed = True
+    return Expr(program, (fresh,), None)
+
+
+def in_free_order(tensor: Tensor) -> Tensor:
+    """The same value, of which results do not take the order in memory."""
+    expr = tensor._load()
+    return _tensor(Expr(changed_load(expr.program, free=True), expr.leaves, None))
 
 
 def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:

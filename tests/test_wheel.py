@@ -25,6 +25,8 @@ for file in sorted(package.rglob("*.py")):
     print(*parts, sep="/")
 """
 
+pytestmark = pytest.mark.slow  # a wheel is built and installed
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):

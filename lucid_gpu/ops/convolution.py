@@ -28,7 +28,7 @@ from lucid_gpu.ops.user_warnings import warn_user_once
 from lucid_gpu.tape import costly
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, in_free_order
 
 __all__ = ["conv1d", "conv2d", "conv3d", "named"]
 
@@ -159,7 +159,7 @@ def finished(
             result = own(result if laid else result.contiguous())
         return result
     if result._is_view() and result._wrapper is None and not laid:  # PyTorch's is row-major
-        result = result._in_free_order()
+        result = in_free_order(result)
     return result + bias.reshape(-1, *[1] * (result.ndim - 1 - batched))
 
 

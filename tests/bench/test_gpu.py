@@ -116,6 +116,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 def test_every_ending_of_a_part_comes_after_every_ending_of_another(tmp_path, monkeypatch):
     """All ways to end in one run, twice in a row, then once more by the same command."""
     monkeypatch.setattr("bench.gpu_parts.LEAST_SECONDS", 0.2)
