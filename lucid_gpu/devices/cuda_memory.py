@@ -25,8 +25,8 @@ from lucid_gpu.devices.current_gpu import on_gpu
 # (event, memory): not free before the event. No lock guards it: arrays die anywhere, in the middle
 # of what would hold one too, and each step of a deque is one step.
 _held: deque[tuple[Any, Any]] = deque()
-# Arrays whose address was asked for, as many as a launch takes: what was pending then is never
-# computed into their memory before that launch, as it is not where every op is computed at once.
+# Arrays whose address was asked for, more than a launch usually takes. They live on, so that what
+# was pending then is not computed into their memory before that launch.
 addressed: deque[Any] = deque(maxlen=64)
 retries: dict[int, int] = {}  # by device: allocations tried again
 failures: dict[int, int] = {}

@@ -134,8 +134,12 @@ def convolution_backward(
         grad_output,
         output_mask[:2],
     )
-    others = [d for d in range(grad_output.ndim) if d != 1]
-    return by_input, by_weight, grad_output.sum(others) if output_mask[2] else None
+    return by_input, by_weight, _by_bias(grad_output) if output_mask[2] else None
+
+
+def _by_bias(gradient: Tensor) -> Tensor:
+    """Return ``gradient`` summed over all dimensions but that of the channels."""
+    return gradient.sum([d for d in range(gradient.ndim) if d != 1])
 
 
 @_named
@@ -159,8 +163,7 @@ def native_batch_norm_backward(
         grad_out,
         output_mask[:2],
     )
-    others = [d for d in range(input.ndim) if d != 1]
-    return by_input, by_weight, grad_out.sum(others) if output_mask[2] else None
+    return by_input, by_weight, _by_bias(grad_out) if output_mask[2] else None
 
 
 @_named
