@@ -61,6 +61,8 @@ class Storage:
     ----------
     version : int
         Counts in-place writes; shared by all views.
+    writer : str
+        The op that wrote last.
     tensors, cells : lists of weak references
         Tensors on this memory, and the leaves through which pending values read it.
     owner : array or None
@@ -81,12 +83,13 @@ class Storage:
 
     __slots__ = (
         *("__weakref__", "cells", "idle_references", "lent_part", "mirrors", "owner"),
-        *("read_only", "tensors", "uncounted", "version"),
+        *("read_only", "tensors", "uncounted", "version", "writer"),
     )
     mirror: Any = None
 
     def __init__(self, tensor: Any, cells: Iterable[Any]) -> None:
         self.version = 0
+        self.writer = "an in-place op"
         self.mirrors: list[Any] | None = None
         self.tensors: list[Any] = [weakref.ref(tensor)]
         self.cells: list[Any] = [*map(weakref.ref, cells)]
@@ -95,6 +98,11 @@ class Storage:
         self.read_only: bool | str = False
         self.uncounted = False
         self.lent_part: Any = _nothing
+
+    def count(self, name: str) -> None:
+        """Count a write by the op ``name``."""
+        self.version += 1
+        self.writer = name
 
     def add(self, tensor: Any, cell: Any = None) -> None:
         """Note a tensor on this memory, and its leaf; the dead are forgotten now and then."""
@@ -163,7 +171,7 @@ class SameMemory(Storage):
 
     def __init__(self, memory: Storage, version: int = 0) -> None:
         self.memory: Storage = memory.memory if isinstance(memory, SameMemory) else memory
-        self.version = version
+        self.version, self.writer = version, "an in-place op"
         self.uncounted = self.memory.uncounted = True
 
 
@@ -221,6 +229,16 @@ class Mirror(Storage):
     @version.setter
     def version(self, value: int) -> None:
         self.raw._storage.version = value
+
+    @property
+    def writer(self) -> str:
+        """The op that wrote the memory last."""
+        name: str = self.raw._storage.writer
+        return name
+
+    @writer.setter
+    def writer(self, name: str) -> None:
+        self.raw._storage.writer = name
 
     @property
     def read_only(self) -> bool | str:

@@ -27,7 +27,7 @@ from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion import layout as memory_layout
 from lucid_gpu.fusion.assembling import fits
-from lucid_gpu.fusion.expression import ROOTS, Cell, Expr, apart, merge
+from lucid_gpu.fusion.expression import ROOTS, Cell, Expr, apart, counted, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     FORBIDDEN,
@@ -42,7 +42,6 @@ from lucid_gpu.fusion.program import (
     marked,
 )
 from lucid_gpu.fusion.realize import outside, realize
-from lucid_gpu.fusion.saving import noted
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import CONJUGATED, SameMemory, Size, Storage, owner_of, strided
 from lucid_gpu.storage import layout as Layout
@@ -307,12 +306,7 @@ class Tensor(overrides.Fields):
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
-        cell.same = [weakref.ref(expr)]
-        note = getattr(expr, "noted", None)
-        if note is not None:
-            cell.stands_for(note)
-        elif not needs:
-            expr.stored = weakref.ref(cell)
+        cell.of(expr)
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
@@ -407,7 +401,7 @@ class Tensor(overrides.Fields):
             raise RuntimeError(f"{which} can require gradients, got {self.dtype}")
         if scheduler.leaf_first(self._expr):
             self._realize()
-        self._replace_saved(0 if self._storage is None else self._storage.version)
+        self._replace_saved()
         self._attach(self._leaf())
         if self._storage is not None and self._base is None:
             for view in self._views():
@@ -467,21 +461,29 @@ class Tensor(overrides.Fields):
 
     def _attach(self, node: Node, output: int = 0) -> None:
         """Send the gradient of this value to ``node``."""
-        expr = self._expr
+        expr, storage = self._expr, self._storage
         program = expr.program
+        holder: Any = expr.leaves[0] if program.is_load else expr
+        variable: Any = getattr(holder, "variable", None)
+        kept = variable is not None and variable.replaced is None
         if not program.is_load:
-            self._expr = expression.boundary(expr, node, output)
+            self._expr = value = expression.boundary(expr, node, output)
+            if kept:
+                value.variable, value.version = variable, expr.version
+            elif storage is not None:
+                counted(value, storage)
             return
         root = program.root
-        cell = expr.leaves[0].twin(node, output)
-        cell.same, cell.detached = expr.leaves[0].same, expr.leaves[0].detached
+        cell = holder.twin(node, output)
+        if kept:
+            cell.variable, cell.version = variable, holder.version
         needs = load_program(
             root.dtype, root.shape, root.value[1], True, program.device, program.marks, program.free
         )
         self._expr = Expr(needs, (cell,), None)
-        storage = self._storage
         if storage is not None:
             storage.add_cell(cell)
+            counted(self._expr, storage)
 
     @property
     def is_leaf(self) -> bool:
@@ -591,6 +593,7 @@ class Tensor(overrides.Fields):
             expr = self._expr
             storage = Storage(self, expr.leaves if expr.program.is_load else ())
             self._storage = storage
+            counted(expr, storage)
         return storage
 
     # --- autograd ----------------------------------------------------------------------------
@@ -617,12 +620,10 @@ class Tensor(overrides.Fields):
             self._give_up_order()
         expr = self._expr
         if expr.program.independent:  # leaves of its own: see `ops.in_place`
-            leaves = (expression.detached(expr.leaves[0]),) if realized else (*expr.leaves,)
+            leaves = (expr.leaves[0].twin(),) if realized else (*expr.leaves,)
             other = _tensor(Expr(expr.program, leaves, expr.made_by))
         else:
             other = _tensor(expression.without_grad(expr))
-        if not realized:
-            other._expr.noted = noted(expr)  # a write through either is one to both
         if _streams is not None:
             other._stream = self._stream
         if self._siblings is not None:
@@ -631,6 +632,9 @@ class Tensor(overrides.Fields):
         storage.add(other)
         if realized and other._expr.leaves[0] is not expr.leaves[0]:
             storage.add_cell(other._expr.leaves[0])
+        variable = counted(other._expr, storage)
+        if not realized:
+            variable.family = expr.variable.family  # a write through either is one to both
         return other
 
     def detach_(self) -> Tensor:
@@ -658,8 +662,11 @@ class Tensor(overrides.Fields):
     def _cut(self) -> Tensor:
         """Forget where the value came from."""
         self._expr = expression.without_grad(self._expr)
-        if self._storage is not None and self._expr.program.is_load:
-            self._storage.add_cell(self._expr.leaves[0])
+        storage = self._storage
+        if storage is not None:
+            if self._expr.program.is_load:
+                storage.add_cell(self._expr.leaves[0])
+            counted(self._expr, storage)
         return self
 
     def alias(self) -> Tensor:
@@ -740,11 +747,9 @@ class Tensor(overrides.Fields):
         other = self.detach()
         other._siblings = None
         other._storage = SameMemory(self._memory())
-        expr = other._expr
-        if expr.program.is_load:
+        if other._expr.program.is_load:
             other._take_uncounted_leaf()
-        else:
-            del expr.noted
+        counted(other._expr, other._storage)
         return other
 
     @data.setter
@@ -767,13 +772,14 @@ class Tensor(overrides.Fields):
             capture.before_moving(self, _OF_MEMORY)
         version = 0 if self._storage is None else self._storage.version
         other = value.detach()
-        self._replace_saved(version)
+        self._replace_saved()
         if self._storage is not None:
             self._storage.forget(self)
         self._siblings = other._siblings
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
         if self._expr.program.is_load:
             self._take_uncounted_leaf()
+        counted(self._expr, self._storage)
         self._base, self._steps, self._creation = None, (), None
         if _streams is not None:
             _streams.add(self)
@@ -792,11 +798,10 @@ class Tensor(overrides.Fields):
     def _take_uncounted_leaf(self) -> None:
         """Read the memory through a leaf of its own, which writes of other tensors leave good."""
         cell = self._expr.leaves[0].twin()
-        cell.uncounted = True
         self._expr = Expr(self._expr.program, (cell,), None)
         self._memory().add_cell(cell)
 
-    def _replace_saved(self, version: int) -> None:
+    def _replace_saved(self) -> None:
         """Ops that saved this tensor read, going backward, what it has then."""
         value, storage = self._expr, self._storage
         others = [] if storage is None else storage.others(self)
@@ -806,7 +811,9 @@ class Tensor(overrides.Fields):
                 return
         elif any(other._expr is value for other in others):
             return
-        expression.make_replaced(value, expression.Replaced(self, version))
+        variable, _ = expression.mark_of(value)
+        variable.replaced = self
+        expression.written_values.add(variable)
 
     # --- Python's own protocols ---------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import edge_of
+from lucid_gpu.ops.in_place import count_write
 from lucid_gpu.ops.record import SavedOutput, save, save_output
 from lucid_gpu.ops.shape import view_of_all
 from lucid_gpu.ops.views import rebase, refuse_written_view
@@ -168,7 +169,7 @@ def _without_gradient(
 
 def _check_dirty(dirty: Sequence[Tensor], args: tuple[Any, ...], outputs: Sequence[Any]) -> None:
     for tensor in dirty:
-        tensor._memory().version += 1
+        count_write(tensor, "mark_dirty")
         if not any(tensor is o for o in outputs):
             raise RuntimeError(NOT_RETURNED)
         if not any(tensor is a for a in args):

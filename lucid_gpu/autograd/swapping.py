@@ -6,6 +6,7 @@ import copyreg
 import sys
 from typing import Any
 
+from lucid_gpu.ops.in_place import read_anew
 from lucid_gpu.tape.node import AccumulateGrad
 from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import Tensor
@@ -65,6 +66,8 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
                 setattr(t, slot, value)
             elif hasattr(t, slot):
                 delattr(t, slot)
+    for t in (t1, t2):
+        read_anew(t)
     for node, leaf in zip(nodes, (t2, t1), strict=True):
         if type(node) is AccumulateGrad:
             node.refer_to(leaf)

@@ -42,37 +42,67 @@ from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
 
 
-class Replaced(NamedTuple):
-    """In place of a `Write`: ``x.data = y`` gave a tensor that was saved other memory.
+class Family:
+    """What a pending value and its detached copies have in common: one was written, all were."""
+
+
+class Variable:
+    """A tensor as those see it who saved its value: they hear that it was written or replaced.
+
+    It is referred to by the pending value that a tensor has and by the leaf that stores that, each
+    beside the ``version`` whose contents they are. Views and `detach` have their own, on one
+    storage. A write ends one that a pending value has had, and the tensor gets another.
 
     Attributes
     ----------
-    tensor : Tensor
-        What backward reads, as in PyTorch.
-    version : int
-        How often it had been written.
+    storage : Storage or None
+        Counts the writes; None while there was none.
+    replaced : Tensor or None
+        The tensor, once ``x.data = y`` gave it other memory and so another variable: backward
+        reads what it has then, as in PyTorch.
+    family : Family or None
+        Of those that pending values have had that are one; regions built on these look into them.
     """
 
-    tensor: Any
-    version: int
+    replaced: Any = None
+    family: Family | None = None
+
+    def __init__(self, storage: Any = None) -> None:
+        self.storage = storage
+
+    @property
+    def version(self) -> int:
+        """How often it was written."""
+        storage = self.storage if self.replaced is None else self.replaced._storage
+        return 0 if storage is None else storage.version
+
+    @property
+    def writer(self) -> str:
+        """The op that wrote it last."""
+        storage = self.storage if self.replaced is None else self.replaced._storage
+        return "an in-place op" if storage is None else storage.writer
 
 
-class Write(NamedTuple):
-    """A write in place, as nodes that saved the old value see it.
+class Saved(NamedTuple):
+    """What an op saves beside what its formula reads: not kept, but known when it is written.
 
     Attributes
     ----------
-    name : str
-        The op that wrote.
+    program : Program
+        Has the tensor's type and shape.
+    variable : Variable
     version : int
-        How often the memory had been written before.
-    storage : Storage
-        Counts further writes.
+        How often that had been written before.
     """
 
-    name: str
+    program: Program
+    variable: Variable
     version: int
-    storage: Any
+
+    @property
+    def written(self) -> bool:
+        """Whether it was written since."""
+        return self.variable.version != self.version
 
 
 class _Values(weakref.WeakSet[Any]):
@@ -82,7 +112,7 @@ class _Values(weakref.WeakSet[Any]):
         return bool(self.data)  # type: ignore[attr-defined]  # the live ones
 
 
-# Pending values whose tensor was written, and all whose tensor was replaced.
+# Families of pending values that were written, and variables that were replaced.
 written_values = _Values()
 
 
@@ -99,23 +129,19 @@ class Cell:
         The array is another tensor's memory: copy it before writing or lending it.
     sharers : list of weak references to Cell, or None
         All leaves on this very array, made by `twin`: who writes the array gives them a copy.
-    stale : Write or None
-        The write in place of the tensor that held this array: what was saved for backward is then
-        refused.
-    same : list of weak references, or None
-        Pending values that are stored here and leaves that stand for this one: stale when this is.
+    variable : Variable or None
+        The tensor's that holds this array, where somebody may save it: a write is seen there.
+    version : int
+        How often that had been written when this leaf was made.
     """
 
     borrowed = False
     leads = True  # to its node at once; a view's is found when somebody asks
-    uncounted = False  # of a tensor that counts its own writes (`.data`)
-    stale: Write | Replaced | None = None
-    same: list[Any] | None = None
+    variable: Variable | None = None
+    version = 0
     sharers: list[Any] | None = None
     home: Any = None  # of a view's: a weak reference to the storage, which knows its twins too
-    outlives = False  # such a twin: only read, and stale when the view's leaf says so
     apart: Any = None  # a weak reference to the twin without a node that gradients read
-    detached = False  # of a tensor that shares the memory of the one that `same` is about
     source: Any = None  # what will give the array: see `LateCell`
     result: int | None = None  # which result of a reduction that is
 
@@ -168,6 +194,7 @@ class Cell:
         other = self._beside(node, output) if self.source else Cell(self.array, node, output)
         if self.home is not None:
             other.home = self.home
+        other.variable = self.variable
         return other
 
     def _beside(self, node: Any, output: int) -> Cell:
@@ -175,25 +202,15 @@ class Cell:
         raise NotImplementedError
 
     def moved(self, array: Any) -> Cell:
-        """A leaf that takes this one's place, on another array of the same values.
-
-        Who saved this one hears of writes to that.
-        """
+        """A leaf that takes this one's place, on another array of the same values."""
         other = Cell(array, self.node, self.output)
         other.home = self.home
-        if self.same is not None:
-            other.same = list(self.same)
-        other.stands_for(self)
-        return other
+        return other.of(self)
 
-    def stands_for(self, other: Any) -> None:
-        """Have another leaf, or the pending value stored here, be stale when this one is."""
-        same = self.same
-        if same is None:
-            self.same = [weakref.ref(other)]
-        else:
-            same[:] = [r for r in same if r() is not None]
-            same.append(weakref.ref(other))
+    def of(self, other: Cell | Expr) -> Cell:
+        """This leaf, as another place of a value: a write to its variable is one to both."""
+        self.variable, self.version = mark_of(other)
+        return self
 
     def without_node(self) -> Cell:
         """A twin that leads to no graph: one for all who read it so."""
@@ -236,7 +253,7 @@ def _outlive(twin: Cell, home: Any) -> None:
     """A view's leaf may be gone before its twins, and who writes the memory asks the storage."""
     storage = home()
     if storage is not None:
-        twin.home, twin.outlives = home, True
+        twin.home = home
         storage.add_cell(twin)
 
 
@@ -254,20 +271,18 @@ class Expr:
 
     ``made_by`` is the op and the operands it was applied to. It keeps no arrays alive that
     ``leaves`` does not; it says which tensors lie inside the region, so that a hook on one of them
-    can be honored. ``node`` is the region's autograd node, made when first asked for. ``stale``,
-    which most have not, is the `Write` of the tensor that had this value, or `Replaced`: see
-    `stale_of`; ``also``
-    what a composition saves in PyTorch: see `lucid_gpu.fusion.saving`.
+    can be honored. ``node`` is the region's autograd node, made when first asked for. ``variable``
+    and ``version`` are those of the tensor that has this value, if anybody asked (`mark_of`);
+    ``also`` is what a composition saves in PyTorch: see `lucid_gpu.fusion.saving`.
     """
 
     __slots__ = (
-        *("__weakref__", "also", "leaves", "made_by", "node", "noted", "program", "since"),
-        *("stale", "stored"),
+        *("__weakref__", "also", "leaves", "made_by", "node", "program", "since", "variable"),
+        "version",
     )
     also: tuple[Any, ...]  # set on few
-    noted: Any  # a `lucid_gpu.fusion.saving.Noted` of this value and of its detached copies
-    stale: Write | Replaced
-    stored: weakref.ref[Cell]  # where a constant is an array, unless it was noted before
+    variable: Variable
+    version: int
 
     def __init__(
         self, program: Program, leaves: tuple[Cell, ...], made_by: tuple[Any, ...] | None
@@ -279,71 +294,86 @@ class Expr:
         self.since = ALWAYS if program.is_load or not leaves else steps.count
 
 
-def stale_of(value: Expr) -> Write | None:
-    """The write in place of the tensor that had this value, if any."""
-    if value.program.is_load:
-        stale = value.leaves[0].stale
-        return None if isinstance(stale, Replaced) else stale
-    write: Write | None = getattr(value, "stale", None)
-    if isinstance(write, Replaced):
-        return None
-    note = getattr(value, "noted", None) if write is None else None
-    return write if note is None else note.stale
+def mark_of(value: Expr | Cell) -> tuple[Variable, int]:
+    """The variable whose value this is, made now if nobody has asked before, and its version."""
+    holder: Any = value
+    if type(value) is Expr and value.program.is_load:
+        holder = value.leaves[0]
+    variable: Variable | None = getattr(holder, "variable", None)
+    if variable is None:
+        variable, holder.version = Variable(), 0
+        holder.variable = variable
+        if holder is value and type(value) is Expr:
+            variable.family = Family()
+    return variable, holder.version
 
 
-def make_stale(value: Expr, write: Write) -> None:
-    """The tensor that had this value was written: nodes that saved it for backward must refuse."""
-    if not value.program.is_load:
-        value.stale = write
-        written_values.add(value)
-        noted = getattr(value, "noted", None)
-        if noted is not None:
-            noted.stale = write
-            written_values.add(noted)
-        if value.node is not None:
-            value.node.output_written(write, 0)
-        return
-    cell = value.leaves[0]
-    cell.stale = write
-    tell(cell, write)
+def counted(value: Expr, storage: Any) -> Variable:
+    """Have the present value of a tensor on a storage be seen to be written when that counts one.
 
-
-def make_replaced(value: Expr, by: Replaced) -> None:
-    """The tensor that had this value was given another: who saved it for backward reads that."""
-    if not value.program.is_load:
-        if stale_of(value) is None:
-            value.stale = by
-            written_values.add(value)
-        return
-    cell = value.leaves[0]
-    if cell.stale is None:
-        cell.stale = by
-        written_values.add(cell)
-    for reference in () if cell.detached else cell.same or ():
-        other = reference()
-        if type(other) is Expr:
-            make_replaced(other, by)
-        elif isinstance(other, Cell) and other.stale is None:
-            other.stale = by
-            written_values.add(other)
-
-
-def tell(cell: Cell, write: Write) -> None:
-    """The array of a leaf is written: its node and those it stands for are to know.
-
-    The leaf itself may go on and be read by right.
+    Returns
+    -------
+    Variable
+        The tensor's.
     """
-    if cell.same is not None:
-        others, cell.same = [r() for r in cell.same], None
-        for other in others:
-            if type(other) is Expr:
-                make_stale(other, write)
-            elif other is not None:
-                other.stale = write
-                if not isinstance(other, Cell):
-                    written_values.add(other)
-    if cell.leads and cell.node is not None:
-        cell.node.output_written(write, cell.output)
+    holder: Any = value.leaves[0] if value.program.is_load else value
+    variable: Variable | None = getattr(holder, "variable", None)
+    if variable is None or variable.replaced is not None:
+        variable = holder.variable = Variable(storage)
+    elif variable.storage is None:
+        variable.storage = storage
+    elif variable.storage is not storage:  # another tensor has this value too
+        variable = holder.variable = Variable(storage)
+    if holder is value and variable.family is None:
+        variable.family = Family()
+    holder.version = storage.version
+    return variable
+
+
+def ended(variable: Variable, storage: Any) -> Variable:
+    """The variable of a tensor on a storage that was written; regions are to ask for this one."""
+    if variable.family is None:
+        return variable
+    written_values.add(variable.family)
+    return Variable(storage)
+
+
+def taken(value: Expr, variable: Variable) -> None:
+    """Have a value be what a tensor holds from now on, of this variable."""
+    holder: Any = value.leaves[0] if value.program.is_load else value
+    before: Variable | None = getattr(holder, "variable", None)
+    holder.variable, holder.version = variable, variable.version
+    if holder is value:
+        variable.family = Family()
+    if before is None:
+        return
+    node = value.node if holder is value else holder.node if holder.leads else None
+    if node is not None and node.result is not None and node.result.variable is before:
+        node.lies_in(variable)
+    also = getattr(value, "also", None)
+    if also is not None:
+        value.also = tuple(
+            [
+                Saved(value.program, variable, variable.version)
+                if type(entry) is Saved and entry.variable is before
+                else entry
+                for entry in also
+            ]
+        )
+
+
+def is_written(value: Expr | Cell) -> bool:
+    """Whether the tensor that had this value was written in place since."""
+    holder: Any = value
+    if type(value) is Expr and value.program.is_load:
+        holder = value.leaves[0]
+    variable: Variable | None = getattr(holder, "variable", None)
+    return variable is not None and variable.version != holder.version
+
+
+def saved(value: Expr) -> Saved:
+    """What who saves a value is to keep of it, if not the value."""
+    return Saved(value.program, *mark_of(value))
 
 
 def reread(value: Expr) -> Expr:
@@ -757,13 +787,6 @@ def apart(value: Expr) -> Expr:
     return value if value.made_by is None else Expr(value.program, value.leaves, None)
 
 
-def detached(cell: Cell) -> Cell:
-    """A leaf for another tensor on this memory: a write to it is one to both."""
-    twin = cell.twin()
-    twin.same, twin.detached = cell.same, True
-    return twin
-
-
 def without_grad(value: Expr) -> Expr:
     """The same value as a constant for gradients (`Tensor.detach`)."""
     program = value.program
@@ -780,7 +803,7 @@ def without_grad(value: Expr) -> Expr:
             program.marks & ~FORBIDDEN,
             program.free,
         )
-        return Expr(loads, (detached(value.leaves[0]),), None)
+        return Expr(loads, (value.leaves[0].twin(),), None)
     if program.is_boundary and program.root.args[0] == len(program.instructions) - 2:
         return Expr(_inside(program), value.leaves[:-1], None)  # the node is not held
     same = build(TABLE["identity"], [value], False, shape=program.shape, scheduled=False)

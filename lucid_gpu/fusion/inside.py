@@ -10,7 +10,7 @@ from typing import Any
 
 from lucid_gpu.fusion.expression import Expr, boundary, build
 from lucid_gpu.fusion.optable import Op
-from lucid_gpu.fusion.saving import RESULT, RESULT_POSITION, Composed, Noted, noted, saves_of
+from lucid_gpu.fusion.saving import RESULT_POSITION, Composed, Saved, saved, saves_of
 
 __all__ = ["OF_A_NAME", "observed_within", "replay", "saved_inside"]
 
@@ -89,8 +89,7 @@ def saved_inside(expr: Expr) -> list[Any] | None:
             if type(e) is not Expr or e.program.is_load:
                 continue
             if not e.program.needs_grad:
-                written = hasattr(e, "noted") or hasattr(e, "stored")  # or may be
-                if written or sys.getrefcount(e) > OF_A_NAME + 1:
+                if hasattr(e, "variable") or sys.getrefcount(e) > OF_A_NAME + 1:
                     beside += _kept(made, e)
             else:
                 held -= 1
@@ -104,17 +103,16 @@ def saved_inside(expr: Expr) -> list[Any] | None:
                     beside += [
                         entry.within(e.leaves, expr.leaves) if type(entry) is Composed else entry
                         for entry in also
-                        if entry is not RESULT
                     ]
                 seen.add(e)
                 stack.append(e)
     return None if held > 0 else beside
 
 
-def _kept(made: Expr, operand: Expr) -> list[Noted]:
+def _kept(made: Expr, operand: Expr) -> list[Saved]:
     """A pending constant that somebody holds, and may write, where an op saves it."""
     assert made.made_by is not None
     op, *operands = made.made_by
     places = saves_of(op, operands, made.program)
-    saved = any(p != RESULT_POSITION and operands[p] is operand for p in places)
-    return [noted(operand)] if saved else []
+    kept = any(p != RESULT_POSITION and operands[p] is operand for p in places)
+    return [saved(operand)] if kept else []

@@ -14,11 +14,12 @@ from lucid_gpu.fusion import Eager, scheduler
 from lucid_gpu.fusion.expression import (
     Cell,
     Expr,
-    Replaced,
-    Write,
+    Saved,
+    Variable,
     build,
     merge,
     of_constant,
+    saved,
     written_values,
 )
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
@@ -28,7 +29,6 @@ from lucid_gpu.fusion.pending_reductions import leaves_of, summed_to
 from lucid_gpu.fusion.program import WRAPPED, Program, leaf_of, load_program
 from lucid_gpu.fusion.saving import (
     FROM_OPERANDS,
-    RESULT,
     Composed,
     converted,
     converts,
@@ -117,6 +117,11 @@ class Facts:
         return saved_leaves(self.program)
 
     @cached_property
+    def saves_result(self) -> bool:
+        """Whether PyTorch's last op saves its result."""
+        return self.program.leaves in self.saved
+
+    @cached_property
     def converts(self) -> bool:
         """Whether an op converts a leaf."""
         return converts(self.program)
@@ -150,7 +155,8 @@ class RegionNode(Node):
     output_strides: tuple[int, ...] | None = None  # in bytes; None for row-major
     root: Any = None
     observers: _Observers | None = None
-    also: tuple[Any, ...] = ()  # what PyTorch's ops save beside, as `Noted`; pending constants
+    also: tuple[Any, ...] = ()  # what PyTorch's ops save beside: see `fusion.saving`
+    result: Saved | None = None  # of its value, where PyTorch's last op saves that
     family: Any = None  # what the regions that one kernel computed have in common
     joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
     composed = False  # is it named after a composition that is one op in PyTorch
@@ -167,9 +173,8 @@ class RegionNode(Node):
         also = getattr(expr, "also", None)
         if also is not None:
             self.also = also
-        stale = getattr(expr, "stale", None)
-        if stale is not None and not isinstance(stale, Replaced):
-            self.output_stale = stale
+        if facts.saves_result:
+            self.result = saved(expr)
 
     def name(self) -> str:
         return title_of(self.program)
@@ -316,13 +321,12 @@ class RegionNode(Node):
             beside = [*beside, *converted(self.made_by, self.program)]
         self.made_by = None
         self.also = (*self.also, *beside)
-        leaves, saved = list(self.leaves), facts.saved
+        leaves = list(self.leaves)
         for i in facts.unread:
             before = leaves[i]
             leaves[i] = Cell(None, before.node, before.output)
-            if i in saved:
-                before.stands_for(leaves[i])
-                leaves[i].stale = before.stale
+            if i in facts.saved:
+                leaves[i].of(before)
         self.leaves = tuple(leaves)
 
     def _read_output(self, cell: Cell) -> None:
@@ -580,9 +584,10 @@ class RegionNode(Node):
         """How many want to see the gradient of this region's value."""
         return 0 if self.observers is None else self.observers.count
 
-    def output_written(self, write: Write, output: int) -> None:
-        self.output_stale = write
-        written_values.add(self)
+    def lies_in(self, variable: Variable) -> None:
+        """Its value is what a tensor holds that was written with it: writes to that reach it."""
+        if self.result is not None:
+            self.result = Saved(self.program, variable, variable.version)
 
     def _check_versions(self) -> bool:
         """Refuse to go backward where what PyTorch's ops would have saved was written.
@@ -593,63 +598,46 @@ class RegionNode(Node):
         everywhere = task is None or task.everywhere  # None: somebody calls the node
         for i in self.facts.saved:
             if i == len(leaves):
-                if self.output_stale is None or not self._saves_output():
-                    continue
-                raise self.stale_error(self.output_stale, program, self.name())
-            write = leaves[i].stale
-            if write is None:
+                result = self.result
+                if result is not None and result.written and self._saves_output():
+                    raise self.stale_error(result, self.name())
                 continue
-            if not isinstance(write, Replaced) or write.version != write.tensor._version:
-                if not everywhere and i not in saved_leaves(program, self._wanted()):
-                    continue
-                node = leaves[i].node
-                name = None if node is None or not node._edges else node.name()
-                loads = next(n for n in program.instructions if n.op == "load" and n.value[0] == i)
-                raise self.stale_error(write, loads, name)
+            leaf = leaves[i]
+            if leaf.variable is None or leaf.variable.version == leaf.version:
+                continue
+            if not everywhere and i not in saved_leaves(program, self._wanted()):
+                continue
+            node = leaf.node
+            name = None if node is None or not node._edges else node.name()
+            known = program.instructions
+            like = next(n for n in known if n.op == "load" and n.value[0] == i)
+            loads = load_program(like.dtype, like.shape, None, False, program.device)
+            raise self.stale_error(Saved(loads, leaf.variable, leaf.version), name)
         for entry in self.also:
-            write = None if entry is RESULT else getattr(entry, "stale", None)
-            if entry is RESULT and self.output_stale is not None:
-                raise self.stale_error(self.output_stale, program, self.name())
-            if write is not None:
-                raise self.stale_error(write, entry.program, None)
+            if entry.written:
+                raise self.stale_error(entry, self.name() if entry.program is program else None)
         if not (written_values or self.facts.converts):
             return False
         refused = refusal(self.made_by, program, None if everywhere else task.waiting)
         if refused is not None:
-            value, write = refused
-            name = title_of(value.program) if value.program.needs_grad else None
-            raise self.stale_error(write, value.program, name)
-        changed = replacements(self.made_by, leaves, self.also) if written_values else None
-        if changed is None:
-            return False
-        for written, by in changed.written():
-            raise self.stale_error(by, written, None)
-        return True
+            made = refused.program.needs_grad
+            raise self.stale_error(refused, title_of(refused.program) if made else None)
+        return replacements(self.made_by, leaves, self.also) is not None
 
     def _saves_output(self) -> bool:
         """``y * 1`` saves nothing, whatever made y."""
         return self.made_by is None or self.made_by[0].name == self.program.root.op
 
-    def stale_error(self, write: Write | Replaced, like: Any, maker: str | None) -> RuntimeError:
-        """The error of a saved value that was written in place.
-
-        Parameters
-        ----------
-        like : Program or Instruction
-            Has the value's type and shape.
-        maker : str or None
-            The name of the node that made it.
-        """
-        if isinstance(write, Replaced):
-            write = Write("an in-place op", write.version, write.tensor._memory())
-        name, version, storage = write
+    def stale_error(self, saved: Saved, maker: str | None) -> RuntimeError:
+        """The error of a saved value that was written in place; ``maker`` names its node."""
+        like, variable, version = saved
         which = "" if maker is None else f", which is output 0 of {maker},"
         return RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace "
             f"operation: [{like.dtype.name} tensor of shape {list(like.shape)}]{which} is at "
-            f"version {storage.version}; expected version {version} instead. {name} wrote it after "
-            f"an op of {self.name()} had saved it: write the change out of place (x = x + 1), or "
-            "change a clone."
+            f"version {variable.version}; expected version {version} instead. {variable.writer} "
+            f"wrote it after an op of {self.name()} had saved it: write the change out of place "
+            "(x = x + 1), or change a clone."
         )
 
     def _group(self, cotangent: Program, results: list[Any]) -> None:

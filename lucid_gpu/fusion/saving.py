@@ -4,8 +4,8 @@ Ours read the old value, which is whole; but a program must not be right because
 fused. A region looks through its ops (`refusal`) only where some value has been written at all.
 
 What is saved beside what a node keeps itself stands in ``also``, of nodes and of pending values:
-a `Noted` where a pending value or a leaf is meant, a `Counted` where memory that counts its writes
-is, `RESULT` for the op's own result, and a `Composed` for what a composition computes on its way.
+a `Saved` for each value, the op's own result among them, and a `Composed` for what a composition
+computes on its way.
 """
 
 from __future__ import annotations
@@ -14,83 +14,36 @@ from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import CPU
-from lucid_gpu.fusion.expression import Expr, Replaced, Write, stale_of, written_values
+from lucid_gpu.fusion.expression import (
+    Expr,
+    Saved,
+    Variable,
+    is_written,
+    mark_of,
+    saved,
+    written_values,
+)
 from lucid_gpu.fusion.gradient import FROM_OPERANDS, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Instruction, Program, constant_value, intern, load_program
 
 __all__ = [
     "FROM_OPERANDS",
-    "RESULT",
     "SAVE_ALL",
     "Composed",
-    "Counted",
-    "Noted",
     "Replacements",
+    "Saved",
     "composed",
     "converted",
-    "noted",
     "refusal",
     "replacements",
+    "saved",
     "saved_leaves",
 ]
 
 SAVE_ALL = {"pow", "sgn"}  # PyTorch saves operands and result where our formula needs fewer
 RESULT_POSITION = -1  # in place of an operand's number
 _NUMBERS = ("constant", "scalar")
-
-
-class Noted:
-    """What an op saves beside what its formula reads: not kept, but told of the next write.
-
-    Attributes
-    ----------
-    program : Program
-        Has the tensor's type and shape.
-    """
-
-    __slots__ = ("__weakref__", "program", "stale")
-
-    def __init__(self, value: Expr) -> None:
-        self.program = value.program
-        self.stale: Write | None = None
-        if value.program.is_load:
-            value.leaves[0].stands_for(self)
-        else:
-            self.stale = stale_of(value)
-            value.noted = self
-            stored = getattr(value, "stored", None)
-            leaf = None if stored is None else stored()
-            if leaf is not None:  # the value itself may be gone before who saved it
-                leaf.stands_for(self)
-
-
-def noted(value: Expr) -> Noted:
-    """The note of a value, one for all who save it while it is pending."""
-    known = None if value.program.is_load else getattr(value, "noted", None)
-    return Noted(value) if known is None else known
-
-
-class Counted:
-    """As `Noted`, of memory that counts its writes: a view may be gone.
-
-    Attributes
-    ----------
-    program : Program
-        Has the tensor's type and shape.
-    """
-
-    __slots__ = ("program", "storage", "version")
-
-    def __init__(self, program: Program, storage: Any) -> None:
-        self.program, self.storage, self.version = program, storage, storage.version
-
-    @property
-    def stale(self) -> Write | None:
-        """The write since, if there was one."""
-        if self.storage.version == self.version:
-            return None
-        return Write("an in-place op", self.version, self.storage)
 
 
 class Composed(NamedTuple):
@@ -121,8 +74,9 @@ class Composed(NamedTuple):
     operands: tuple[tuple[Program, tuple[int, ...]], ...]
 
     @property
-    def stale(self) -> None:
+    def written(self) -> bool:
         """It saves nothing itself."""
+        return False
 
     def within(self, own: Sequence[Any], leaves: Sequence[Any]) -> Composed:
         """The same, whose leaves stood among ``own``, for leaves that have all of these."""
@@ -175,26 +129,22 @@ class Replacements(NamedTuple):
 
     Attributes
     ----------
-    leaves : dict of int to Replaced
-    values : list of (Program, tuple of int, Replaced)
-        Pending values: their programs and the places of their leaves.
+    leaves : dict of int to Tensor
+        What stands for a leaf now.
+    values : list of (Program, tuple of int, Tensor)
+        Pending values: their programs, the places of their leaves, and what stands for them.
     compositions : list of Composed
     """
 
-    leaves: dict[int, Replaced]
-    values: list[tuple[Program, tuple[int, ...], Replaced]]
+    leaves: dict[int, Any]
+    values: list[tuple[Program, tuple[int, ...], Any]]
     compositions: list[Composed]
 
-    def written(self) -> Iterator[tuple[Program, Replaced]]:
-        """What was written after it was replaced, and is read."""
-        for program, _, write in self.values:
-            if write.version != write.tensor._version:
-                yield program, write
-        for composition in self.compositions:
-            for program, places in composition.saved:
-                leaf = self.leaves.get(places[0]) if program.is_load else None
-                if leaf is not None and leaf.version != leaf.tensor._version:
-                    yield program, leaf
+
+def _replaced(value: Any) -> Any:
+    """The tensor that had this value, if it was given another by ``x.data = y``."""
+    variable: Variable | None = getattr(value, "variable", None)
+    return None if variable is None else variable.replaced
 
 
 def replacements(
@@ -214,18 +164,17 @@ def replacements(
             stack.append(operand.made_by)
             if not all(cell in leaves for cell in operand.leaves):
                 continue
-            write = getattr(operand, "stale", None)
-            if isinstance(write, Replaced):
+            tensor = _replaced(operand)
+            if tensor is not None:
                 places = tuple([leaves.index(cell) for cell in operand.leaves])
-                replaced.append((operand.program, places, write))
+                replaced.append((operand.program, places, tensor))
             for entry in getattr(operand, "also", ()):
                 if type(entry) is Composed:
                     compositions.append(entry.within(operand.leaves, leaves))
-    cells = {i: c.stale for i, c in enumerate(leaves) if isinstance(c.stale, Replaced)}
+    cells = {i: tensor for i, c in enumerate(leaves) if (tensor := _replaced(c)) is not None}
     return Replacements(cells, replaced, compositions) if cells or replaced else None
 
 
-RESULT: Any = None  # among what a composition saves: its own result
 Kind = tuple[Any, Any]  # of an operand: its type, or None for a number; whether it needs a gradient
 
 _saves: dict[Any, tuple[int, ...]] = {}
@@ -340,8 +289,8 @@ def saves_of(op: Op, operands: Sequence[Any], program: Program) -> tuple[int, ..
 
 def refusal(
     made_by: tuple[Any, ...] | None, root: Program, reached: Container[Any] | None = None
-) -> tuple[Any, Write] | None:
-    """What an op inside a region saved and was written since: a pending value, or a `Noted`.
+) -> Saved | None:
+    """What an op inside a region saved and was written since.
 
     Parameters
     ----------
@@ -363,14 +312,10 @@ def refusal(
             if position == RESULT_POSITION:
                 continue
             operand = operands[position]
-            if type(operand) is Expr and not operand.program.is_load:
-                write = stale_of(operand)
-                if write is not None:
-                    return operand, write
-            elif _is_converted(operand, program):
-                write = operand.leaves[0].stale
-                if write is not None and not isinstance(write, Replaced):
-                    return operand, write
+            if type(operand) is not Expr or not is_written(operand):
+                continue
+            if not operand.program.is_load or _is_converted(operand, program):
+                return saved(operand)
         for operand in operands:
             if type(operand) is not Expr or operand in seen:
                 continue
@@ -382,15 +327,15 @@ def refusal(
                 continue  # a region of its own, which says so itself
             if reached is not None and not _comes_to(operand, reached, known):
                 continue
-            write = stale_of(operand)
-            if write is None and operand.node is not None:
-                write = operand.node.output_stale
-            if write is not None and saves_result(operand):
-                return operand, write
+            node = operand.node
+            if saves_result(operand):
+                if node is not None and node.result is not None and node.result.written:
+                    return node.result
+                if is_written(operand):
+                    return saved(operand)
             for entry in getattr(operand, "also", ()):
-                write = None if entry is RESULT else getattr(entry, "stale", None)
-                if write is not None:
-                    return entry, write
+                if entry.written:
+                    return entry
             stack.append((operand.made_by, inner))
     return None
 
@@ -420,18 +365,18 @@ def _is_converted(operand: Any, program: Program) -> bool:
     return operand.program.dtype is not program.dtype
 
 
-def converted(made_by: tuple[Any, ...] | None, root: Program) -> list[Noted]:
-    """Notes of the leaves that ops inside a region convert and PyTorch's save unconverted."""
+def converted(made_by: tuple[Any, ...] | None, root: Program) -> list[Saved]:
+    """What is saved of leaves that ops inside a region convert and PyTorch's save unconverted."""
     if made_by is None or not converts(root):
         return []
-    notes: list[Noted] = []
+    notes: list[Saved] = []
     seen: set[Expr] = set()
     stack: list[tuple[Any, Program]] = [(made_by, root)]
     while stack:
         (op, *operands), program = stack.pop()
         for position in saves_of(op, operands, program):
             if position != RESULT_POSITION and _is_converted(operands[position], program):
-                notes.append(noted(operands[position]))
+                notes.append(saved(operands[position]))
         for operand in operands:
             if type(operand) is Expr and operand not in seen and operand.made_by is not None:
                 seen.add(operand)
@@ -441,8 +386,9 @@ def converted(made_by: tuple[Any, ...] | None, root: Program) -> list[Noted]:
 
 def saves_result(value: Expr) -> bool:
     """Whether the op that made a pending value saves it."""
-    if RESULT in getattr(value, "also", ()):
-        return True
+    for entry in getattr(value, "also", ()):
+        if type(entry) is Saved and entry.variable is mark_of(value)[0]:
+            return True
     if value.made_by is None:
         return False
     program = value.program

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.fusion.expression import Write
+from lucid_gpu.fusion.expression import counted
 from lucid_gpu.ops import shape
 from lucid_gpu.ops.arguments import guarded, one_by_one
-from lucid_gpu.ops.in_place import _renew_leaves, refuse_inference, refuse_recorded
-from lucid_gpu.ops.record import OpNode
+from lucid_gpu.ops.in_place import count_write, refuse_inference, refuse_recorded
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import state
@@ -118,7 +117,9 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
     storage = tensor._memory()
     if not tensor._expr.program.inference and storage.mirror is None:
         tensor._own_memory()
-        _renew_leaves(tensor, Write(f"{name}_", storage.version, storage))
+        count_write(tensor, f"{name}_")
+    else:
+        storage.count(f"{name}_")
     before = _tensor(tensor._expr)
     before._storage, before._creation = storage, tensor._creation
     before._base, before._steps = tensor._base, tensor._steps
@@ -126,9 +127,6 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
     kept = tensor._edge() if not state.grad and state.grad is not None else (None, 0)
     view = view_of(before)
     tensor._expr = view._expr
-    node = view._edge()[0]
-    if isinstance(node, OpNode) and view.requires_grad:  # it hears of later writes for `before`
-        node.shown = 0
     if kept[0] is not None:  # the history stays what it was
         tensor._cut()._attach(*kept)
         if type(kept[0]) is AccumulateGrad:
@@ -141,7 +139,7 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
         tensor._steps = view._steps
     turned = kept[0] is not None or tensor._base is None
     tensor._refuse_views(storage, turned)
-    storage.version += 1
+    counted(tensor._expr, storage)
     return tensor
 
 

@@ -205,7 +205,7 @@ def _array_of(tensor: Tensor, value: Any) -> Any:
     """The array of the value that an operand had before the op."""
     if not value.program.is_load and tensor._expr.program.is_load:
         cell = tensor._expr.leaves[0]
-        if cell.same is not None and any(r() is value for r in cell.same):
+        if cell.variable is getattr(value, "variable", None) and cell.version == value.version:
             return tensor.array
     return _tensor(value).array
 

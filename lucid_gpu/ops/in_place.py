@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from lucid_gpu import dtypes as dt
@@ -15,7 +16,7 @@ from lucid_gpu.device import CPU
 from lucid_gpu.devices import capturing
 from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.fusion import expression, region, scheduler
-from lucid_gpu.fusion.expression import Cell, Expr, Write
+from lucid_gpu.fusion.expression import Cell, Expr, counted, ended, taken
 from lucid_gpu.fusion.inside import OF_A_NAME
 from lucid_gpu.fusion.layout import may_overlap
 from lucid_gpu.fusion.program import INFERENCE, WRITTEN, Program, load_program, marked
@@ -26,7 +27,7 @@ from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import SameMemory, Storage
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
-from lucid_gpu.tape.node import AccumulateGrad, Node
+from lucid_gpu.tape.node import Node
 from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import (
     Tensor,
@@ -87,6 +88,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     storage = self._storage
     if storage is None:
         storage = self._storage = Storage(self, ())
+        counted(expr, storage)
     elif storage.mirror is not None:
         _write_to_mirror(self, value, storage, name)
         return self
@@ -116,18 +118,14 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if new.program.order != old.order:  # what is written stays in the order in which it lies
         order = old.order or tuple(range(len(old.shape)))
         new = _marked_as(_laid_out(_tensor(new), order)._expr, old)
-    # Of a value that only this tensor and what replaces it hold, no op has saved anything.
-    holders = 1 + (new.made_by or ()).count(expr)
-    held = sys.getrefcount(expr) > holders + OF_A_NAME
-    if held or old.is_load or old.needs_grad or hasattr(expr, "noted"):
-        _make_stale(expr, name, storage)
-    if len(storage.cells) > 1:
-        cells = [cell for reference in storage.cells if (cell := reference()) is not None]
-        for cell in cells:
-            _read_by_dead(cell, name, storage)
-        if type(storage) is Storage and name:  # they know, and the tensor leaves their arrays
-            storage.cells = []
-    storage.version += 1
+    variable = ended(counted(expr, storage), storage)
+    if len(storage.cells) > 1 and type(storage) is Storage:
+        storage.cells = []  # the tensor leaves their arrays
+    if not name:
+        _unnoticed(expr, storage)
+        variable = expression.Variable(storage)
+    storage.count(name)
+    taken(new, variable)
     edge = None
     if old.needs_grad and not state.grad:  # the history stays what it was
         edge = self._edge()
@@ -243,8 +241,9 @@ def _set_to(self: Tensor, source: Tensor) -> Tensor:
     if state.grad:
         refuse_recorded(self, False, "set_")
     underivable = state.grad and (self.requires_grad or source.requires_grad)
-    _make_stale(self._expr, "set_", self._memory())
-    self._memory().version += 1
+    storage = self._memory()
+    ended(counted(self._expr, storage), storage)
+    storage.count("set_")
     before = self._expr.program
     self.data = source
     self._expr = _marked_as(self._expr, before)
@@ -322,28 +321,9 @@ def move_retained(tensor: Tensor, node: Node, output: int) -> None:
     now.all_hooks().retain[index] = keep
 
 
-def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
-    """What was saved of the old value must not be used by backward."""
-    if name:
-        expression.make_stale(expr, Write(name, storage.version, storage))
-
-
-def _read_by_dead(cell: Cell, name: str, storage: Storage) -> None:
-    """A leaf of this memory whose tensor, a view, may be gone: what was saved of it is stale."""
-    counts = type(storage) is Storage and bool(name)
-    if counts and cell.stale is None and not (cell.uncounted or cell.outlives):
-        cell.stale = Write(name, storage.version, storage)
-
-
-_ENDS = (type(None), AccumulateGrad)  # nodes that saved nothing
-
-
-def _tell(tensor: Tensor, storage: Storage, name: str | None) -> None:
-    """Nobody reads the memory that is written; but an op may have saved what is there."""
-    cell = tensor._expr.leaves[0]
-    node = cell.node if cell.leads else None
-    if cell.same is not None or (node is not None and type(node) is not AccumulateGrad):
-        expression.tell(cell, Write(name or "", storage.version, storage))
+def _unnoticed(value: Expr, storage: Storage) -> None:
+    """Let the present value of a tensor stay good for those who saved it, whatever is written."""
+    counted(value, storage).storage = SimpleNamespace(version=storage.version, writer="")
 
 
 def _writable(self: Tensor, name: str) -> Any:
@@ -370,17 +350,18 @@ def _writable(self: Tensor, name: str) -> Any:
             self, f"{name}: {{}} are not written element by element; write x.resolve_conj() or "
             "x.resolve_neg(), and x.copy_ of that."
         )  # fmt: skip
+    if not name:
+        for tensor in storage.others(None):
+            _unnoticed(tensor._expr, storage)
+    storage.count(name)
     if _alone(self, memory):
-        node = self._expr.leaves[0].node
-        if self._expr.leaves[0].same is not None or type(node) not in _ENDS:
-            _tell(self, storage, name)
+        _goes_on(self)
     else:
         _protect_readers(self, storage, name)
         if name and state.grad is not None:
             self._refuse_views(storage)
     if self._expr.program.shared:
         _unmark_shared(self)
-    storage.version += 1
     array = self._expr.leaves[0].array
     capture = None if capturing.recorder is None else capturing.capturing()
     if capture is not None:
@@ -415,11 +396,12 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
                 and sharing() is tensor
                 and reading() is leaf
                 and (sharers is None or len(sharers) == 1)
-                and leaf.same is None
-                and type(leaf.node) in _ENDS
                 and not (leaf.borrowed or memory.read_only)
+                and leaf.variable is not None
+                and leaf.variable.family is None
             ):
-                storage.version += 1
+                storage.count(name)
+                leaf.version = storage.version
                 continue
         del value, leaves, leaf  # `_alone` counts references
         _writable(tensor, name)
@@ -529,16 +511,14 @@ def overlaps(array: Any) -> bool:
 def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = None) -> None:
     """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
     if storage.mirrors is not None:
-        with mirrors.renewed(storage, written_by):
+        with mirrors.renewed(storage):
             _protect_readers(self, storage, written_by)
         return
     if written_by is None and _alone(self, storage):
         return
     if _nobody_reads(storage):
-        for reference in storage.tensors if written_by is not None else ():
-            tensor = reference()
-            if tensor is not None and tensor._storage is storage:
-                _tell(tensor, storage, written_by)
+        for tensor in storage.others(None):
+            _goes_on(tensor)
         return
     holders: dict[int, list[Tensor]] = {}  # several after `detach`
     for reference in storage.tensors:
@@ -553,15 +533,13 @@ def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = No
         cell = reference()
         if cell is None:
             continue
-        if id(cell) not in holders and written_by is not None:
-            _read_by_dead(cell, written_by, storage)
         if id(cell) in done:
             continue
         array, leaves = cell.array, cell.readers()
         del cell
         for leaf in leaves:
             done.add(id(leaf))
-            _move_to_fresh_leaf(holders.get(id(leaf)), leaf, storage, written_by)
+            _move_to_fresh_leaf(holders.get(id(leaf), ()), leaf, storage)
         del leaf
         # besides the list and the name: somebody reads it
         read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 1 + OF_A_NAME]
@@ -574,49 +552,59 @@ def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = No
                     capture.leaf_made(leaf)
 
 
-def _move_to_fresh_leaf(
-    tensors: list[Tensor] | None, leaf: Cell, storage: Storage, written_by: str | None
-) -> None:
-    if not tensors:
-        return
-    fresh = leaf.again()
-    storage.add_cell(fresh)
+def _move_to_fresh_leaf(tensors: Sequence[Tensor], leaf: Cell, storage: Storage) -> None:
+    """Have tensors read their memory through another leaf than those who read it until now."""
+    if tensors:
+        fresh = leaf.again()
+        storage.add_cell(fresh)
     for tensor in tensors:
-        if written_by is not None and tensor._storage is storage:
-            _make_stale(tensor._expr, written_by, storage)
         tensor._expr = Expr(tensor._expr.program, (fresh,), None)
+        _goes_on(tensor)
+
+
+def _goes_on(tensor: Tensor) -> None:
+    """Have a realized tensor's leaf, which nobody has read since a write, stand for what is there."""
+    leaf, storage = tensor._expr.leaves[0], tensor._memory()
+    leaf.variable = ended(counted(tensor._expr, storage), storage)
 
 
 def _written_elsewhere(self: Tensor) -> None:
-    """The memory was written without our knowing: what was saved of it is stale."""
+    """Count a write to the memory that was not ours: what was saved of it is stale."""
     self._own_memory()
-    storage = self._memory()
+    count_write(self, "increment_version")
+
+
+def count_write(tensor: Tensor, name: str) -> None:
+    """Count a write to a tensor's memory: what was saved is stale, what reads it from now on not."""
+    storage = tensor._memory()
     if storage.mirrors is not None:
-        with mirrors.renewed(storage, "increment_version"):
-            _written_elsewhere(self)
+        with mirrors.renewed(storage):
+            count_write(tensor, name)
         return
-    _renew_leaves(self, Write("increment_version", storage.version, storage))
-    storage.version += 1
+    storage.count(name)
+    if type(storage) is SameMemory:  # it counts its own writes only
+        tensors = [tensor]
+    else:
+        tensors = storage.others(None)
+        for reference in tuple(storage.cells):
+            cell = reference()
+            for leaf in [] if cell is None else cell.readers():
+                if leaf is not cell:  # through which the memory knows of it, until now
+                    storage.add_cell(leaf)
+    for other in tensors:
+        read_anew(other)
 
 
-def _renew_leaves(tensor: Tensor, mark: Write) -> None:
-    """What was saved of a memory is stale, what reads it from now on is not."""
-    storage = mark.storage
-    alone = type(storage) is SameMemory  # it counts its own writes only
-    leaves = tensor._load().leaves if alone else [r() for r in storage.cells]
-    for cell in leaves:
-        for leaf in [] if cell is None or cell.outlives else cell.readers():
-            if leaf is not cell:  # through which the memory knows of it, until now
-                storage.add_cell(leaf)
-            if leaf is cell if alone else not leaf.uncounted:
-                leaf.stale = mark
-                expression.tell(leaf, mark)
-    for other in (tensor,) if alone else (tensor, *storage.others(tensor)):
-        expr = other._load()
-        fresh = expr.leaves[0].again()
-        fresh.uncounted = expr.leaves[0].uncounted
-        storage.add_cell(fresh)
-        other._expr = Expr(expr.program, (fresh,), None)
+def read_anew(tensor: Tensor) -> None:
+    """Have what reads a tensor from now on read what it has now, which nobody has saved."""
+    value = tensor._expr
+    if not value.program.is_load:
+        storage = tensor._memory()
+        variable = ended(counted(value, storage), storage)
+        tensor._expr = expression.reread(value)
+        taken(tensor._expr, variable)
+    elif not tensor._is_sparse:
+        _move_to_fresh_leaf((tensor,), value.leaves[0], tensor._memory())
 
 
 class Overwritten(Node):

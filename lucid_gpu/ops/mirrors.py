@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lucid_gpu.fusion import expression
-from lucid_gpu.fusion.expression import Expr, Write, boundary, make_stale, without_grad
+from lucid_gpu.fusion.expression import Expr, boundary, counted, ended, without_grad
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, marked
 from lucid_gpu.fusion.region import edge_of
@@ -99,6 +99,7 @@ def show(input: Tensor, seen: Tensor, bits: int) -> Tensor:
     raw._storage = memory
     memory.add(raw)
     memory.add_cell(raw._expr.leaves[0])
+    counted(raw._expr, memory)
     if in_memory(input)._expr.program.shared:
         _mark_shared(raw)
     if not bits:
@@ -108,13 +109,14 @@ def show(input: Tensor, seen: Tensor, bits: int) -> Tensor:
     result._storage.add(result)
     if seen.requires_grad:
         result._attach(*seen._edge())
+    counted(result._expr, result._storage)
     return result
 
 
 @contextmanager
-def renewed(storage: Storage, written_by: str | None) -> Iterator[None]:
+def renewed(storage: Storage) -> Iterator[None]:
     """Around a write to a memory: tensors that show it read it anew, when they are next read."""
-    aside = [_put_aside(tensor, storage, written_by) for tensor in showing(storage)]
+    aside = [_put_aside(tensor) for tensor in showing(storage)]
     mirrors, storage.mirrors = storage.mirrors, None  # a write within finds none
     try:
         yield
@@ -124,12 +126,11 @@ def renewed(storage: Storage, written_by: str | None) -> Iterator[None]:
             renew()
 
 
-def _put_aside(tensor: Tensor, storage: Storage, written_by: str | None) -> Callable[[], None]:
+def _put_aside(tensor: Tensor) -> Callable[[], None]:
     """Let go of the value of a tensor that shows a memory; the result gives it another."""
-    value, mirror = tensor._expr, tensor._storage.mirror  # type: ignore[union-attr]
-    program = value.program
-    if written_by and mirror.raw._storage is storage:
-        make_stale(value, Write(written_by, storage.version, storage))
+    value, storage = tensor._expr, tensor._storage
+    program, mirror = value.program, storage.mirror  # type: ignore[union-attr]
+    ended(counted(value, storage), storage)
     cell, inference = None, program.inference
     if program.needs_grad:
         known = program.is_load or program.is_boundary
@@ -140,6 +141,7 @@ def _put_aside(tensor: Tensor, storage: Storage, written_by: str | None) -> Call
     def renew() -> None:
         value = _shown(mirror.raw._load(), mirror.bits, inference)
         tensor._expr = value if cell is None else with_history(value, cell)
+        counted(tensor._expr, storage)
         becomes_pending(tensor)
 
     return renew
@@ -156,7 +158,7 @@ def write(target: Tensor, value: Tensor, storage: Storage, name: str) -> None:
     mirror = storage.mirror
     raw: Tensor = mirror.raw
     if storage is not mirror:  # `.data`, which counts its own writes
-        storage.version += 1
+        storage.count(name)
         raw = raw.data
-    with no_grad(), renewed(raw._memory(), name):
+    with no_grad(), renewed(raw._memory()):
         raw._write(turned(_tensor(without_grad(value._expr)), mirror.bits), name)

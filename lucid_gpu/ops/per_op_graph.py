@@ -327,12 +327,12 @@ def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
     changed = replacements(node.made_by, node.leaves, node.also)
     elsewhere = Elsewhere()
     if changed is not None:
-        for i, write in changed.leaves.items():
+        for i, tensor in changed.leaves.items():
             elsewhere.leaves[i] = len(values)
-            values.append(write.tensor)
-        for part, places, write in changed.values:
+            values.append(tensor)
+        for part, places, tensor in changed.values:
             elsewhere.values.append((part, places, len(values)))
-            values.append(write.tensor)
+            values.append(tensor)
         elsewhere.compositions.extend(changed.compositions)
         unkept = [i for i, cell in enumerate(node.leaves) if not cell.filled]
         elsewhere.missing = frozenset(unkept)

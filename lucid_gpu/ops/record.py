@@ -12,12 +12,13 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import expression, region
-from lucid_gpu.fusion.expression import Cell, Expr, Write
+from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.fusion.expression import saved as saved_of
 from lucid_gpu.fusion.layout import dense_order
 from lucid_gpu.fusion.optable import RESULT as OF_RESULT
 from lucid_gpu.fusion.optable import TABLE, Tie
 from lucid_gpu.fusion.program import Program, load_program
-from lucid_gpu.fusion.saving import RESULT, Counted, composed, noted
+from lucid_gpu.fusion.saving import composed
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.packing import Packed, pack, pack_output
 from lucid_gpu.tape import modes
@@ -163,7 +164,7 @@ def watch(result: Tensor, *read: Tensor) -> None:
         return
     node = result._expr.leaves[0].node
     if isinstance(node, OpNode):
-        node.also += tuple([Counted(t._expr.program, t._memory()) for t in read])
+        node.also += tuple([saved_of(t._expr) for t in read])
         node.holds_indices = True
 
 
@@ -190,8 +191,9 @@ def keeps(
     value = result._expr
     if not value.program.needs_grad or result._wrapper is not None or not state.grad:
         return result
-    entries = [_noted(t) for t in saved]
-    also = (*entries, RESULT) if output else tuple(entries)
+    also: tuple[Any, ...] = tuple(
+        [saved_of(t._expr) for t in ((*saved, result) if output else saved)]
+    )
     pending = not value.program.is_load
     if pending and not value.program.is_boundary:
         every = [t._expr for t in saved]
@@ -239,13 +241,6 @@ def composes(
         if value.node is not None:
             value.node.also += (entry,)
     return result
-
-
-def _noted(tensor: Tensor) -> Any:
-    value, storage = tensor._expr, tensor._storage
-    if storage is not None:
-        return Counted(value.program, storage)
-    return noted(value)
 
 
 def leads_back(result: Tensor, order: Order) -> Tensor:
@@ -400,7 +395,6 @@ class OpNode(Node):
     kept: Any = None  # memory of the op's own
     given: tuple[str, ...] = ()  # attributes that `record` set, which go when what it saved goes
     earlier: Tensor | None = None  # the sum that the first gradient is added to
-    shown: int | None = None  # the number of the edge whose value lies in the memory of the output
     back_order: Order = None  # see `leads_back`
     ties: Ties = None  # as of rows
     holds_indices = False  # see `watch`
@@ -463,24 +457,12 @@ class OpNode(Node):
         value._attach(self, 0)
         return value
 
-    def output_written(self, write: Write, output: int) -> None:
-        if RESULT in self.also:
-            self.output_stale = write, self.metas[output]
-        if self.shown is not None:
-            source, index = self._edges[self.shown]
-            if source is not None:
-                source.output_written(write, index)
-
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         if self._released and self.function is None:
             raise RuntimeError(SECOND_TIME)
-        for entry in self.also:
-            stale = None if entry is RESULT else entry.stale
-            if stale is not None:
-                raise modified(entry.program, stale.version, self, stale.storage.version)
-        if self.output_stale is not None:
-            write, meta = self.output_stale
-            raise modified(meta, write.version, self, write.storage.version)
+        for entry in self.also if self.result is None else (*self.also, self.result):
+            if entry.written:
+                raise modified(entry.program, entry.version, self, entry.variable.version)
         if self._output_count == 1:
             if cotangents[0] is None:
                 return (None,) * len(self._edges)
@@ -633,8 +615,7 @@ def record(
         for t in inputs:
             if t._expr.program.needs_grad:
                 if name not in _classes:
-                    own = {"also": (RESULT,)} if name in _SAVE_OUTPUTS else {}
-                    _classes[name] = type(name, (OpNode,), own)
+                    _classes[name] = type(name, (OpNode,), {})
                 node = _classes[name](inputs, vjp, saved)
                 if attributes:
                     node.__dict__.update(attributes)
@@ -654,6 +635,8 @@ def record(
     if not many:
         if node is not None:
             node.metas = (result._expr.program,)
+            if name in _SAVE_OUTPUTS:
+                node.result = saved_of(result._expr)
             if keeps_output:
                 node.saved += (save_output(result, 0, True, plain),)
         elif state.grad is None:

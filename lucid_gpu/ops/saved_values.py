@@ -17,18 +17,17 @@ from lucid_gpu.dtypes import bool as boolean
 from lucid_gpu.dtypes import dtype, float32
 from lucid_gpu.fusion.expression import (
     Expr,
-    Write,
     boundary,
+    is_written,
     of_array,
     of_constant,
-    stale_of,
+    saved,
     without_grad,
 )
 from lucid_gpu.fusion.inside import replay
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
 from lucid_gpu.fusion.region import RegionNode, edge_of, observe, region_node
-from lucid_gpu.fusion.saving import RESULT
 from lucid_gpu.ops.packing import Packed
 from lucid_gpu.ops.per_op_graph import (
     Alone,
@@ -303,10 +302,11 @@ class _Opened(RegionNode):
     def prepare(self) -> None:
         """There is nothing inside."""
 
-    def output_written(self, write: Write, output: int) -> None:
+    @property
+    def result(self) -> Any:  # type: ignore[override]
+        """The result, where that is saved and not by hooks."""
         unhooked = any(isinstance(e, Packed) and e.unpack_hook is _same for e in self.saved)
-        if unhooked or RESULT in self.also:
-            self.output_stale = write, self.program  # the result is saved, and not by hooks
+        return self.__dict__.get("result") if unhooked else None
 
 
 def _open(node: RegionNode) -> None:
@@ -315,19 +315,17 @@ def _open(node: RegionNode) -> None:
     assert alone is not None
     operands = [t._expr for t in alone.tensors]
     alone = alone._replace(tensors=[])
-    saved: list[Any] = []
+    entries: list[Any] = []
     for leaf in alone.rule.saves:
         if leaf < len(alone.sources):
-            saved.append(_SavedValue(_fresh(node, operands[alone.sources[leaf]])))
+            entries.append(_SavedValue(_fresh(node, operands[alone.sources[leaf]])))
         else:
             value = _tensor(without_grad(_result(node)._expr))
-            saved.append(Packed(value, (None, 0), (_same, _same)))
+            entries.append(Packed(value, (None, 0), (_same, _same)))
     observe(node)  # regions that took this op in are opened too
     opened: Any = node
     opened._edges = tuple([edge_of(value) for value in operands])
-    opened.saved, opened.alone = tuple(saved), alone
-    stale = node.output_stale if RESULT in node.also else None
-    opened.output_stale = None if stale is None else (stale, node.program)
+    opened.saved, opened.alone = tuple(entries), alone
     opened.made_by, opened.leaves, opened.output = None, (), None
     opened.__class__ = type(type(node).__name__, (_Opened, type(node)), {})
 
@@ -466,16 +464,15 @@ def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:
 
 def _fresh(node: RegionNode, value: Expr) -> Expr:
     """A saved operand, unless it was written since."""
-    write = stale_of(value)
-    if write is not None:
-        raise node.stale_error(write, value.program, None)
+    if is_written(value):
+        raise node.stale_error(saved(value), None)
     return value
 
 
 def _result(node: RegionNode) -> Tensor:
     """A region's value, with the region as its history."""
-    if node.output_stale is not None:
-        raise node.stale_error(node.output_stale, node.program, node.name())
+    if node.result is not None and node.result.written:
+        raise node.stale_error(node.result, node.name())
     program = node.program
     if node.output is not None:
         array = node.output.array

@@ -13,7 +13,7 @@ from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import part_of
 from lucid_gpu.devices.determinism import unwritten
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import Expr, Write, make_stale
+from lucid_gpu.fusion.expression import Expr, counted
 from lucid_gpu.fusion.plan import row_major_strides
 from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.mirrors import in_memory
@@ -506,6 +506,7 @@ def _move(held: Tensor, memory: Any) -> None:
         cell.array = _placed(t, offset, strides, memory)
         record.add_cell(cell)
         t._expr = Expr(t._expr.program, (cell,), None)
+        counted(t._expr, t._memory())
 
 
 def _placed(t: Tensor, offset: int, strides: tuple[int, ...], memory: Any) -> Any:
@@ -689,8 +690,6 @@ def _take_sizes(t: Tensor, sizes: tuple[int, ...], order: tuple[int, ...] | None
     order = tuple(range(len(sizes))) if order is None else order
     lying = row_major_strides(tuple([max(sizes[i], 1) for i in order]), 1)
     strides = [lying[order.index(i)] for i in range(len(order))]
-    if tuple(t.shape) != sizes and not t.is_inference():
-        make_stale(t._expr, Write("resize_", t._version, t._memory()))
     _, offset, count = _memory(t)
     end = offset + math.prod(sizes)
     if end > count:

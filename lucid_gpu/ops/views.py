@@ -13,7 +13,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import capturing, xp_of
-from lucid_gpu.fusion.expression import Cell, Expr, without_grad
+from lucid_gpu.fusion.expression import Cell, Expr, counted, without_grad
 from lucid_gpu.fusion.program import FORBIDDEN, changed_load
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.elementwise import where
@@ -115,12 +115,12 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     replaced = target._expr
     if target is not base and replaced.program.is_load:
         replaced = without_hooks(target, replaced)
+    storage.count(name)
     _protect_readers(target, storage, name)
     capture = capturing.capturing()
     if capture is not None:
         capture.before_write(array, name, target)
     changed = put(array, source, name)
-    storage.version += 1
     refuse_views(target, storage)
     lasting = None if changed is None else _lasting(target, array, changed)
     history = value if value.requires_grad else Overwritten(replaced)
@@ -168,12 +168,13 @@ def _give_history(
             overlaps=refers_to_itself(target.array), lasting=lasting,
         )  # fmt: skip
         edge = joined._edge()
-        if not constant:
-            edge[0].shown = 1  # what was written is part of what lies in the memory now
     elif isinstance(value, Overwritten):
         edge = value, 0
     else:
         edge = value._edge()
+    if not isinstance(value, Overwritten):
+        node, _ = value._edge()
+        node.lies_in(counted(target._expr, target._memory()))
     _point(base, *edge)
     _renew_views(base)
 
@@ -222,10 +223,12 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
     if view._creation is not None:
         cell.refusal = _forbidden(view, _INDIRECTLY)
         marks |= FORBIDDEN
+    cell.variable = view._expr.leaves[0].variable
     storage.add_cell(cell)
     loads = changed_load(program, needs_grad=True, marks=marks)
     before = view._edge() if "_retains_grad" in fields(view) else None
     view._expr = Expr(loads, (cell,), None)
+    counted(view._expr, view._memory())
     if before is not None and cell.refusal is None:
         move_retained(view, *before)
 
@@ -287,6 +290,7 @@ def _renew_mirror(view: Tensor, base: Tensor) -> None:
     before = view._edge() if "_retains_grad" in fields(view) else None
     value = without_grad(view._expr)
     view._expr = mirrors.with_history(value, cell)
+    counted(view._expr, view._memory())
     if before is not None and cell.refusal is None:
         move_retained(view, *before)
 
@@ -330,6 +334,7 @@ class ViewCell(Cell):
     def again(self) -> ViewCell:
         other = ViewCell(self.array, self.base, self.steps)
         other._known, other.refusal = self._known, self.refusal
+        other.variable = self.variable
         return other
 
 

@@ -29,6 +29,8 @@ def unflagged(expr: Expr) -> Expr:
 def _like(expr: Expr, marks: int) -> Expr:
     other = Expr(marked(expr.program, marks), expr.leaves, expr.made_by)
     other.node = expr.node
+    if hasattr(expr, "variable"):
+        other.variable, other.version = expr.variable, expr.version
     return other
 
 

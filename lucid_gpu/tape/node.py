@@ -82,7 +82,7 @@ class Node:
     # beside it, `lucid_gpu.tape.engine.gathering` or `adding`.
     look_around: Callable[[Any, list[Any], Any], None] | None = None
     stands_for_leaf = False  # do inputs of a transformation begin here: no recorded write to them
-    output_stale: Any = None  # the last write in place of the tensor that has its value
+    result: Any = None  # what it saved of its own value, if PyTorch's op saves that
     aside: str | None = None  # why it takes no gradient: see `AccumulateGrad`
     # The tensors whose `grad_fn` somebody asked for, weakly, by output.
     results: dict[int, weakref.ref[Any]] | None = None
@@ -128,8 +128,8 @@ class Node:
         """The vjp of the op that the node is named after."""
         return self.vjp(cotangents)
 
-    def output_written(self, write: Any, output: int) -> None:
-        """A tensor that has this output was written in place."""
+    def lies_in(self, variable: Any) -> None:
+        """Told that its value was written into the memory of a tensor, whose variable this is."""
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:
