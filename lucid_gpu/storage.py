@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,8 +63,14 @@ class Storage:
         Counts in-place writes; shared by all views.
     writer : str
         The op that wrote last.
-    tensors, cells : lists of weak references
-        Tensors on this memory, and the leaves through which pending values read it.
+    tensors : list of weak references
+        Tensors on this memory.
+    read : list of weak references
+        Those of them that somebody may have read since the last write.
+    cells : list of weak references
+        The leaves through which it was read since, and their twins.
+    recorded, unrecorded : int
+        The numbers of the last write that gave views another history, and that took it.
     owner : array or None
         Set while others can write the memory (`from_numpy`, `Tensor.numpy`): they are gone when
         its reference count is down at ``idle_references``. Leaves and views that go away take
@@ -83,16 +89,21 @@ class Storage:
 
     __slots__ = (
         *("__weakref__", "cells", "idle_references", "lent_part", "mirrors", "owner"),
-        *("read_only", "tensors", "uncounted", "version", "writer"),
+        *("read", "read_only", "recorded", "tensors", "uncounted", "unrecorded", "version"),
+        "writer",
     )
     mirror: Any = None
 
     def __init__(self, tensor: Any, cells: Iterable[Any]) -> None:
-        self.version = 0
+        self.version = self.recorded = self.unrecorded = 0
         self.writer = "an in-place op"
         self.mirrors: list[Any] | None = None
-        self.tensors: list[Any] = [weakref.ref(tensor)]
-        self.cells: list[Any] = [*map(weakref.ref, cells)]
+        own = weakref.ref(tensor)
+        self.tensors: list[Any] = [own]
+        self.read: list[Any] = [own]
+        self.cells: list[Any] = []
+        for cell in cells:
+            self.add_cell(cell)
         self.owner: Any = None
         self.idle_references = 0
         self.read_only: bool | str = False
@@ -105,34 +116,43 @@ class Storage:
         self.writer = name
 
     def add(self, tensor: Any, cell: Any = None) -> None:
-        """Note a tensor on this memory, and its leaf; the dead are forgotten now and then."""
-        tensors = self.tensors
-        count = len(tensors)
-        if count > 8 and count & (count - 1) == 0:
-            tensors = self.tensors = [r for r in tensors if r() is not None]
-            self.cells = [r for r in self.cells if r() is not None]
-        tensors.append(weakref.ref(tensor))
+        """Note a tensor on this memory, and its leaf."""
+        own = weakref.ref(tensor)
+        _append(self.tensors, own)
+        _append(self.read, own)
         if cell is not None:
-            self.cells.append(weakref.ref(cell))
-            cell.home = weakref.ref(self)
+            self.add_cell(cell)
 
     def forget(self, tensor: Any) -> None:
         """A tensor takes other memory: what is written or computed here is not its value."""
         self.tensors = [r for r in self.tensors if r() is not tensor]
 
     def add_cell(self, cell: Any) -> None:
-        cells = self.cells
-        count = len(cells)
-        if count > 8 and count & (count - 1) == 0:
-            cells = self.cells = [r for r in cells if r() is not None]
-        cells.append(weakref.ref(cell))
+        """Note a leaf through which this memory is read, and the twins that it has."""
+        own = weakref.ref(self)
+        for leaf in cell.readers() if cell.sharers is not None else (cell,):
+            home = leaf.home
+            if home is own:
+                continue
+            foreign = home is not None and home() is not None  # it is borrowed from there
+            if not foreign:
+                leaf.home = own
+            if leaf is cell or not foreign:
+                _append(self.cells, weakref.ref(leaf))
+
+    def living(self, but: Any = None) -> Iterator[Any]:
+        """The other living tensors on this memory, in the order in which they came."""
+        for reference in self.tensors:
+            tensor = reference()
+            if tensor is not None and tensor is not but:
+                yield tensor
 
     def others(self, tensor: Any) -> list[Any]:
-        """The other living tensors on this memory."""
+        """Those, as a list."""
         tensors = self.tensors
         if len(tensors) == 1 and tensors[0]() is tensor:
             return []
-        return [t for r in tensors if (t := r()) is not None and t is not tensor]
+        return [*self.living(tensor)]
 
     def lend(self, cell: Any, forever: bool = False) -> Loan:
         """From now on somebody else can write the memory of a leaf.
@@ -172,7 +192,12 @@ class SameMemory(Storage):
     def __init__(self, memory: Storage, version: int = 0) -> None:
         self.memory: Storage = memory.memory if isinstance(memory, SameMemory) else memory
         self.version, self.writer = version, "an in-place op"
+        self.recorded = self.unrecorded = 0
         self.uncounted = self.memory.uncounted = True
+
+    def add_cell(self, cell: Any) -> None:
+        """Note a leaf through which the memory is read."""
+        self.memory.add_cell(cell)
 
 
 def _of_memory(name: str) -> Any:
@@ -182,11 +207,19 @@ def _of_memory(name: str) -> Any:
     )
 
 
-_SHARED = ("cells", "idle_references", "lent_part", "mirror", "mirrors")
-for _name in (*_SHARED, "owner", "read_only", "tensors"):
+_SHARED = ("cells", "idle_references", "lent_part", "mirror", "mirrors", "owner", "read")
+for _name in (*_SHARED, "read_only", "tensors"):
     setattr(SameMemory, _name, _of_memory(_name))
 
 CONJUGATED, NEGATED = 1, 2
+
+
+def _append(references: list[Any], reference: Any) -> None:
+    """Add a weak reference to a list; the dead are forgotten now and then."""
+    count = len(references)
+    if count > 8 and count & (count - 1) == 0:
+        references[:] = [r for r in references if r() is not None]
+    references.append(reference)
 
 
 class Mirror(Storage):
@@ -207,7 +240,8 @@ class Mirror(Storage):
 
     def __init__(self, raw: Any, bits: int) -> None:
         self.raw, self.bits = raw, bits
-        self.tensors, self.cells, self.mirrors = [], [], None
+        self.tensors, self.read, self.cells, self.mirrors = [], [], [], None
+        self.recorded = self.unrecorded = 0
         self.owner, self.idle_references, self.lent_part = None, 0, _nothing
         self.uncounted = False
         memory = raw._storage

@@ -99,7 +99,8 @@ class Tensor(overrides.Fields):
     _base: Tensor | None = None  # what this is a view of; never itself a view
     _steps: tuple[Any, ...] = ()  # how it is made from that: (earlier steps, (function, arguments))
     _creation: str | None = None  # why a view must not be written: see `ops.views`
-    _behind = False  # whether a view that does not require grad, or its base, was written
+    _since = 0  # how often the memory of a view had been written when the view was made
+    _recorded = 0  # the number of the last write that gave the views of a base another history
     _stream = 0  # the address of the stream a pending value belongs to; 0 for the default stream
     is_sparse = False
     _is_sparse = False  # has no array; `is_sparse` is PyTorch's name for the layout COO alone
@@ -407,7 +408,7 @@ class Tensor(overrides.Fields):
             for view in self._views():
                 if not view.requires_grad and view.dtype.category >= 2:
                     view._follow_base()
-                    if view._behind:
+                    if view._memory().version > view._since:
                         view._renew_view()
         return self
 
@@ -1000,7 +1001,7 @@ class Tensor(overrides.Fields):
         self._give_up_order()
         storage = self._storage or self._memory()
         if not storage.is_lent():
-            self._protect_readers(storage)
+            self._protect_readers(storage, written=False)
             storage.lend(self._expr.leaves[0])
         if forever:
             storage.lend(self._expr.leaves[0], forever)
@@ -1034,7 +1035,9 @@ class Tensor(overrides.Fields):
             # the owner is held by others' views, too, where the array is a view itself
             if sys.getrefcount(cell.array) > 2 or sys.getrefcount(owner_of(cell.array)) > 2:
                 cell.array = duplicate(cell.array)
-            cell.borrowed = False
+            cell.borrowed, cell.home = False, None
+            if self._storage is not None:
+                self._storage.add_cell(cell)
 
     def __dir__(self) -> list[str]:
         names = {*super().__dir__()}

@@ -67,7 +67,7 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
             elif hasattr(t, slot):
                 delattr(t, slot)
     for t in (t1, t2):
-        read_anew(t)
+        read_anew(t, t._storage)
     for node, leaf in zip(nodes, (t2, t1), strict=True):
         if type(node) is AccumulateGrad:
             node.refer_to(leaf)

@@ -140,7 +140,7 @@ class Cell:
     variable: Variable | None = None
     version = 0
     sharers: list[Any] | None = None
-    home: Any = None  # of a view's: a weak reference to the storage, which knows its twins too
+    home: Any = None  # a weak reference to the storage that knows this leaf, and all its twins
     apart: Any = None  # a weak reference to the twin without a node that gradients read
     source: Any = None  # what will give the array: see `LateCell`
     result: int | None = None  # which result of a reduction that is
@@ -165,7 +165,9 @@ class Cell:
             _seen(self)
         other = self._beside(node, output) if self.source else Cell(self.array, node, output)
         if self.home is not None:
-            _outlive(other, self.home)
+            storage = self.home()
+            if storage is not None:
+                storage.add_cell(other)
         sharers = self.sharers
         if sharers is None:  # nearly always; else as `_shares_with` does
             self.sharers = other.sharers = [weakref.ref(self), weakref.ref(other)]
@@ -192,8 +194,6 @@ class Cell:
             _seen(self)
         node, output = self.node, self.output
         other = self._beside(node, output) if self.source else Cell(self.array, node, output)
-        if self.home is not None:
-            other.home = self.home
         other.variable = self.variable
         return other
 
@@ -203,9 +203,7 @@ class Cell:
 
     def moved(self, array: Any) -> Cell:
         """A leaf that takes this one's place, on another array of the same values."""
-        other = Cell(array, self.node, self.output)
-        other.home = self.home
-        return other.of(self)
+        return Cell(array, self.node, self.output).of(self)
 
     def of(self, other: Cell | Expr) -> Cell:
         """This leaf, as another place of a value: a write to its variable is one to both."""
@@ -249,14 +247,6 @@ class LateCell(Cell):
         return self.__dict__["array"]
 
 
-def _outlive(twin: Cell, home: Any) -> None:
-    """A view's leaf may be gone before its twins, and who writes the memory asks the storage."""
-    storage = home()
-    if storage is not None:
-        twin.home = home
-        storage.add_cell(twin)
-
-
 def _seen(leaf: Cell) -> None:
     recorder = capturing.capturing()
     if recorder is not None:
@@ -294,16 +284,64 @@ class Expr:
         self.since = ALWAYS if program.is_load or not leaves else steps.count
 
 
+class Unread(Expr):
+    """The value of a tensor whose memory was written, until somebody asks for it.
+
+    Its leaf is nobody's before, so that the next write need not look at it.
+
+    Attributes
+    ----------
+    tensor : weak reference to Tensor
+    loads : Program
+        Of the tensor as it was before the write.
+    leaf : Cell
+        What it reads its memory through from now on.
+    version : int
+        How often the memory had been written when it was last read.
+    """
+
+    __slots__ = ("found", "leaf", "loads", "tensor")
+
+    def __init__(self, tensor: Any, loads: Program, leaf: Cell, version: int) -> None:
+        self.tensor, self.loads, self.leaf = weakref.ref(tensor), loads, leaf
+        self.version = version
+        self.found: Expr | None = None
+        self.made_by = self.node = None
+        self.since = ALWAYS
+
+    def read(self) -> Expr:
+        """The value, which the storage will protect from the next write."""
+        if self.found is None:
+            value = self.found = Expr(self.loads, (self.leaf,), None)
+            tensor = self.tensor()
+            if tensor is not None and tensor._expr is self:
+                tensor._expr = value
+                tensor._is_read(self.version)
+                self.found = tensor._expr
+        assert self.found is not None
+        return self.found
+
+    @property
+    def program(self) -> Program:  # type: ignore[override]
+        """Of the value, perhaps with another history."""
+        return self.read().program
+
+    @property
+    def leaves(self) -> tuple[Cell, ...]:  # type: ignore[override]
+        """The leaf."""
+        return self.read().leaves
+
+
 def mark_of(value: Expr | Cell) -> tuple[Variable, int]:
     """The variable whose value this is, made now if nobody has asked before, and its version."""
     holder: Any = value
-    if type(value) is Expr and value.program.is_load:
+    if isinstance(value, Expr) and value.program.is_load:
         holder = value.leaves[0]
     variable: Variable | None = getattr(holder, "variable", None)
     if variable is None:
         variable, holder.version = Variable(), 0
         holder.variable = variable
-        if holder is value and type(value) is Expr:
+        if holder is value and isinstance(value, Expr):
             variable.family = Family()
     return variable, holder.version
 
@@ -327,6 +365,15 @@ def counted(value: Expr, storage: Any) -> Variable:
     if holder is value and variable.family is None:
         variable.family = Family()
     holder.version = storage.version
+    return variable
+
+
+def variable_of(value: Expr, storage: Any) -> Variable:
+    """The variable of a tensor on a storage that has this value."""
+    holder: Any = value.leaves[0] if value.program.is_load else value
+    variable: Variable | None = getattr(holder, "variable", None)
+    if variable is None or variable.replaced is not None or variable.storage is not storage:
+        return Variable(storage)
     return variable
 
 
@@ -365,7 +412,7 @@ def taken(value: Expr, variable: Variable) -> None:
 def is_written(value: Expr | Cell) -> bool:
     """Whether the tensor that had this value was written in place since."""
     holder: Any = value
-    if type(value) is Expr and value.program.is_load:
+    if isinstance(value, Expr) and value.program.is_load:
         holder = value.leaves[0]
     variable: Variable | None = getattr(holder, "variable", None)
     return variable is not None and variable.version != holder.version
@@ -565,7 +612,7 @@ def build(
     MustStore
         If an operand has to be an array first: store it and try again.
     """
-    first = next((o for o in operands if type(o) is Expr), None)
+    first = next((o for o in operands if isinstance(o, Expr)), None)
     if first is None:
         if op.name in _OF_NUMBERS:
             host = device("cpu")
@@ -576,7 +623,7 @@ def build(
             f"{type(operands[0]).__name__}"
         )
     if scheduled:
-        old = scheduler.old([o for o in operands if type(o) is Expr], grad)
+        old = scheduler.old([o for o in operands if isinstance(o, Expr)], grad)
         if old:
             raise MustStore(old)
     program: Program = first.program
@@ -588,7 +635,7 @@ def build(
         if operand is first:
             key.append(None)
             marks.append((first.program, None))
-        elif type(operand) is Expr:
+        elif isinstance(operand, Expr):
             leaves, pattern = merge(leaves, operand.leaves)
             key += (operand.program, pattern)
             marks.append((operand.program, pattern))
@@ -601,7 +648,7 @@ def build(
         derived = _derive(op, marks, len(leaves), grad, to, shape, scheduled, turns)
         program.next[tuple(key)] = derived
     if type(derived) is not Program:
-        pending = [o for o in operands if type(o) is Expr and not o.program.is_load]
+        pending = [o for o in operands if isinstance(o, Expr) and not o.program.is_load]
         raise MustStore(scheduler.stored_first(derived, pending))
     return Expr(derived, leaves, (op, *operands))
 

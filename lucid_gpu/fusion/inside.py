@@ -22,7 +22,7 @@ def _inner(expr: Expr) -> list[Expr]:
     return [
         e
         for e in expr.made_by[1:]
-        if type(e) is Expr and e.program.needs_grad and not e.program.is_load
+        if isinstance(e, Expr) and e.program.needs_grad and not e.program.is_load
     ]
 
 
@@ -56,7 +56,7 @@ def replay(expr: Expr, done: dict[int, Expr], top: bool = False) -> Expr:
         result = expr
     else:
         op: Op = made_by[0]
-        operands = [replay(e, done) if type(e) is Expr else e for e in made_by[1:]]
+        operands = [replay(e, done) if isinstance(e, Expr) else e for e in made_by[1:]]
         to = expr.program.dtype if op.rule == "cast" else None
         shape = expr.program.shape if op.rule == "identity" else None
         result = build(op, operands, True, to, shape, scheduled=False)
@@ -86,7 +86,7 @@ def saved_inside(expr: Expr) -> list[Any] | None:
     while stack:
         made = stack.pop()
         for e in made.made_by or ():  # as `_inner` has them
-            if type(e) is not Expr or e.program.is_load:
+            if not isinstance(e, Expr) or e.program.is_load:
                 continue
             if not e.program.needs_grad:
                 if hasattr(e, "variable") or sys.getrefcount(e) > OF_A_NAME + 1:

@@ -190,7 +190,7 @@ class RegionNode(Node):
             return self._edges_of_composition()
         operands = self._stored_operands()
         if self.made_by is not None:
-            operands = [edge_of(o) if type(o) is Expr else None for o in self.made_by[1:]]
+            operands = [edge_of(o) if isinstance(o, Expr) else None for o in self.made_by[1:]]
         if operands is None:
             return self._edges
         name = self.program.root.op
@@ -220,7 +220,7 @@ class RegionNode(Node):
         stack, seen = [self.made_by], set()
         while stack:
             for e in stack.pop() or ():
-                if type(e) is not Expr or e in seen:
+                if not isinstance(e, Expr) or e in seen:
                     continue
                 if e.program is program and e.leaves == cells:
                     return e
@@ -361,7 +361,7 @@ class RegionNode(Node):
         if self.made_by is None or self._released:
             return
         operands = self.made_by[1:]
-        if any(type(e) is Expr and observed_within(e) for e in operands):
+        if any(isinstance(e, Expr) and observed_within(e) for e in operands):
             again = replay(Expr(self.program, self.leaves, self.made_by), {}, top=True)
             self.program, self.leaves = again.program, again.leaves
             self.facts = facts_of(again.program)

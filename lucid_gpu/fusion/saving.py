@@ -158,7 +158,7 @@ def replacements(
     stack = [made_by]
     while stack:
         for operand in stack.pop() or ():
-            if type(operand) is not Expr or operand.program.is_load or operand in seen:
+            if not isinstance(operand, Expr) or operand.program.is_load or operand in seen:
                 continue
             seen.add(operand)
             stack.append(operand.made_by)
@@ -281,7 +281,7 @@ def _leading_to(known: Sequence[Instruction], wanted: frozenset[int]) -> set[int
 def saves_of(op: Op, operands: Sequence[Any], program: Program) -> tuple[int, ...]:
     """Which of these operands PyTorch's op saves; -1 stands for the result."""
     kinds = [
-        (o.program.dtype, o.program.needs_grad) if type(o) is Expr else (None, False)
+        (o.program.dtype, o.program.needs_grad) if isinstance(o, Expr) else (None, False)
         for o in operands
     ]
     return saves(op.name, tuple(kinds), program.dtype)
@@ -312,12 +312,12 @@ def refusal(
             if position == RESULT_POSITION:
                 continue
             operand = operands[position]
-            if type(operand) is not Expr or not is_written(operand):
+            if not isinstance(operand, Expr) or not is_written(operand):
                 continue
             if not operand.program.is_load or _is_converted(operand, program):
                 return saved(operand)
         for operand in operands:
-            if type(operand) is not Expr or operand in seen:
+            if not isinstance(operand, Expr) or operand in seen:
                 continue
             inner = operand.program
             if inner.is_load or not inner.needs_grad or operand.made_by is None:
@@ -346,7 +346,7 @@ def _comes_to(value: Expr, reached: Container[Any], known: dict[Expr, bool]) -> 
     if answer is None:
         answer = value.node in reached or any(cell.node in reached for cell in value.leaves)
         if not answer and value.made_by is not None:
-            inner = [e for e in value.made_by[1:] if type(e) is Expr and e.program.needs_grad]
+            inner = [e for e in value.made_by[1:] if isinstance(e, Expr) and e.program.needs_grad]
             answer = any(_comes_to(e, reached, known) for e in inner)
         known[value] = answer
     return answer
@@ -360,7 +360,7 @@ def converts(program: Program) -> bool:
 
 def _is_converted(operand: Any, program: Program) -> bool:
     """Whether an operand is a leaf of another type than the op's result: the op converts it."""
-    if type(operand) is not Expr or not operand.program.is_load:
+    if not isinstance(operand, Expr) or not operand.program.is_load:
         return False
     return operand.program.dtype is not program.dtype
 
@@ -378,7 +378,7 @@ def converted(made_by: tuple[Any, ...] | None, root: Program) -> list[Saved]:
             if position != RESULT_POSITION and _is_converted(operands[position], program):
                 notes.append(saved(operands[position]))
         for operand in operands:
-            if type(operand) is Expr and operand not in seen and operand.made_by is not None:
+            if isinstance(operand, Expr) and operand not in seen and operand.made_by is not None:
                 seen.add(operand)
                 stack.append((operand.made_by, operand.program))
     return notes

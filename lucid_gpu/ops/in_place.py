@@ -16,8 +16,7 @@ from lucid_gpu.device import CPU
 from lucid_gpu.devices import capturing
 from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.fusion import expression, region, scheduler
-from lucid_gpu.fusion.expression import Cell, Expr, counted, ended, taken
-from lucid_gpu.fusion.inside import OF_A_NAME
+from lucid_gpu.fusion.expression import Cell, Expr, Unread, counted, ended, taken, variable_of
 from lucid_gpu.fusion.layout import may_overlap
 from lucid_gpu.fusion.program import INFERENCE, WRITTEN, Program, load_program, marked
 from lucid_gpu.fusion.saving import saves_result
@@ -76,8 +75,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         if level is not None:
             written: Tensor = level.write(self, value, name)
             return written
+    old = self._expr.program
     expr = self._expr
-    old = expr.program
     if old.inference:
         refuse_inference()
     if state.grad:
@@ -103,7 +102,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     stays = old.is_load and capturing.stays(expr.leaves[0])
     if old.is_load and old.root.value[1] and not old.free and old.order is None:
         stays = True  # what lies with gaps goes on lying so
-    if stays or storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
+    if stays or storage.is_lent() or not (_is_alone(self, storage) or _drop_base(self, storage)):
         if storage.read_only:
             refuse_read_only(self, name)
         if name not in _IN_PART and name not in _MAY_OVERLAP:
@@ -112,7 +111,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
             self._write_with_history(_tensor(new), name)
             return self
         source = value.array
-        del expr, new, value  # `_nobody_reads` counts references
+        del expr, new, value  # whose leaves are read no longer
         put(_writable(self, name), source, name)
         return self
     if new.program.order != old.order:  # what is written stays in the order in which it lies
@@ -301,12 +300,20 @@ def _drop_base(view: Tensor, storage: Storage) -> bool:
         return False
     if state.grad is None:  # inside a Function's forward, which may mark the view dirty
         return False
-    if any(other is not base for other in storage.others(view)):
+    if any(other is not base for other in storage.living(view)):
         return False
-    if sys.getrefcount(base) > 1 + OF_A_NAME:  # besides the view and the name
+    held, view._base = weakref.ref(base), None
+    del base
+    if held() is not None:
+        view._base = held()
         return False
-    view._base, view._steps = None, ()
+    view._steps = ()
     return True
+
+
+def _is_alone(tensor: Tensor, storage: Storage) -> bool:
+    """Whether no other tensor lies on the memory of one."""
+    return next(storage.living(tensor), None) is None
 
 
 def move_retained(tensor: Tensor, node: Node, output: int) -> None:
@@ -354,15 +361,16 @@ def _writable(self: Tensor, name: str) -> Any:
         for tensor in storage.others(None):
             _unnoticed(tensor._expr, storage)
     storage.count(name)
+    program, array = self._expr.program, self._expr.leaves[0].array
     if _alone(self, memory):
         _goes_on(self)
     else:
-        _protect_readers(self, storage, name)
+        retaining = _protect_readers(self, storage)
         if name and state.grad is not None:
             self._refuse_views(storage)
-    if self._expr.program.shared:
+        move_all_retained(retaining)
+    if program.shared:
         _unmark_shared(self)
-    array = self._expr.leaves[0].array
     capture = None if capturing.recorder is None else capturing.capturing()
     if capture is not None:
         capture.before_write(array, name, self)
@@ -376,7 +384,7 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
     if capturing.recorder is not None:
         return [_writable(t, name) for t in tensors]
     count = sys.getrefcount
-    of_value, of_leaves, of_leaf = _UNREAD_HERE
+    of_value, of_leaves, of_leaf = _UNREAD
     for tensor in tensors:
         value, storage = tensor._expr, tensor._storage
         program, leaves = value.program, value.leaves
@@ -384,7 +392,6 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
         memory = storage.memory if type(storage) is SameMemory else storage
         own = program.is_load and not program.marks
         if own and storage is not None and type(memory) is Storage:
-            sharers = leaf.sharers
             try:
                 (sharing,), (reading,) = memory.tensors, memory.cells
             except ValueError:  # there were others
@@ -395,7 +402,6 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
                 and count(leaf) == of_leaf
                 and sharing() is tensor
                 and reading() is leaf
-                and (sharers is None or len(sharers) == 1)
                 and not (leaf.borrowed or memory.read_only)
                 and leaf.variable is not None
                 and leaf.variable.family is None
@@ -508,62 +514,96 @@ def overlaps(array: Any) -> bool:
     return may_overlap([n for n, _ in walked], [s for _, s in walked], array.itemsize)
 
 
-def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = None) -> None:
-    """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
+def _protect_readers(self: Tensor, storage: Storage, written: bool = True) -> list[Tensor]:
+    """Have who has read a memory keep what is there: it is about to be written.
+
+    Tensors on it get another leaf when they are next read (`Unread`); what of their leaves is left
+    then is somebody's, and gets a copy.
+
+    Parameters
+    ----------
+    written : bool
+        Whether the write was counted.
+
+    Returns
+    -------
+    list of Tensor
+        Those to be read after the write, whose gradients are retained.
+    """
     if storage.mirrors is not None:
         with mirrors.renewed(storage):
-            _protect_readers(self, storage, written_by)
-        return
-    if written_by is None and _alone(self, storage):
-        return
-    if _nobody_reads(storage):
-        for tensor in storage.others(None):
-            _goes_on(tensor)
-        return
-    holders: dict[int, list[Tensor]] = {}  # several after `detach`
-    for reference in storage.tensors:
+            return _protect_readers(self, storage, written)
+    retaining = []
+    references, storage.read = storage.read, []
+    for reference in references:
         tensor = reference()
-        if tensor is not None:
-            if not tensor._expr.program.is_load:
-                tensor._realize()
-            holders.setdefault(id(tensor._expr.leaves[0]), []).append(tensor)
+        if tensor is None or not lies_in(tensor, storage):
+            continue
+        if not tensor._expr.program.is_load:
+            tensor._realize()
+        read_anew(tensor, storage if written else None)
+        if "_retains_grad" in fields(tensor):
+            retaining.append(tensor)
     cells, storage.cells = storage.cells, []
-    done = set()
+    copies: dict[int, Any] = {}
     for reference in cells:
-        cell = reference()
-        if cell is None:
-            continue
-        if id(cell) in done:
-            continue
-        array, leaves = cell.array, cell.readers()
-        del cell
-        for leaf in leaves:
-            done.add(id(leaf))
-            _move_to_fresh_leaf(holders.get(id(leaf), ()), leaf, storage)
-        del leaf
-        # besides the list and the name: somebody reads it
-        read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 1 + OF_A_NAME]
-        if read:
-            kept = duplicate(array)
+        leaf = reference()
+        if leaf is not None:
+            array = leaf.array
+            if id(array) not in copies:
+                copies[id(array)] = array, duplicate(array)
+            leaf.array, leaf.home = copies[id(array)][1], None
             capture = capturing.capturing()
-            for leaf in read:
-                leaf.array = kept
-                if capture is not None:
-                    capture.leaf_made(leaf)
+            if capture is not None:
+                capture.leaf_made(leaf)
+    return retaining
 
 
-def _move_to_fresh_leaf(tensors: Sequence[Tensor], leaf: Cell, storage: Storage) -> None:
-    """Have tensors read their memory through another leaf than those who read it until now."""
-    if tensors:
-        fresh = leaf.again()
-        storage.add_cell(fresh)
+def move_all_retained(tensors: Sequence[Tensor]) -> None:
+    """Let tensors that retain their gradients have the history that a write gave them."""
     for tensor in tensors:
-        tensor._expr = Expr(tensor._expr.program, (fresh,), None)
-        _goes_on(tensor)
+        assert tensor._expr.program  # reading it is what does so
+
+
+def lies_in(tensor: Tensor, storage: Storage) -> bool:
+    """Whether a tensor is on the memory of a record: ``x.data = y`` gives it another."""
+    own: Any = tensor._storage
+    return getattr(own, "memory", own) is getattr(storage, "memory", storage)
+
+
+def read_anew(tensor: Tensor, written: Storage | None) -> None:
+    """Have what reads a tensor from now on read what it has then, which nobody has saved.
+
+    ``written`` is the record that has just counted a write.
+    """
+    value, storage = tensor._expr, tensor._memory()
+    variable = ended(variable_of(value, storage), storage)
+    if not value.program.is_load:
+        tensor._expr = expression.reread(value)
+        taken(tensor._expr, variable)
+    elif not tensor._is_sparse:
+        leaf = value.leaves[0].again()
+        leaf.variable = variable
+        version = storage.version - (storage is written)
+        tensor._expr = Unread(tensor, value.program, leaf, version)
+
+
+def _is_read(self: Tensor, version: int) -> None:
+    """Note that a tensor's value is asked for, the first time since its memory was written.
+
+    ``version`` counts the writes until its history was last looked at.
+    """
+    storage = self._memory()
+    storage.read.append(weakref.ref(self))
+    storage.add_cell(self._expr.leaves[0])
+    counted(self._expr, storage)
+    base = self._base
+    if base is not None and max(base._recorded, storage.unrecorded) > version:
+        self._catch_up(version)
 
 
 def _goes_on(tensor: Tensor) -> None:
-    """Have a realized tensor's leaf, which nobody has read since a write, stand for what is there."""
+    """Have the leaf of a tensor that nobody else reads stand for what is written now."""
     leaf, storage = tensor._expr.leaves[0], tensor._memory()
     leaf.variable = ended(counted(tensor._expr, storage), storage)
 
@@ -575,7 +615,7 @@ def _written_elsewhere(self: Tensor) -> None:
 
 
 def count_write(tensor: Tensor, name: str) -> None:
-    """Count a write to a tensor's memory: what was saved is stale, what reads it from now on not."""
+    """Count a write to a tensor's memory, which nobody need be protected from."""
     storage = tensor._memory()
     if storage.mirrors is not None:
         with mirrors.renewed(storage):
@@ -583,28 +623,15 @@ def count_write(tensor: Tensor, name: str) -> None:
         return
     storage.count(name)
     if type(storage) is SameMemory:  # it counts its own writes only
-        tensors = [tensor]
-    else:
-        tensors = storage.others(None)
-        for reference in tuple(storage.cells):
-            cell = reference()
-            for leaf in [] if cell is None else cell.readers():
-                if leaf is not cell:  # through which the memory knows of it, until now
-                    storage.add_cell(leaf)
-    for other in tensors:
-        read_anew(other)
-
-
-def read_anew(tensor: Tensor) -> None:
-    """Have what reads a tensor from now on read what it has now, which nobody has saved."""
-    value = tensor._expr
-    if not value.program.is_load:
-        storage = tensor._memory()
-        variable = ended(counted(value, storage), storage)
-        tensor._expr = expression.reread(value)
-        taken(tensor._expr, variable)
-    elif not tensor._is_sparse:
-        _move_to_fresh_leaf((tensor,), value.leaves[0], tensor._memory())
+        read_anew(tensor, storage)
+        return
+    references, storage.read = storage.read, []
+    for reference in references:
+        other = reference()
+        if other is not None and lies_in(other, storage):
+            read_anew(other, storage)
+            if type(other._expr) is not Unread:
+                storage.read.append(reference)
 
 
 class Overwritten(Node):
@@ -647,80 +674,15 @@ def _reading_afresh(new: Expr, cell: Cell) -> Expr:
     return Expr(new.program, leaves, new.made_by)
 
 
-def _references(tensor: Tensor) -> tuple[int, int]:
-    """How often a value and its tuple of leaves are referred to."""
-    expr = tensor._expr
-    return sys.getrefcount(expr), sys.getrefcount(expr.leaves)
-
-
 def _alone(tensor: Tensor, storage: Storage) -> bool:
     """Whether a realized tensor is all there is on its memory, as parameters are at each step."""
     tensors, cells = storage.tensors, storage.cells
     if len(tensors) != 1 or len(cells) != 1 or tensors[0]() is not tensor:
         return False
-    expr = tensor._expr
-    sharers = expr.leaves[0].sharers
-    return (
-        (sharers is None or len(sharers) == 1)  # each is in its own list of sharers
-        and cells[0]() is expr.leaves[0]
-        and sys.getrefcount(expr) == _UNREAD[0]
-        and sys.getrefcount(expr.leaves) == _UNREAD[1]
-        and sys.getrefcount(expr.leaves[0]) == _UNREAD_LEAF
-    )
-
-
-def _nobody_reads(storage: Storage) -> bool:
-    """Whether only realized tensors lie on this memory: no pending value, nothing saved.
-
-    Then the dead are forgotten too: an optimizer asks at every step.
-    """
-    cells: dict[Cell, int] = {}  # each with how many tensors read their memory through it
-    tensors, cell = [], None
-    for reference in storage.tensors:
-        tensor = reference()
-        if tensor is not None:
-            if not tensor._expr.program.is_load or _references(tensor) != _UNREAD:
-                return False
-            cell = tensor._expr.leaves[0]
-            cells[cell] = cells.get(cell, 0) + 1
-            tensors.append(reference)
-    del cell
-    if _others(cells).count(_NO_OTHER) != len(cells):
-        return False
-    leaves = _living(storage.cells, cells)
-    if leaves is None:
-        return False
-    for cell in cells:
-        if cell.sharers is not None:
-            sharers = _living(cell.sharers, cells)
-            if sharers is None:
-                return False
-            cell.sharers[:] = sharers
-    storage.tensors, storage.cells = tensors, leaves
-    return True
-
-
-def _others(cells: dict[Cell, int]) -> list[int]:
-    """How often leaves are referred to, but for tuples of leaves of tensors."""
-    return [sys.getrefcount(cell) - count for cell, count in cells.items()]
-
-
-def _living(references: Sequence[Any], cells: dict[Cell, int]) -> list[Any] | None:
-    """The references whose leaves still live, or None where one is not among ``cells``."""
-    living = []
-    for reference in references:
-        leaf = reference()
-        if leaf is not None:
-            if leaf not in cells:
-                return None
-            living.append(reference)
-    return living
+    return cells[0]() is tensor._expr.leaves[0] and _counts(tensor) == _UNREAD
 
 
 _lonely = _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
-_UNREAD = _references(_lonely)
-_UNREAD_LEAF = sys.getrefcount(_lonely._expr.leaves[0])
-_UNREAD_HERE = _counts(_lonely)
+_UNREAD = _counts(_lonely)
 del _lonely
-_NO_OTHER = _others({Cell(None): 0})[0]
-attach(Tensor, _set_to, _write, _writable, _protect_readers, _written_elsewhere)
+attach(Tensor, _is_read, _set_to, _write, _writable, _protect_readers, _written_elsewhere)

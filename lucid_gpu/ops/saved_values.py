@@ -339,7 +339,7 @@ def _look(node: RegionNode) -> Alone | None:
         op, operands = TABLE[root.op], [_operand(node, a) for a in root.args]
     to = node.program.dtype if op.rule == "cast" else None
     shape = node.program.shape if op.rule == "identity" else None
-    values = [_tensor(o) if type(o) is Expr else o for o in operands]
+    values = [_tensor(o) if isinstance(o, Expr) else o for o in operands]
     return alone_of(op, values, to, shape, keep_operands=False)
 
 
@@ -440,7 +440,7 @@ def _number(program: Program, name: str, value: Callable[[int], Any]) -> Any:
     if name not in names[1:]:
         return None
     operand = value(program.root.args[names.index(name)])
-    if operand is None or type(operand) is Expr:
+    if operand is None or isinstance(operand, Expr):
         return None
     if name in _NUMBERS:
         return operand

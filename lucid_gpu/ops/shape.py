@@ -184,6 +184,8 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         return result
     storage.add(result, result._expr.leaves[0])
     counted(result._expr, storage)
+    if storage.version:
+        result._since = storage.version
     if program.shared:
         _mark_shared(result)
     return result

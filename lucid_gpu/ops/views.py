@@ -13,7 +13,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import capturing, xp_of
-from lucid_gpu.fusion.expression import Cell, Expr, counted, without_grad
+from lucid_gpu.fusion.expression import Cell, Expr, Variable, counted, without_grad
 from lucid_gpu.fusion.program import FORBIDDEN, changed_load
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.elementwise import where
@@ -22,6 +22,8 @@ from lucid_gpu.ops.in_place import (
     OVERLAP,
     Overwritten,
     _protect_readers,
+    lies_in,
+    move_all_retained,
     move_retained,
     put,
     refers_to_itself,
@@ -29,6 +31,7 @@ from lucid_gpu.ops.in_place import (
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import replay
+from lucid_gpu.storage import Storage
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import Tensor, _tensor, from_array
@@ -115,16 +118,18 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     replaced = target._expr
     if target is not base and replaced.program.is_load:
         replaced = without_hooks(target, replaced)
+    history = value if value.requires_grad else Overwritten(replaced)
+    del replaced  # whose leaf is read no longer
     storage.count(name)
-    _protect_readers(target, storage, name)
+    retaining = _protect_readers(target, storage)
     capture = capturing.capturing()
     if capture is not None:
         capture.before_write(array, name, target)
     changed = put(array, source, name)
     refuse_views(target, storage)
     lasting = None if changed is None else _lasting(target, array, changed)
-    history = value if value.requires_grad else Overwritten(replaced)
     _give_history(target, base, before, history, lasting)
+    move_all_retained(retaining)
 
 
 def _lasting(target: Tensor, array: Any, changed: Any) -> Tensor:
@@ -174,7 +179,7 @@ def _give_history(
         edge = value._edge()
     if not isinstance(value, Overwritten):
         node, _ = value._edge()
-        node.lies_in(counted(target._expr, target._memory()))
+        node.lies_in(Variable(target._memory()))
     _point(base, *edge)
     _renew_views(base)
 
@@ -182,9 +187,7 @@ def _give_history(
 def _root(tensor: Tensor) -> Tensor:
     """The tensor a write is recorded on: the base, if it is on this memory still (`x.data = y`)."""
     base, storage = tensor._base, mirrors.in_memory(tensor)._storage
-    if base is None or storage is None or all(t is not base for t in storage.others(tensor)):
-        return tensor
-    return base
+    return tensor if base is None or storage is None or not lies_in(base, storage) else base
 
 
 def _past(tensor: Tensor) -> Tensor:
@@ -203,17 +206,28 @@ def _point(tensor: Tensor, node: Any, output: int) -> None:
 
 
 def _renew_views(base: Tensor) -> None:
-    """Views of a base with a new history take theirs from it."""
+    """Views of a base with a new history take theirs from it: unread ones when they are read."""
     storage = base._storage
     if storage is None:
         return
-    past = _past(base)
-    for view in storage.others(base):
-        if view._base is base:
-            _renew(view, past, storage)
+    base._recorded = storage.version
+    for reference in tuple(storage.read):
+        view = reference()
+        if view is not None and view._base is base and lies_in(view, storage):
+            _renew(view, _past(base), storage)
     for view in mirrors.showing(storage):
         if view._base is base:
-            _renew_mirror(view, past)
+            _renew_mirror(view, _past(base))
+
+
+def catch_up(view: Tensor, version: int) -> None:
+    """Give a view the history that it has from its base after the writes since a ``version``."""
+    storage, base = view._memory(), view._base
+    if base is not None and lies_in(base, storage):
+        if base._recorded > version and base.requires_grad:
+            _renew(view, _past(base), storage)
+        else:
+            _refuse_view(view, base, storage)
 
 
 def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
@@ -233,7 +247,7 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
         move_retained(view, *before)
 
 
-def refuse_views(written: Tensor, storage: Any, turned: bool = False) -> None:
+def refuse_views(written: Tensor, storage: Storage, turned: bool = False) -> None:
     """Views that were made where nothing is recorded, or several at once, lose their history with a
     write that is not recorded: whoever asks for it is told. A view that only follows its base in
     requiring grad has its history from then on.
@@ -244,20 +258,20 @@ def refuse_views(written: Tensor, storage: Any, turned: bool = False) -> None:
         Whether a tensor has other dimensions now, and was not written: then other views are what
         lies at their place.
     """
-    for reference in storage.tensors:
+    storage.unrecorded = storage.version
+    for reference in tuple(storage.tensors if turned else storage.read):
         view = reference()
-        if view is None or view._storage is not storage:
+        if view is None or view._storage is not storage or view._base is None:
             continue
-        base = view._base
-        if base is None:
-            continue
-        if not (base.requires_grad and view.requires_grad):
-            view._behind = True
-            continue
-        if not (view._creation or turned or view._follows()):
-            continue
-        if view._creation is None and turned:
-            view._steps = _steps_by_place(view, base)
+        if turned and view._creation is None and view.requires_grad and view._base.requires_grad:
+            view._steps = _steps_by_place(view, view._base)
+            _renew(view, _past(view._base), storage)
+        else:
+            _refuse_view(view, view._base, storage)
+
+
+def _refuse_view(view: Tensor, base: Tensor, storage: Storage) -> None:
+    if base.requires_grad and view.requires_grad and (view._creation or view._follows()):
         _renew(view, _past(base), storage)
 
 
@@ -436,7 +450,7 @@ def _fill_view(base: Tensor, steps: Any) -> None:
 
 
 attach(
-    Tensor, _refuse_views=refuse_views, _refuse_written_view=refuse_written_view,
-    _renew_view=_renew_view,
+    Tensor, _catch_up=catch_up, _refuse_views=refuse_views,
+    _refuse_written_view=refuse_written_view, _renew_view=_renew_view,
     _without_hooks=without_hooks, _write_with_history=write_with_history,
 )  # fmt: skip
