@@ -117,9 +117,13 @@ class Storage:
 
     def add(self, tensor: Any, cell: Any = None) -> None:
         """Note a tensor on this memory, and its leaf."""
-        own = weakref.ref(tensor)
-        _append(self.tensors, own)
-        _append(self.read, own)
+        own, tensors = weakref.ref(tensor), self.tensors
+        count = len(tensors)
+        if count > 8 and count & (count - 1) == 0:  # the dead are forgotten now and then
+            tensors[:] = [r for r in tensors if r() is not None]
+            self.read[:] = [r for r in self.read if r() is not None]
+        tensors.append(own)
+        self.read.append(own)
         if cell is not None:
             self.add_cell(cell)
 
@@ -129,8 +133,11 @@ class Storage:
 
     def add_cell(self, cell: Any) -> None:
         """Note a leaf through which this memory is read, and the twins that it has."""
-        own = weakref.ref(self)
-        for leaf in cell.readers() if cell.sharers is not None else (cell,):
+        own, cells = weakref.ref(self), self.cells
+        count = len(cells)
+        if count > 8 and count & (count - 1) == 0:
+            cells[:] = [r for r in cells if r() is not None]
+        for leaf in (cell,) if cell.sharers is None else cell.readers():
             home = leaf.home
             if home is own:
                 continue
@@ -138,7 +145,15 @@ class Storage:
             if not foreign:
                 leaf.home = own
             if leaf is cell or not foreign:
-                _append(self.cells, weakref.ref(leaf))
+                cells.append(weakref.ref(leaf))
+
+    def tidy(self) -> None:
+        """Forget tensors that are gone, while that costs little."""
+        tensors = self.tensors
+        while tensors and tensors[-1]() is None:
+            tensors.pop()
+        if tensors and tensors[0]() is None:
+            tensors[:] = [r for r in tensors if r() is not None]
 
     def living(self, but: Any = None) -> Iterator[Any]:
         """The other living tensors on this memory, in the order in which they came."""
@@ -212,14 +227,6 @@ for _name in (*_SHARED, "read_only", "tensors"):
     setattr(SameMemory, _name, _of_memory(_name))
 
 CONJUGATED, NEGATED = 1, 2
-
-
-def _append(references: list[Any], reference: Any) -> None:
-    """Add a weak reference to a list; the dead are forgotten now and then."""
-    count = len(references)
-    if count > 8 and count & (count - 1) == 0:
-        references[:] = [r for r in references if r() is not None]
-    references.append(reference)
 
 
 class Mirror(Storage):

@@ -27,7 +27,7 @@ from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion import layout as memory_layout
 from lucid_gpu.fusion.assembling import fits
-from lucid_gpu.fusion.expression import ROOTS, Cell, Expr, apart, counted, merge
+from lucid_gpu.fusion.expression import ROOTS, Cell, Expr, Variable, apart, counted, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     FORBIDDEN,
@@ -307,7 +307,12 @@ class Tensor(overrides.Fields):
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
-        cell.of(expr)
+        try:
+            variable = expr.variable
+        except AttributeError:  # as `mark_of` does
+            variable = expr.variable = Variable()
+            variable.values, expr.version = [weakref.ref(expr)], 0
+        cell.variable, cell.version = variable, expr.version
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
@@ -592,9 +597,13 @@ class Tensor(overrides.Fields):
         storage = self._storage
         if storage is None:
             expr = self._expr
-            storage = Storage(self, expr.leaves if expr.program.is_load else ())
-            self._storage = storage
-            counted(expr, storage)
+            leaves = expr.leaves if expr.program.is_load else ()
+            storage = self._storage = Storage(self, leaves)
+            variable = leaves[0].variable if leaves else None
+            if variable is not None and variable.storage is variable.replaced is None:
+                variable.storage = storage
+            else:
+                counted(expr, storage)
         return storage
 
     # --- autograd ----------------------------------------------------------------------------
@@ -634,8 +643,9 @@ class Tensor(overrides.Fields):
         if realized and other._expr.leaves[0] is not expr.leaves[0]:
             storage.add_cell(other._expr.leaves[0])
         variable = counted(other._expr, storage)
-        if not realized:
-            variable.family = expr.variable.family  # a write through either is one to both
+        if not realized:  # who writes either writes both
+            variable.values = values = expr.variable.values or []
+            values.append(weakref.ref(other._expr))
         return other
 
     def detach_(self) -> Tensor:

@@ -42,10 +42,6 @@ from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
 
 
-class Family:
-    """What a pending value and its detached copies have in common: one was written, all were."""
-
-
 class Variable:
     """A tensor as those see it who saved its value: they hear that it was written or replaced.
 
@@ -60,15 +56,13 @@ class Variable:
     replaced : Tensor or None
         The tensor, once ``x.data = y`` gave it other memory and so another variable: backward
         reads what it has then, as in PyTorch.
-    family : Family or None
-        Of those that pending values have had that are one; regions built on these look into them.
+    values : list of weak references to Expr, or None
+        The pending value that it has had, and detached copies: regions are built on these.
     """
 
+    storage: Any = None
     replaced: Any = None
-    family: Family | None = None
-
-    def __init__(self, storage: Any = None) -> None:
-        self.storage = storage
+    values: list[Any] | None = None
 
     @property
     def version(self) -> int:
@@ -112,7 +106,9 @@ class _Values(weakref.WeakSet[Any]):
         return bool(self.data)  # type: ignore[attr-defined]  # the live ones
 
 
-# Families of pending values that were written, and variables that were replaced.
+_new: Any = tuple.__new__  # of what is made often
+
+# Pending values whose tensor was written, and variables that were replaced.
 written_values = _Values()
 
 
@@ -341,9 +337,16 @@ def mark_of(value: Expr | Cell) -> tuple[Variable, int]:
     if variable is None:
         variable, holder.version = Variable(), 0
         holder.variable = variable
-        if holder is value and isinstance(value, Expr):
-            variable.family = Family()
+        if isinstance(holder, Expr):
+            variable.values = [weakref.ref(holder)]
     return variable, holder.version
+
+
+def variable_on(storage: Any) -> Variable:
+    """A variable whose writes a storage counts."""
+    variable = Variable()
+    variable.storage = storage
+    return variable
 
 
 def counted(value: Expr, storage: Any) -> Variable:
@@ -357,41 +360,47 @@ def counted(value: Expr, storage: Any) -> Variable:
     holder: Any = value.leaves[0] if value.program.is_load else value
     variable: Variable | None = getattr(holder, "variable", None)
     if variable is None or variable.replaced is not None:
-        variable = holder.variable = Variable(storage)
+        variable = holder.variable = variable_on(storage)
     elif variable.storage is None:
         variable.storage = storage
     elif variable.storage is not storage:  # another tensor has this value too
-        variable = holder.variable = Variable(storage)
-    if holder is value and variable.family is None:
-        variable.family = Family()
+        variable = holder.variable = variable_on(storage)
+    if holder is value and variable.values is None:
+        variable.values = [weakref.ref(value)]
     holder.version = storage.version
     return variable
 
 
-def variable_of(value: Expr, storage: Any) -> Variable:
-    """The variable of a tensor on a storage that has this value."""
+def ended(value: Expr, storage: Any) -> Variable:
+    """The variable that a tensor on a storage has after a write, which had a value of its own.
+
+    It is another one where regions may be built on the pending value of this: they are to look.
+    """
     holder: Any = value.leaves[0] if value.program.is_load else value
     variable: Variable | None = getattr(holder, "variable", None)
+    if holder is value or holder.leads:
+        node = holder.node
+        if node is not None and node.result is not None:
+            written_values.add(node)
     if variable is None or variable.replaced is not None or variable.storage is not storage:
-        return Variable(storage)
-    return variable
-
-
-def ended(variable: Variable, storage: Any) -> Variable:
-    """The variable of a tensor on a storage that was written; regions are to ask for this one."""
-    if variable.family is None:
+        return variable_on(storage)
+    if variable.values is None:
         return variable
-    written_values.add(variable.family)
-    return Variable(storage)
+    pending = [value for r in variable.values if (value := r()) is not None]
+    if not pending:
+        variable.values = None
+        return variable
+    written_values.update(pending)
+    return variable_on(storage)
 
 
-def taken(value: Expr, variable: Variable) -> None:
-    """Have a value be what a tensor holds from now on, of this variable."""
+def taken(value: Expr, variable: Variable, version: int) -> None:
+    """Have a value be what a tensor holds from now on, of this variable and version."""
     holder: Any = value.leaves[0] if value.program.is_load else value
     before: Variable | None = getattr(holder, "variable", None)
-    holder.variable, holder.version = variable, variable.version
+    holder.variable, holder.version = variable, version
     if holder is value:
-        variable.family = Family()
+        variable.values = [weakref.ref(value)]
     if before is None:
         return
     node = value.node if holder is value else holder.node if holder.leads else None
@@ -401,7 +410,7 @@ def taken(value: Expr, variable: Variable) -> None:
     if also is not None:
         value.also = tuple(
             [
-                Saved(value.program, variable, variable.version)
+                Saved(value.program, variable, version)
                 if type(entry) is Saved and entry.variable is before
                 else entry
                 for entry in also
@@ -420,7 +429,15 @@ def is_written(value: Expr | Cell) -> bool:
 
 def saved(value: Expr) -> Saved:
     """What who saves a value is to keep of it, if not the value."""
-    return Saved(value.program, *mark_of(value))
+    program = value.program
+    holder: Any = value.leaves[0] if program.is_load else value
+    variable: Variable | None = getattr(holder, "variable", None)
+    if variable is None:
+        variable, holder.version = Variable(), 0
+        holder.variable = variable
+        if holder is value:
+            variable.values = [weakref.ref(holder)]
+    return _new(Saved, (program, variable, holder.version))
 
 
 def reread(value: Expr) -> Expr:

@@ -599,11 +599,16 @@ class RegionNode(Node):
         for i in self.facts.saved:
             if i == len(leaves):
                 result = self.result
-                if result is not None and result.written and self._saves_output():
+                if result is None or result.variable.storage is result.variable.replaced is None:
+                    continue
+                if result.written and self._saves_output():
                     raise self.stale_error(result, self.name())
                 continue
             leaf = leaves[i]
-            if leaf.variable is None or leaf.variable.version == leaf.version:
+            variable = leaf.variable
+            if variable is None or variable.storage is variable.replaced is None:
+                continue
+            if variable.version == leaf.version:
                 continue
             if not everywhere and i not in saved_leaves(program, self._wanted()):
                 continue
@@ -612,7 +617,7 @@ class RegionNode(Node):
             known = program.instructions
             like = next(n for n in known if n.op == "load" and n.value[0] == i)
             loads = load_program(like.dtype, like.shape, None, False, program.device)
-            raise self.stale_error(Saved(loads, leaf.variable, leaf.version), name)
+            raise self.stale_error(Saved(loads, variable, leaf.version), name)
         for entry in self.also:
             if entry.written:
                 raise self.stale_error(entry, self.name() if entry.program is program else None)

@@ -16,7 +16,15 @@ from lucid_gpu.device import CPU
 from lucid_gpu.devices import capturing
 from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.fusion import expression, region, scheduler
-from lucid_gpu.fusion.expression import Cell, Expr, Unread, counted, ended, taken, variable_of
+from lucid_gpu.fusion.expression import (
+    Cell,
+    Expr,
+    Unread,
+    counted,
+    ended,
+    taken,
+    written_values,
+)
 from lucid_gpu.fusion.layout import may_overlap
 from lucid_gpu.fusion.program import INFERENCE, WRITTEN, Program, load_program, marked
 from lucid_gpu.fusion.saving import saves_result
@@ -117,14 +125,23 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if new.program.order != old.order:  # what is written stays in the order in which it lies
         order = old.order or tuple(range(len(old.shape)))
         new = _marked_as(_laid_out(_tensor(new), order)._expr, old)
-    variable = ended(counted(expr, storage), storage)
+    holder: Any = expr.leaves[0] if old.is_load else expr
+    variable = getattr(holder, "variable", None)
+    if variable is None or variable.storage is not storage:
+        variable = counted(expr, storage)
+    values = variable.values
+    if not old.is_load:
+        variable = expression.variable_on(storage)
+    elif values is not None:
+        variable = ended(expr, storage)
     if len(storage.cells) > 1 and type(storage) is Storage:
         storage.cells = []  # the tensor leaves their arrays
     if not name:
         _unnoticed(expr, storage)
-        variable = expression.Variable(storage)
-    storage.count(name)
-    taken(new, variable)
+        variable = expression.variable_on(storage)
+    storage.version += 1
+    storage.writer = name
+    taken(new, variable, storage.version)
     edge = None
     if old.needs_grad and not state.grad:  # the history stays what it was
         edge = self._edge()
@@ -146,6 +163,13 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
             scheduler.mark_written(self._expr)
     if before is not None:
         move_retained(self, *before)
+    if not old.is_load:
+        if expr.node is not None and expr.node.result is not None:
+            written_values.add(expr.node)
+        del expr, edge, holder
+        for reference in values or ():
+            if reference() is not None:  # an op may have saved it
+                written_values.add(reference())
     return self
 
 
@@ -241,7 +265,7 @@ def _set_to(self: Tensor, source: Tensor) -> Tensor:
         refuse_recorded(self, False, "set_")
     underivable = state.grad and (self.requires_grad or source.requires_grad)
     storage = self._memory()
-    ended(counted(self._expr, storage), storage)
+    ended(self._expr, storage)
     storage.count("set_")
     before = self._expr.program
     self.data = source
@@ -313,7 +337,7 @@ def _drop_base(view: Tensor, storage: Storage) -> bool:
 
 def _is_alone(tensor: Tensor, storage: Storage) -> bool:
     """Whether no other tensor lies on the memory of one."""
-    return next(storage.living(tensor), None) is None
+    return len(storage.tensors) == 1 or next(storage.living(tensor), None) is None
 
 
 def move_retained(tensor: Tensor, node: Node, output: int) -> None:
@@ -392,22 +416,24 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
         memory = storage.memory if type(storage) is SameMemory else storage
         own = program.is_load and not program.marks
         if own and storage is not None and type(memory) is Storage:
-            try:
-                (sharing,), (reading,) = memory.tensors, memory.cells
-            except ValueError:  # there were others
-                sharing = reading = _nobody
+            cells = memory.cells
+            if len(cells) > 1:
+                cells[:] = [r for r in cells if r() is not None]
+            if len(memory.tensors) > 1:
+                memory.tidy()
             if (  # as in `_alone`
                 count(value) == of_value
                 and count(leaves) == of_leaves
                 and count(leaf) == of_leaf
-                and sharing() is tensor
-                and reading() is leaf
+                and len(cells) == 1 == len(memory.tensors)
+                and memory.tensors[0]() is tensor
+                and cells[0]() is leaf
                 and not (leaf.borrowed or memory.read_only)
                 and leaf.variable is not None
-                and leaf.variable.family is None
+                and leaf.variable.values is None
             ):
-                storage.count(name)
-                leaf.version = storage.version
+                storage.version += 1
+                storage.writer, leaf.version = name, storage.version
                 continue
         del value, leaves, leaf  # `_alone` counts references
         _writable(tensor, name)
@@ -415,10 +441,6 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
 
 
 _NOWHERE = Cell(None)
-
-
-def _nobody() -> None:
-    """A weak reference to what is not there."""
 
 
 def _counts(tensor: Tensor) -> tuple[int, int, int]:
@@ -533,6 +555,8 @@ def _protect_readers(self: Tensor, storage: Storage, written: bool = True) -> li
     if storage.mirrors is not None:
         with mirrors.renewed(storage):
             return _protect_readers(self, storage, written)
+    if not written and _alone(self, storage):
+        return []
     retaining = []
     references, storage.read = storage.read, []
     for reference in references:
@@ -577,10 +601,10 @@ def read_anew(tensor: Tensor, written: Storage | None) -> None:
     ``written`` is the record that has just counted a write.
     """
     value, storage = tensor._expr, tensor._memory()
-    variable = ended(variable_of(value, storage), storage)
+    variable = ended(value, storage)
     if not value.program.is_load:
         tensor._expr = expression.reread(value)
-        taken(tensor._expr, variable)
+        taken(tensor._expr, variable, storage.version)
     elif not tensor._is_sparse:
         leaf = value.leaves[0].again()
         leaf.variable = variable
@@ -605,7 +629,8 @@ def _is_read(self: Tensor, version: int) -> None:
 def _goes_on(tensor: Tensor) -> None:
     """Have the leaf of a tensor that nobody else reads stand for what is written now."""
     leaf, storage = tensor._expr.leaves[0], tensor._memory()
-    leaf.variable = ended(counted(tensor._expr, storage), storage)
+    counted(tensor._expr, storage)
+    leaf.variable = ended(tensor._expr, storage)
 
 
 def _written_elsewhere(self: Tensor) -> None:
@@ -677,9 +702,14 @@ def _reading_afresh(new: Expr, cell: Cell) -> Expr:
 def _alone(tensor: Tensor, storage: Storage) -> bool:
     """Whether a realized tensor is all there is on its memory, as parameters are at each step."""
     tensors, cells = storage.tensors, storage.cells
-    if len(tensors) != 1 or len(cells) != 1 or tensors[0]() is not tensor:
+    if len(cells) > 1:
+        cells[:] = [r for r in cells if r() is not None]
+    if len(cells) != 1 or len(tensors) != 1 or tensors[0]() is not tensor:
         return False
-    return cells[0]() is tensor._expr.leaves[0] and _counts(tensor) == _UNREAD
+    value, count = tensor._expr, sys.getrefcount
+    leaves = value.leaves
+    leaf = leaves[0]
+    return cells[0]() is leaf and (count(value), count(leaves), count(leaf)) == _UNREAD
 
 
 _lonely = _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))

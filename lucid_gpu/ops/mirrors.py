@@ -130,7 +130,7 @@ def _put_aside(tensor: Tensor) -> Callable[[], None]:
     """Let go of the value of a tensor that shows a memory; the result gives it another."""
     value, storage = tensor._expr, tensor._storage
     program, mirror = value.program, storage.mirror  # type: ignore[union-attr]
-    ended(counted(value, storage), storage)
+    ended(value, storage)
     cell, inference = None, program.inference
     if program.needs_grad:
         known = program.is_load or program.is_boundary

@@ -15,7 +15,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, capturing, xp_of
 from lucid_gpu.devices.copies import inverse, laid_in, row_major
 from lucid_gpu.fusion import layout
-from lucid_gpu.fusion.expression import Expr, counted
+from lucid_gpu.fusion.expression import Expr, variable_on
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, both_of_load, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
@@ -182,8 +182,9 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         result._steps = (input._steps, step)
     if shows:
         return result
-    storage.add(result, result._expr.leaves[0])
-    counted(result._expr, storage)
+    leaf = result._expr.leaves[0]
+    storage.add(result, leaf)
+    leaf.variable, leaf.version = variable_on(storage), storage.version
     if storage.version:
         result._since = storage.version
     if program.shared:
