@@ -124,7 +124,12 @@ class Storage:
             self.read[:] = [r for r in self.read if r() is not None]
         tensors.append(own)
         self.read.append(own)
-        if cell is not None:
+        if cell is None:
+            return
+        if cell.sharers is None and cell.home is None and type(self) is Storage:
+            cell.home = weakref.ref(self)  # as `add_cell` does
+            self.cells.append(weakref.ref(cell))
+        else:
             self.add_cell(cell)
 
     def forget(self, tensor: Any) -> None:

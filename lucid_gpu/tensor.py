@@ -644,7 +644,7 @@ class Tensor(overrides.Fields):
             storage.add_cell(other._expr.leaves[0])
         variable = counted(other._expr, storage)
         if not realized:  # who writes either writes both
-            variable.values = values = expr.variable.values or []
+            variable.values = values = counted(expr, storage).values or []
             values.append(weakref.ref(other._expr))
         return other
 

@@ -15,7 +15,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, capturing, xp_of
 from lucid_gpu.devices.copies import inverse, laid_in, row_major
 from lucid_gpu.fusion import layout
-from lucid_gpu.fusion.expression import Expr, variable_on
+from lucid_gpu.fusion.expression import Expr, Variable
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, both_of_load, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
@@ -184,9 +184,10 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
         return result
     leaf = result._expr.leaves[0]
     storage.add(result, leaf)
-    leaf.variable, leaf.version = variable_on(storage), storage.version
-    if storage.version:
-        result._since = storage.version
+    leaf.variable = variable = Variable()
+    variable.storage, leaf.version = storage, storage.version
+    if leaf.version:
+        result._since = leaf.version
     if program.shared:
         _mark_shared(result)
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def price(name: str, n: int) -> int:
     for view in views[:5] + views[-5:]:
         write(name, view)
     numbers = (n // 2, n // 2 + 1, n // 3)
-    return min(python_calls(lambda: write(name, views[i]), _ALL) for i in numbers)
+    return min(python_calls(partial(write, name, views[i]), _ALL) for i in numbers)
 
 
 @pytest.mark.parametrize("name", MADE)
