@@ -261,15 +261,17 @@ def refuse_views(written: Tensor, storage: Any, turned: bool = False) -> None:
 def _steps_by_place(view: Tensor, base: Tensor) -> Any:
     """How a view is made of what lies at its place in the memory of its base."""
     from lucid_gpu.ops.complex_views import laid_as_complex, view_as_real
-    from lucid_gpu.ops.strides import as_strided, storage_offset, stride
+    from lucid_gpu.ops.strides import restrided, storage_offset, stride
 
     size, steps, offset = tuple(view.shape), stride(view), storage_offset(view)
+    own, first = stride(base), storage_offset(base)
     if base.is_complex() and not view.is_complex():
-        return (((), (view_as_real, ())), (as_strided, (size, steps, offset)))
+        own = (*[2 * s for s in own], 1)
+        return (((), (view_as_real, ())), (restrided, (size, steps, offset - 2 * first, own)))
     if view.is_complex() and not base.is_complex():
-        lies = ((*size, 2), (*[2 * s for s in steps], 1), 2 * offset)
-        return (((), (as_strided, lies)), (laid_as_complex, ()))
-    return ((), (as_strided, (size, steps, offset)))
+        lies = ((*size, 2), (*[2 * s for s in steps], 1), 2 * offset - first, own)
+        return (((), (restrided, lies)), (laid_as_complex, ()))
+    return ((), (restrided, (size, steps, offset - first, own)))
 
 
 def _renew_view(view: Tensor) -> None:
