@@ -224,9 +224,10 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
         marks |= FORBIDDEN
     storage.add_cell(cell)
     loads = changed_load(program, needs_grad=True, marks=marks)
-    before = view._edge() if "_retains_grad" in fields(view) else None
+    keeps = cell.refusal is None and "_retains_grad" in fields(view)
+    before = view._edge() if keeps else None
     view._expr = Expr(loads, (cell,), None)
-    if before is not None and cell.refusal is None:
+    if before is not None:
         move_retained(view, *before)
 
 
@@ -286,10 +287,11 @@ def _renew_mirror(view: Tensor, base: Tensor) -> None:
     cell = ViewCell(None, base, view._steps)
     if view._creation is not None:
         cell.refusal = _forbidden(view, _INDIRECTLY)
-    before = view._edge() if "_retains_grad" in fields(view) else None
+    keeps = cell.refusal is None and "_retains_grad" in fields(view)
+    before = view._edge() if keeps else None
     value = without_grad(view._expr)
     view._expr = mirrors.with_history(value, cell)
-    if before is not None and cell.refusal is None:
+    if before is not None:
         move_retained(view, *before)
 
 

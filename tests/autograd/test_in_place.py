@@ -589,3 +589,22 @@ def test_a_view_of_what_was_turned_in_place_is_written(
         return (base * base).sum() + (view * view * 0.5).sum()
 
     agree(case, X, device=device)
+
+
+@pytest.mark.parametrize("parts", [lambda y: y.unbind(0), lambda y: y.split(1), lambda y: y[:2]])
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_the_base_of_parts_that_retain_their_gradient_is_written(
+    parts: Any, again: bool, device: str
+) -> None:
+    def scenario(m: Any, d: str) -> Any:
+        x = m.tensor([1.0, 2.0, 3.0], device=d, requires_grad=True)
+        y = x * 2
+        part = parts(y)[1]
+        part.retain_grad()
+        y.mul_(3)
+        if again:
+            y[0] = 1
+        (y * m.tensor([1.0, 2.0, 3.0], device=d)).sum().backward()
+        return x.grad
+
+    gives([0.0 if again else 6.0, 12.0, 18.0], scenario, device)
