@@ -240,10 +240,11 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
     cell.variable = view._expr.leaves[0].variable
     storage.add_cell(cell)
     loads = changed_load(program, needs_grad=True, marks=marks)
-    before = view._edge() if "_retains_grad" in fields(view) else None
+    keeps = cell.refusal is None and "_retains_grad" in fields(view)
+    before = view._edge() if keeps else None
     view._expr = Expr(loads, (cell,), None)
     counted(view._expr, view._memory())
-    if before is not None and cell.refusal is None:
+    if before is not None:
         move_retained(view, *before)
 
 
@@ -278,15 +279,17 @@ def _refuse_view(view: Tensor, base: Tensor, storage: Storage) -> None:
 def _steps_by_place(view: Tensor, base: Tensor) -> Any:
     """How a view is made of what lies at its place in the memory of its base."""
     from lucid_gpu.ops.complex_views import laid_as_complex, view_as_real
-    from lucid_gpu.ops.strides import as_strided, storage_offset, stride
+    from lucid_gpu.ops.strides import restrided, storage_offset, stride
 
     size, steps, offset = tuple(view.shape), stride(view), storage_offset(view)
+    own, first = stride(base), storage_offset(base)
     if base.is_complex() and not view.is_complex():
-        return (((), (view_as_real, ())), (as_strided, (size, steps, offset)))
+        own = (*[2 * s for s in own], 1)
+        return (((), (view_as_real, ())), (restrided, (size, steps, offset - 2 * first, own)))
     if view.is_complex() and not base.is_complex():
-        lies = ((*size, 2), (*[2 * s for s in steps], 1), 2 * offset)
-        return (((), (as_strided, lies)), (laid_as_complex, ()))
-    return ((), (as_strided, (size, steps, offset)))
+        lies = ((*size, 2), (*[2 * s for s in steps], 1), 2 * offset - first, own)
+        return (((), (restrided, lies)), (laid_as_complex, ()))
+    return ((), (restrided, (size, steps, offset - first, own)))
 
 
 def _renew_view(view: Tensor) -> None:
@@ -301,11 +304,12 @@ def _renew_mirror(view: Tensor, base: Tensor) -> None:
     cell = ViewCell(None, base, view._steps)
     if view._creation is not None:
         cell.refusal = _forbidden(view, _INDIRECTLY)
-    before = view._edge() if "_retains_grad" in fields(view) else None
+    keeps = cell.refusal is None and "_retains_grad" in fields(view)
+    before = view._edge() if keeps else None
     value = without_grad(view._expr)
     view._expr = mirrors.with_history(value, cell)
     counted(view._expr, view._memory())
-    if before is not None and cell.refusal is None:
+    if before is not None:
         move_retained(view, *before)
 
 

@@ -555,3 +555,56 @@ def test_a_pending_gradient_that_read_a_view_keeps_what_it_read(name: str, devic
         found.append(x.grad.tolist())
     for one, other in zip(*found, strict=True):
         assert one == pytest.approx(other, 1e-4, 1e-5)
+
+
+_TURNED: dict[str, Any] = {
+    "t_": lambda y: y.t_(),
+    "transpose_": lambda y: y.transpose_(0, 1),
+    "unsqueeze_": lambda y: y.unsqueeze_(0),
+    "twice": lambda y: y.t_().unsqueeze_(1),
+}
+_SEEN: dict[str, Any] = {
+    "rows": lambda m, y: y[1:],
+    "a column": lambda m, y: y[:, 1],
+    "transposed": lambda m, y: y.t(),
+    "flat": lambda m, y: y.view(-1),
+    "parts of numbers": lambda m, y: m.view_as_real(m.complex(y, y * 2))[:, 1, 0],
+}
+
+
+@pytest.mark.parametrize("written", ["the view", "the base"])
+@pytest.mark.parametrize("seen", _SEEN)
+@pytest.mark.parametrize("turned", _TURNED)
+def test_a_view_of_what_was_turned_in_place_is_written(
+    turned: str, seen: str, written: str, device: str
+) -> None:
+    def case(m: Any, x: Any) -> Any:
+        y = x * 2
+        view = _SEEN[seen](m, y)
+        base = y if view._base is y else view._base
+        _TURNED[turned](base)
+        one = view if written == "the view" else base
+        one.mul_(one.detach() + 1)
+        base = m.view_as_real(base) if base.is_complex() else base
+        return (base * base).sum() + (view * view * 0.5).sum()
+
+    agree(case, X, device=device)
+
+
+@pytest.mark.parametrize("parts", [lambda y: y.unbind(0), lambda y: y.split(1), lambda y: y[:2]])
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_the_base_of_parts_that_retain_their_gradient_is_written(
+    parts: Any, again: bool, device: str
+) -> None:
+    def scenario(m: Any, d: str) -> Any:
+        x = m.tensor([1.0, 2.0, 3.0], device=d, requires_grad=True)
+        y = x * 2
+        part = parts(y)[1]
+        part.retain_grad()
+        y.mul_(3)
+        if again:
+            y[0] = 1
+        (y * m.tensor([1.0, 2.0, 3.0], device=d)).sum().backward()
+        return x.grad
+
+    gives([0.0 if again else 6.0, 12.0, 18.0], scenario, device)

@@ -312,11 +312,16 @@ def test_constructors_of_a_tensor_are_views_with_its_history(device):
             (y * made).sum().backward()
             results += [y.detach(), made.detach(), x.grad.clone()]
             x.grad = None
-        if str(device) == "cpu":
-            results.append(_described(m.FloatTensor(x * 2)))
         return results
 
     gives(run(lucid_gpu, device), run, device)
+
+
+def test_a_typed_constructor_is_a_view_with_its_history() -> None:
+    def run(m: Any, device: str) -> Any:
+        return _described(m.FloatTensor(m.ones(2, requires_grad=True) * 2))
+
+    gives(run(lucid_gpu, "cpu"), run)
 
 
 def test_constructors_of_batches_and_tangents():
