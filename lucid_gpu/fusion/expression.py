@@ -15,7 +15,16 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, int64, scalar_type
 from lucid_gpu.fusion import scheduler
-from lucid_gpu.fusion.assembling import SUMS, Number, Slot, as_stored, emit, fits, sum_as_stored
+from lucid_gpu.fusion.assembling import (
+    SUMS,
+    Number,
+    Slot,
+    as_stored,
+    emit,
+    fits,
+    shape_of,
+    sum_as_stored,
+)
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     FORBIDDEN,
@@ -25,13 +34,17 @@ from lucid_gpu.fusion.program import (
     Assembly,
     Instruction,
     Program,
+    bound,
+    bound_shape,
     changed_load,
     constant_program,
     constant_value,
+    general_shape,
     intern,
     leaf_of,
     load_program,
     marked,
+    merged_strides,
     numbers_seen,
     relocate,
     when_forgotten,
@@ -629,9 +642,40 @@ def _derive(
     scheduled: bool,
     turns: int,
 ) -> Any:
-    """The program of an op on programs, or why `scheduler.cut` says that there is to be none."""
+    """The program of an op on programs, or why `scheduler.cut` says that there is to be none.
+
+    It is derived once for their forms.
+    """
+    parts = [m for m in marks if type(m[0]) is Program]
+    programs = [m[0] for m in parts]
+    one_device(op.name, programs)
+    space = shape_of([p.shape for p in programs], op.name, shape)
+    general = None if shape is None else general_shape(shape, shape)
+    forms = tuple([(m[0].form, m[1]) if type(m[0]) is Program else m for m in marks])
+    key = (op, forms, leaf_count, grad, to, general, scheduled, turns)
+    known = programs[0].form.next
+    derived = known.get(key)
+    if derived is None:
+        derived = _derived(op, forms, leaf_count, grad, to, general, scheduled, turns)
+        known[key] = derived
+    if type(derived) is not Program:
+        return derived
+    places = [(p, expand_pattern(pattern, p.leaves)) for p, pattern in parts]
+    own = bound_shape(derived.shape, space)
+    return bound(derived.form, own, merged_strides(places, leaf_count))
+
+
+def _derived(
+    op: Op,
+    marks: Sequence[Any],
+    leaf_count: int,
+    grad: bool,
+    to: dtype | None,
+    shape: tuple[int, ...] | None,
+    scheduled: bool,
+    turns: int,
+) -> Any:
     programs = [m[0] for m in marks if isinstance(m[0], Program)]
-    where = one_device(op.name, programs)
     assembly = Assembly()
     operands: list[Any] = []
     for mark in marks:
@@ -660,7 +704,7 @@ def _derive(
     marks_of_result = SHARED if any(p.shared for p in programs) else 0
     if grad is modes.INFERENCE:
         marks_of_result |= INFERENCE
-    return intern(instructions, leaf_count, where, marks_of_result)
+    return intern(instructions, leaf_count, programs[0].device, marks_of_result)
 
 
 def one_device(name: str, programs: Sequence[Program]) -> device:

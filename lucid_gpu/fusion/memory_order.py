@@ -151,6 +151,5 @@ def _turned(plan: Plan, order: Order) -> Plan:
         kept = tuple([1 if i in axes else n for i, n in enumerate(result.shape)])
         result.reduction = Reduction(axes, plan.reduction.rows, (kept,) * len(plan.reduction.rows))
         result.stores = tuple([s._replace(shape=kept) for s in plan.stores])
-    loads = tuple([load[1:] for load in result.loads])
-    result.key = (order, loads, result.reduction, plan.key)
+    result.turned = order, tuple([load.strides is None for load in result.loads])
     return result

@@ -4,6 +4,14 @@ A `Program` is a straight line of `Instruction`s over numbered leaves, the last 
 only use of which is its root. Programs are interned: equal programs are one object, and what
 follows from a program (the program of ``a * b``, its gradient, its plan) is kept on it. So shapes,
 dtypes and devices are checked once a program, and building an op afterwards is one look-up.
+
+Programs that differ in extents and strides alone have a *form* in common: a program over stand-ins,
+from which all of them are bound (`bound`). What is derived is derived of forms, so a shape that was
+never seen before derives nothing. A stand-in says which of the root's axes it is, counted from the
+right: 2 is the last. 0 and 1 stand for themselves, as they broadcast and multiply differently; and
+True stands for strides. Whoever derives something of a form may ask whether extents are equal, 0 or
+1, and nothing else; anything that depends on how large they are is part of the key under which it
+is kept, or found when the form is bound.
 """
 
 from __future__ import annotations
@@ -12,7 +20,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype, when_default_changes
@@ -37,6 +45,9 @@ def _bytes() -> int:
 
 BYTES = _bytes()  # that tables of programs and plans take before they start anew; as counted here:
 OF_PROGRAM, OF_PLACE, OF_INSTRUCTION = 600, 8, 350
+
+Shape = tuple[int, ...]
+Strides = tuple[Any, ...]  # of each leaf: see `Program`
 
 SHARED, WRAPPED, SPARSE, INFERENCE, FORBIDDEN, WRITTEN = 1, 2, 4, 8, 16, 32  # marks of a program
 
@@ -79,8 +90,18 @@ class Program:
         written, for a 16-bit value that was written in place: ops read it as it will be stored.
     barred : int
         The marks that bar the straight path.
+    form : Program
+        The same over stand-ins for extents and strides: see this module.
+    strides : tuple
+        For each leaf the strides of its array, in bytes; None for row-major.
+    strided : bool
+        Whether some are not None.
+    laid : bool
+        Whether ``order`` depends on how the arrays lie.
+    length : int
+        How many instructions it has.
     backward : bool
-        Derived as a gradient: a kernel's name says so.
+        Of a form: derived as a gradient. A kernel's name says so.
     inference : bool
         The tensor was made in inference mode.
     needs_grad : bool
@@ -109,8 +130,10 @@ class Program:
         "__weakref__",
         "backward",
         "barred",
+        "bound",
         "device",
         "dtype",
+        "form",
         "free",
         "gradients",
         "independent",
@@ -118,7 +141,9 @@ class Program:
         "instructions",
         "is_boundary",
         "is_load",
+        "laid",
         "leaves",
+        "length",
         "marks",
         "needs_grad",
         "next",
@@ -131,8 +156,11 @@ class Program:
         "shape",
         "shared",
         "stored",
+        "strided",
+        "strides",
         "wrapped",
     )
+    bound: dict[Any, Program]  # of a form: by shape and strides
 
     def __init__(
         self,
@@ -143,6 +171,7 @@ class Program:
     ) -> None:
         self.root = root = instructions[-1]
         self.instructions = instructions
+        self.length = len(instructions)
         self.leaves = leaves
         self.device = where
         self.marks = marks
@@ -153,22 +182,55 @@ class Program:
         self.is_load = root.op == "load"  # the value of a realized tensor
         self.is_boundary = root.op == "boundary"
         self.dtype = root.dtype
-        self.shape = root.shape
         self.needs_grad = root.needs_grad is True
         self.independent = root.needs_grad is False
         self.backward = False
+        self.free = self.is_load and root.value[2]
+        loads = [i.value for i in instructions if i.op == "load"]
+        known = {leaf: strides for leaf, strides, _ in loads if strides}
+        self.strided = bool(known)
+        self.plain = self.is_load and not (known or self.free or marks or self.needs_grad)
+        self.laid = any(_is_laid(strides, free) for _, strides, free in loads)
+        self.order: tuple[int, ...] | None = None
+        self._begin(self, root.shape, tuple([known.get(leaf) for leaf in range(leaves)]))
+        self.bound = {} if self.laid else {(self.shape, self.strides): self}
+
+    def _begin(self, form: Program, shape: Shape, strides: Strides) -> None:
+        self.form = form
+        self.shape = shape
+        self.strides = strides
         self.next: dict[Any, Any] = {}
         self.gradients: dict[Any, Any] = {}
         self.scalars_seen: dict[Any, tuple[int, set[Any]]] | None = None  # see `numbers_seen`
         self.plan: Any = None
         self.region: Any = None
-        self.free = self.is_load and root.value[2]
-        self.plain = (
-            self.is_load and not (root.value[1] or self.free or marks) and not self.needs_grad
-        )
-        laid = [i for i in instructions if i.op == "load" and _is_laid(*i.value[1:])]
-        self.order = order_of_result(instructions) if laid else None
         self.stored: Program | None = None  # the program of this value once it is an array
+
+    def bind(self, shape: Shape, strides: Strides) -> Program:
+        """Make the program of this form for a shape and strides; see `bound`."""
+        program = Program.__new__(Program)
+        for name in _OF_FORM:
+            setattr(program, name, getattr(self, name))
+        if not self.laid:
+            program.order = None
+        program._begin(self, shape, strides)
+        return program
+
+    if not TYPE_CHECKING:  # mypy would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Find what is seldom asked of a program that was bound."""
+            form = self.form
+            if name == "instructions":
+                value = _kept([bound_instruction(i, self) for i in form.instructions])
+            elif name == "root":
+                value = bound_instruction(form.root, self)
+            elif name == "order":
+                value = order_of_result(self.instructions)
+            else:
+                raise AttributeError(f"'Program' object has no attribute {name!r}")
+            setattr(self, name, value)
+            return value
 
     def __repr__(self) -> str:
         return f"Program({listing(self.instructions)})"
@@ -184,19 +246,93 @@ def intern(
     instructions: Sequence[Instruction], leaves: int, where: device, marks: int = 0
 ) -> Program:
     """The one program with these instructions."""
-    key = (tuple(instructions), leaves, where, marks)
-    program = _programs.get(key)
+    shape = instructions[-1].shape
+    shapes: dict[Shape, Shape] = {(): ()}
+    strides: list[Any] = [None] * leaves
+    general = []
+    for ins in instructions:
+        own = shapes.get(ins.shape)
+        if own is None:
+            own = shapes[ins.shape] = general_shape(ins.shape, shape)
+        if ins.op == "load" and ins.value[1] is not None:
+            leaf, strides[leaf], free = ins.value
+            ins = ins._replace(shape=own, value=(leaf, True, free))
+        general.append(ins if own == ins.shape else ins._replace(shape=own))
+    form = _form(tuple(general), leaves, where, marks)
+    return bound(form, shape, tuple(strides))
+
+
+def general_shape(own: Shape, space: Shape) -> Shape:
+    """A shape that broadcasts to another one, with stand-ins for extents."""
+    extents = []
+    for axis, n in enumerate(own, len(space) - len(own)):
+        if n > 1 and n != space[axis]:
+            raise ValueError(f"{own} does not broadcast to {space}")
+        extents.append(n if n < 2 else len(space) - axis + 1)
+    return tuple(extents)
+
+
+def bound_shape(general: Shape, space: Shape) -> Shape:
+    """The shape that stand-ins mean."""
+    return tuple([space[1 - n] if n > 1 else n for n in general])
+
+
+def bound_instruction(ins: Instruction, to: Program) -> Instruction:
+    """An instruction of a form as the program has it."""
+    op, args, d, general, needs_grad, value = ins
+    if op == "load" and value[1]:
+        value = value[0], to.strides[value[0]], value[2]
+    return Instruction(op, args, d, bound_shape(general, to.shape), needs_grad, value)
+
+
+def bound(form: Program, shape: Shape, strides: Strides) -> Program:
+    """The program of this form for a shape, and for the strides of its leaves' arrays."""
+    key = (shape, strides)
+    program = form.bound.get(key)
     if program is None:
         with _lock:
-            before = len(_instructions)
-            own = tuple([_instructions.setdefault(i, i) for i in key[0]])
-            added = len(_instructions) - before
-            spend(OF_PROGRAM + OF_PLACE * len(own) + OF_INSTRUCTION * added)
-            key = (own, leaves, where, marks)
-            program = _programs.setdefault(key, Program(own, leaves, where, marks))
+            spend(OF_PROGRAM)
+            program = form.bound.setdefault(key, form.bind(shape, strides))
             _alive.add(program)
-        made("programs")
     return program
+
+
+def merged_strides(parts: Sequence[tuple[Program, Sequence[int]]], leaves: int) -> Strides:
+    """The strides of so many leaves, where the programs' leaves are at these places."""
+    result: list[Any] = [None] * leaves
+    for program, places in parts:
+        if program.strided:
+            for place, strides in zip(places, program.strides, strict=True):
+                result[place] = result[place] or strides
+    return tuple(result)
+
+
+def _form(instructions: tuple[Instruction, ...], leaves: int, where: device, marks: int) -> Program:
+    key = (instructions, leaves, where, marks)
+    form = _programs.get(key)
+    if form is None:
+        with _lock:
+            own = _kept(instructions)
+            spend(OF_PROGRAM)
+            form = _programs.setdefault((own, *key[1:]), Program(own, leaves, where, marks))
+            _alive.add(form)
+        made("programs")
+    return form
+
+
+def _kept(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    """Instructions, each of which is kept once."""
+    before = len(_instructions)
+    own = tuple([_instructions.setdefault(i, i) for i in instructions])
+    spend(OF_PLACE * len(own) + OF_INSTRUCTION * (len(_instructions) - before))
+    return own
+
+
+# What a program has from its form.
+_OF_FORM = (
+    *("barred", "device", "dtype", "free", "independent", "inference", "is_boundary", "is_load"),
+    *("laid", "leaves", "length", "marks", "needs_grad", "plain", "shared", "strided", "wrapped"),
+)
 
 
 def spend(count: int) -> None:
@@ -233,6 +369,8 @@ def forget() -> None:
         for program in tuple(_alive):
             program.next.clear()
             program.gradients.clear()
+            if program.form is program:
+                program.bound.clear()
             program.scalars_seen = program.plan = program.region = program.stored = None
         _numbers_seen.clear()
 
@@ -312,14 +450,16 @@ def constant_program(
 def numbers_seen(program: Program) -> dict[Any, tuple[int, set[Any]]]:
     """Which Python numbers have met the value of a program, or one like it, and since which step.
 
-    One is like it whose last op is the same and works on the results of the same ops. A loop whose
+    One is like it whose last op is the same and works on the results of the same ops, of whatever
+    extents. A loop whose
     state begins as zeros runs other programs in its first turn than in its second, and the number
     that changes from turn to turn should not be new to these again.
     """
     seen = program.scalars_seen
     if seen is None:
-        root = program.root
-        operands = tuple([_kind(program.instructions[a]) for a in root.args])
+        form = program.form
+        root = form.root
+        operands = tuple([_kind(form.instructions[a]) for a in root.args])
         like = (_kind(root), operands, root.dtype, root.shape, program.device)
         seen = program.scalars_seen = _numbers_seen.setdefault(like, {})
     return seen
@@ -371,7 +511,9 @@ def marked(program: Program, marks: int) -> Program:
         return program
     twin: Program | None = program.next.get(("marked", marks))
     if twin is None:
-        twin = intern(program.instructions, program.leaves, program.device, marks)
+        form = program.form
+        own = _form(form.instructions, form.leaves, form.device, marks)
+        twin = bound(own, program.shape, program.strides)
         program.next["marked", marks] = twin
     return twin
 
