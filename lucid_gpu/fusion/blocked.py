@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,17 +43,27 @@ _codes: dict[Any, Code] = {}
 _earlier: dict[Any, Code] = {}  # what was used before the plans were forgotten
 
 
-def _code_of(plan: Plan) -> Code:
-    """The code of all plans of one form, of few elements or of many."""
+class _Form(NamedTuple):
+    """What plans of one body run: the code, the constants, and the function with these."""
+
+    code: Code
+    constants: list[Any]
+    block: Function
+
+
+def _form_of(plan: Plan, whole: bool) -> _Form:
+    """The same for all extents, of few elements or of many."""
     stores = tuple([(s.index, s.dtype) for s in plan.stores])
     rows = None if plan.reduction is None else plan.reduction.rows
-    beside = stores, rows, plan.over, plan.turned, runs_whole(plan)
-    code: Code | None = plan.body.codes.get(beside)
-    if code is None:
+    beside = stores, rows, plan.over, plan.turned, whole
+    form: _Form | None = plan.body.codes.get(beside)
+    if form is None:
         key = plan.body.key, beside
-        code = _codes.get(key) or _earlier.get(key) or generate(plan)
-        _codes[key] = plan.body.codes[beside] = code
-    return code
+        code = _codes.get(key) or _earlier.get(key) or generate(plan, whole)
+        _codes[key] = code
+        constants = [as_number(v, d) for v, d in plan.constants]
+        form = plan.body.codes[beside] = _Form(code, constants, Function(code.block, constants))
+    return form
 
 
 def _keep_used() -> None:
@@ -112,26 +122,22 @@ class Executable:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.total = element_count(plan.shape)
-        code = _code_of(plan)
-        self.code = code
+        whole = runs_whole(plan)
+        self.code, self.constants, self.block = _form_of(plan, whole)
+        code = self.code
         self.spare: list[list[Any]] = []
-        self.constants = [as_number(v, d) for v, d in plan.constants]
         self.layout: Layout | None = None
-        if not runs_whole(plan):
+        if not whole:
             self.layout, self.cut, self.axes = lay_out(plan, code)
         self.once = None
-        self.small = {n: (d, plan.instructions[i].shape) for n, (d, i) in code.small.items()}
         if code.once is not None:
-            shapes = dict.fromkeys([i for _, i in code.small.values()])
-            own = [plan.instructions[i].shape for i in shapes]
-            self.once = Function(code.once, [*self.constants, *own])
-        self.block = Function(code.block, self.constants)
+            shapes = {i: plan.shape_at(i) for _, i in code.small.values()}
+            self.once = Function(code.once, [*self.constants, *shapes.values()])
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
         self.sums = self.total > UNSHARED and np.add in self.ufuncs
-        self.cold = COLD if self.layout is None else 0  # runs line by line before there is a table
+        self.cold = COLD if whole else 0  # runs line by line before there is a table
         self.stores = [(_memory_for(s), s.shape, s.dtype.numpy) for s in plan.stores]
-        whole = self.layout is None
         self.expanded = [
             i for i, load in enumerate(plan.loads) if load.strides is not None and 0 in load.strides
         ]
@@ -165,7 +171,7 @@ class Executable:
         arrays: dict[str, tuple[dtype, Shape]] = {}  # in the order in which they are given
         arrays.update({f"a{i}": (v.dtype, v.shape) for i, v in enumerate(plan.loads)})
         arrays.update({f"x{i}": (d, ()) for i, (_, d) in enumerate(plan.scalars)})
-        arrays.update(self.small)
+        arrays.update({n: (d, plan.shape_at(i)) for n, (d, i) in code.small.items()})
         arrays.update({f"o{i}": (v.dtype, v.shape) for i, v in enumerate(plan.stores)})
         scratch = {f"s{i}": d.numpy for i, d in enumerate(code.scratch)}
         types = {name: d.numpy for name, (d, _) in arrays.items()}

@@ -39,6 +39,8 @@ from lucid_gpu.fusion.program import (
     changed_load,
     constant_program,
     constant_value,
+    expand_pattern,
+    first_numbers,
     general_shape,
     intern,
     leaf_of,
@@ -409,13 +411,6 @@ def merge(a: tuple[Cell, ...], b: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], A
     return leaves, tuple(pattern)
 
 
-def expand_pattern(pattern: Any, count: int) -> Sequence[int]:
-    """A pattern of `merge` as leaf numbers."""
-    if pattern is None:
-        return range(count)
-    return (pattern,) if isinstance(pattern, int) else pattern
-
-
 def of_array(
     array: Any, d: dtype, where: device, needs_grad: bool = False, node: Any = None
 ) -> Expr:
@@ -436,7 +431,9 @@ def of_number(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> E
     argument.
     """
     text, number = constant_value(number)
-    if not _is_argument(_filled, (d, shape, where), text, number):
+    slot = d, shape, where
+    firsts = None if slot in _filled else _first_filled.setdefault((d, len(shape), where), set())
+    if not _is_argument(_filled, slot, text, number, firsts):
         return of_constant(number, d, shape, where)
     parts = [Instruction("scalar", (), d, (), False, 0)]
     if shape:
@@ -445,7 +442,8 @@ def of_number(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> E
 
 
 _filled: dict[Any, Any] = {}
-when_forgotten.append(_filled.clear)
+_first_filled: dict[Any, set[Any]] = {}
+when_forgotten += [_filled.clear, _first_filled.clear]
 
 
 def reshaped_uniform(value: Expr, shape: tuple[int, ...]) -> Expr | None:
@@ -456,7 +454,12 @@ def reshaped_uniform(value: Expr, shape: tuple[int, ...]) -> Expr | None:
     program = value.program
     reshaped: Any = program.next.get((reshaped_uniform, shape))
     if reshaped is None:
-        reshaped = _reshaped(program, shape) or NOT_UNIFORM
+        form, like = program.form, (reshaped_uniform, general_shape(shape, shape))
+        reshaped = form.next.get(like)
+        if reshaped is None:
+            reshaped = form.next[like] = _reshaped(form, like[1]) or NOT_UNIFORM
+        if reshaped is not NOT_UNIFORM:
+            reshaped = bound(reshaped.form, shape, program.strides)
         program.next[reshaped_uniform, shape] = reshaped
     return None if reshaped is NOT_UNIFORM else Expr(reshaped, value.leaves, None)
 
@@ -603,26 +606,34 @@ def _scalar_mark(
     text, value = constant_value(value)
     power = op.name in ("pow", "root")
     refusable = kind is int and (power or not fits(value))
-    if refusable or not _is_argument(
-        numbers_seen(program), (op, position), (text, kind), value, power
-    ):
+    seen, slot, firsts = numbers_seen(program), (op, position), None
+    if slot not in seen and not power:
+        firsts = first_numbers(program).setdefault(slot, set())
+    if refusable or not _is_argument(seen, slot, (text, kind), value, firsts, power):
         return ("number", text, kind, value), leaves
     return ("slot", len(leaves), kind, scalar_type(value)), (*leaves, Cell(value))
 
 
 def _is_argument(
-    seen: dict[Any, Any], slot: Any, number: Any, value: Any, exponent: bool = False
+    seen: dict[Any, Any],
+    slot: Any,
+    number: Any,
+    value: Any,
+    firsts: set[Any] | None,
+    exponent: bool = False,
 ) -> bool:
     """Whether a number that is met at a place is an argument of the kernel: see `scheduler.stays`.
 
-    ``number`` tells it from others; ``seen`` has those of each place, and the first one's step.
+    ``number`` tells it from others; ``seen`` has those of each place, and the first one's step;
+    ``firsts`` those that were the first at such a place in other shapes, where this one is.
     """
     first, known = seen.setdefault(slot, (state.step, set()))
     if value == 0 or value == 1:  # they make ops simpler
         return False
     if exponent and value in ROOTS:
         return False
-    if scheduler.stays(number, first, known, exponent):
+    changes = firsts is not None and scheduler.changes_with_shape(number, firsts)
+    if not changes and scheduler.stays(number, first, known, exponent):
         return False
     if not exponent:
         seen[slot] = _CHANGING
@@ -648,9 +659,12 @@ def _derive(
     """
     parts = [m for m in marks if type(m[0]) is Program]
     programs = [m[0] for m in parts]
-    one_device(op.name, programs)
-    space = shape_of([p.shape for p in programs], op.name, shape)
-    general = None if shape is None else general_shape(shape, shape)
+    space, general = programs[0].shape, None
+    if len(programs) > 1 or shape is not None:
+        one_device(op.name, programs)
+        space = shape_of([p.shape for p in programs], op.name, shape)
+    if shape is not None:
+        general = general_shape(shape, shape)
     forms = tuple([(m[0].form, m[1]) if type(m[0]) is Program else m for m in marks])
     key = (op, forms, leaf_count, grad, to, general, scheduled, turns)
     known = programs[0].form.next
@@ -658,11 +672,49 @@ def _derive(
     if derived is None:
         derived = _derived(op, forms, leaf_count, grad, to, general, scheduled, turns)
         known[key] = derived
-    if type(derived) is not Program:
-        return derived
-    places = [(p, expand_pattern(pattern, p.leaves)) for p, pattern in parts]
-    own = bound_shape(derived.shape, space)
-    return bound(derived.form, own, merged_strides(places, leaf_count))
+    return _bound(derived, parts, space, leaf_count) if type(derived) is Program else derived
+
+
+def _bound(form: Program, parts: Sequence[Any], space: tuple[int, ...], leaves: int) -> Program:
+    """The program of a form, made of programs and their patterns."""
+    return bound(form, bound_shape(form.shape, space), merged_strides(parts, leaves))
+
+
+def remember(program: Program, key: Any, follows: Program) -> None:
+    """Have `following` or `following_pair` find a program under this key of `Program.next`."""
+    program.next[key] = follows
+    program.form.next[_general(key)] = follows.form
+
+
+def _general(key: Any) -> Any:
+    """The key of the forms: the second of four is a program."""
+    if len(key) < 4:
+        return key
+    op, other, pattern, grad = key
+    return op, other.form, pattern, grad
+
+
+def following(program: Program, key: Any) -> Program | None:
+    """What follows from a program by an op and numbers, where that is known of the form."""
+    form: Program | None = program.form.next.get(key)
+    if form is not None:
+        strides = program.strides + (None,) * (form.leaves - program.leaves)
+        program.next[key] = form = bound(form, program.shape, strides)
+    return form
+
+
+def following_pair(program: Program, key: Any) -> Program | None:
+    """The same by an op on two values; the key has the op, the other program and its pattern."""
+    form: Program | None = program.form.next.get(_general(key))
+    if form is not None:
+        op, other, pattern, _ = key
+        space = program.shape
+        if other.shape != space:
+            space = shape_of([space, other.shape], op.name)
+        program.next[key] = form = _bound(
+            form, ((program, None), (other, pattern)), space, form.leaves
+        )
+    return form
 
 
 def _derived(
@@ -704,7 +756,7 @@ def _derived(
     marks_of_result = SHARED if any(p.shared for p in programs) else 0
     if grad is modes.INFERENCE:
         marks_of_result |= INFERENCE
-    return intern(instructions, leaf_count, programs[0].device, marks_of_result)
+    return intern(instructions, leaf_count, programs[0].device, marks_of_result).form
 
 
 def one_device(name: str, programs: Sequence[Program]) -> device:
@@ -726,12 +778,23 @@ def boundary(inner: Expr, node: Any, output: int = 0) -> Expr:
     program = inner.program
     pair = program.next.get("boundary")
     if pair is None:
-        pair = program.next["boundary"] = _boundary(program)
+        pair = program.next["boundary"] = _boundary_of(program)
     wrapped, kept = pair
     leaves = inner.leaves
     if kept is not None:
         leaves = tuple([leaves[i] for i in kept])
     return Expr(wrapped, (*leaves, Cell(None, node, output)), None)
+
+
+def _boundary_of(program: Program) -> tuple[Program, tuple[int, ...] | None]:
+    """The same of a form, bound."""
+    form = program.form
+    pair = form.gradients.get(_boundary)
+    if pair is None:
+        pair = form.gradients[_boundary] = _boundary(form)
+    wrapped, kept = pair
+    strides = program.strides if kept is None else [program.strides[i] for i in kept]
+    return bound(wrapped.form, program.shape, (*strides, None)), kept
 
 
 def _boundary(program: Program) -> tuple[Program, tuple[int, ...] | None]:
@@ -763,10 +826,9 @@ def _inside(program: Program) -> Program:
     """The program whose value a boundary marks."""
     inner: Program | None = program.next.get("inside")
     if inner is None:
-        inner = intern(
-            program.instructions[:-1], program.leaves - 1, program.device, program.shared
-        )
-        program.next["inside"] = inner
+        form = program.form
+        inside = intern(form.instructions[:-1], form.leaves - 1, form.device, form.shared)
+        inner = program.next["inside"] = bound(inside.form, program.shape, program.strides[:-1])
     return inner
 
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.assembling import Number, emit
-from lucid_gpu.fusion.expression import expand_pattern
 from lucid_gpu.fusion.layout import dense_order, repeated
 from lucid_gpu.fusion.optable import NONE, RESULT, TABLE, ZERO
 from lucid_gpu.fusion.program import (
@@ -28,6 +27,7 @@ from lucid_gpu.fusion.program import (
     bound,
     bound_shape,
     constant_value,
+    expand_pattern,
     intern,
     leaf_of,
     merged_strides,
@@ -258,8 +258,7 @@ def gradient_of(
     if gradient is None:
         derivation = _Derivation(form, leaf_count, grad, lies, wanted, large)
         gradient = form.gradients[key] = derivation.run(cotangent.form, pattern)
-    places = range(program.leaves), expand_pattern(pattern, cotangent.leaves)
-    lie = merged_strides([*zip((program, cotangent), places, strict=True)], leaf_count)
+    lie = merged_strides(((program, None), (cotangent, pattern)), leaf_count)
     if output_leaf is not None:
         lie = (*lie[:output_leaf], strides, *lie[output_leaf + 1 :])
     return _bound(gradient, program.shape, lie + (None,) * len(gradient.steps))

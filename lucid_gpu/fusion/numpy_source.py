@@ -332,8 +332,8 @@ def runs_whole(plan: Plan) -> bool:
     return element_count(plan.shape) <= SINGLE or _one_product(plan)
 
 
-def generate(plan: Plan) -> Code:
-    """Write the functions of a plan's form."""
+def generate(plan: Plan, whole: bool) -> Code:
+    """Write the functions of a plan's form, which `runs_whole` or does not."""
     writer = _Writer(plan)
     writer.write()
     constants = [f"k{i}" for i in range(len(plan.constants))]
@@ -346,7 +346,7 @@ def generate(plan: Plan) -> Code:
     sliced, uncut = [*writer.sliced], []
     inputs = arrays + scalars + small
     parameters = inputs + outs + scratch
-    if not runs_whole(plan):
+    if not whole:
         uncut = [name for name in inputs if name not in sliced]
         parameters = sliced + outs + uncut + scratch
     block = Text("block", plan.name, constants, parameters, writer.lines)
@@ -399,7 +399,7 @@ def lay_out(plan: Plan, code: Code) -> tuple[Layout, list[Any], tuple[int, ...]]
         elif name[0] == "i":
             shape = plan.indices[number]
         else:
-            shape = plan.instructions[code.small[name][1]].shape
+            shape = plan.shape_at(code.small[name][1])
         shape = padded(shape, rank)
         if strides is not None:  # one element of what it was expanded along
             strides = (0,) * (rank - len(strides)) + tuple(strides)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import expand_pattern
 from lucid_gpu.fusion.layout import row_major
 from lucid_gpu.fusion.optable import PLANNED_AS
 from lucid_gpu.fusion.program import (
@@ -24,9 +23,11 @@ from lucid_gpu.fusion.program import (
     Program,
     bound_shape,
     constant_value,
+    expand_pattern,
+    general_shape,
     live,
-    merged_strides,
     spend,
+    strides_at,
     when_forgotten,
 )
 from lucid_gpu.fusion.reduction_table import TABLE
@@ -193,9 +194,7 @@ class Plan:
         key = (tuple([p.form for p in programs]), tuple(patterns))
         known = _bodies.get(key)
         self.body = body = known or _Builder().body(*key)
-        places = [expand_pattern(pattern, p.leaves) for p, pattern in zip(programs, patterns)]
-        most = max([max(own, default=-1) for own in places]) + 1
-        lie = merged_strides([*zip(programs, places)], most)
+        lie = strides_at(zip(programs, patterns, strict=True))
         self.loads = tuple(
             [
                 Load(leaf, d, bound_shape(own, self.shape), lie[leaf] if steps else None, free)
@@ -238,12 +237,13 @@ class Plan:
         """A plan given by its instructions, not by programs; its leaves are loads, then scalars."""
         self = cls.__new__(cls)
         self.device, self.shape, self.backward, self.order = where, shape, False, None
-        self.instructions, self.stores = tuple(instructions), tuple(stores)
+        self.stores = tuple(stores)
         self.loads, self.indices = tuple(loads), tuple(indices)
         self.scalars = tuple([(len(loads) + i, d) for i, d in enumerate(scalars)])
         self.reduction, self.divisors = reduction, tuple(divisors)
         self.constants, self.wholes, self.tail = (), (), None
-        self.body = Body(self.instructions, (), self.loads, self.indices, self.scalars, (), {})
+        general = tuple([i._replace(shape=general_shape(i.shape, shape)) for i in instructions])
+        self.body = Body(general, (), self.loads, self.indices, self.scalars, (), {})
         self._complete(())
         return self
 
@@ -260,10 +260,15 @@ class Plan:
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
         """Those of the body for this plan's extents."""
-        space = self.shape
-        return tuple(
-            [i._replace(shape=bound_shape(i.shape, space)) for i in self.body.instructions]
+        known, shapes = (
+            self.body.instructions,
+            map(self.shape_at, range(len(self.body.instructions))),
         )
+        return tuple([i._replace(shape=own) for i, own in zip(known, shapes)])
+
+    def shape_at(self, index: int) -> Shape:
+        """The shape of an instruction."""
+        return bound_shape(self.body.instructions[index].shape, self.shape)
 
     @property
     def key(self) -> Any:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid_gpu.device import device
@@ -209,8 +209,23 @@ class Program:
     def bind(self, shape: Shape, strides: Strides) -> Program:
         """Make the program of this form for a shape and strides; see `bound`."""
         program = Program.__new__(Program)
-        for name in _OF_FORM:
-            setattr(program, name, getattr(self, name))
+        program.leaves = self.leaves
+        program.length = self.length
+        program.device = self.device
+        program.marks = self.marks
+        program.barred = self.barred
+        program.inference = self.inference
+        program.shared = self.shared
+        program.wrapped = self.wrapped
+        program.is_load = self.is_load
+        program.is_boundary = self.is_boundary
+        program.dtype = self.dtype
+        program.needs_grad = self.needs_grad
+        program.independent = self.independent
+        program.free = self.free
+        program.strided = self.strided
+        program.plain = self.plain
+        program.laid = self.laid
         if not self.laid:
             program.order = None
         program._begin(self, shape, strides)
@@ -238,7 +253,7 @@ class Program:
 
 _programs: dict[Any, Program] = {}
 _instructions: dict[Instruction, Instruction] = {}  # each once: programs have most in common
-_alive: weakref.WeakSet[Program] = weakref.WeakSet()  # also those that a tensor alone holds
+_alive: weakref.WeakSet[Program] = weakref.WeakSet()  # forms, and programs that were forgotten
 _lock = threading.RLock()
 
 
@@ -290,21 +305,35 @@ def bound(form: Program, shape: Shape, strides: Strides) -> Program:
     key = (shape, strides)
     program = form.bound.get(key)
     if program is None:
-        with _lock:
-            spend(OF_PROGRAM)
-            program = form.bound.setdefault(key, form.bind(shape, strides))
-            _alive.add(program)
+        spend(OF_PROGRAM)
+        program = form.bound.setdefault(key, form.bind(shape, strides))
     return program
 
 
-def merged_strides(parts: Sequence[tuple[Program, Sequence[int]]], leaves: int) -> Strides:
-    """The strides of so many leaves, where the programs' leaves are at these places."""
-    result: list[Any] = [None] * leaves
-    for program, places in parts:
+def expand_pattern(pattern: Any, count: int) -> Sequence[int]:
+    """A pattern of `lucid_gpu.fusion.expression.merge` as leaf numbers."""
+    if pattern is None:
+        return range(count)
+    return (pattern,) if isinstance(pattern, int) else pattern
+
+
+def strides_at(parts: Iterable[tuple[Program, Any]]) -> dict[int, tuple[int, ...]]:
+    """The strides of leaves, by their places after patterns of `lucid_gpu.fusion.expression.merge`.
+
+    Those of row-major arrays are not in it.
+    """
+    result: dict[int, tuple[int, ...]] = {}
+    for program, pattern in parts:
         if program.strided:
-            for place, strides in zip(places, program.strides, strict=True):
-                result[place] = result[place] or strides
-    return tuple(result)
+            places = expand_pattern(pattern, program.leaves)
+            result |= {i: s for i, s in zip(places, program.strides, strict=True) if s}
+    return result
+
+
+def merged_strides(parts: Iterable[tuple[Program, Any]], leaves: int) -> Strides:
+    """The strides of so many leaves of programs whose leaves were merged."""
+    known = strides_at(parts)
+    return tuple([known.get(i) for i in range(leaves)]) if known else (None,) * leaves
 
 
 def _form(instructions: tuple[Instruction, ...], leaves: int, where: device, marks: int) -> Program:
@@ -312,27 +341,19 @@ def _form(instructions: tuple[Instruction, ...], leaves: int, where: device, mar
     form = _programs.get(key)
     if form is None:
         with _lock:
-            own = _kept(instructions)
-            spend(OF_PROGRAM)
+            own = _kept(instructions, OF_PROGRAM)
             form = _programs.setdefault((own, *key[1:]), Program(own, leaves, where, marks))
             _alive.add(form)
         made("programs")
     return form
 
 
-def _kept(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """Instructions, each of which is kept once."""
+def _kept(instructions: Sequence[Instruction], beside: int = 0) -> tuple[Instruction, ...]:
+    """Instructions, each of which is kept once; so many bytes are spent ``beside``."""
     before = len(_instructions)
     own = tuple([_instructions.setdefault(i, i) for i in instructions])
-    spend(OF_PLACE * len(own) + OF_INSTRUCTION * (len(_instructions) - before))
+    spend(beside + OF_PLACE * len(own) + OF_INSTRUCTION * (len(_instructions) - before))
     return own
-
-
-# What a program has from its form.
-_OF_FORM = (
-    *("barred", "device", "dtype", "free", "independent", "inference", "is_boundary", "is_load"),
-    *("laid", "leaves", "length", "marks", "needs_grad", "plain", "shared", "strided", "wrapped"),
-)
 
 
 def spend(count: int) -> None:
@@ -366,11 +387,13 @@ def forget() -> None:
         _instructions.clear()
         _loads.clear()
         _constants.clear()
+        for form in tuple(_alive):
+            if form.form is form:
+                _alive.update(form.bound.values())  # a tensor may hold one
+                form.bound.clear()
         for program in tuple(_alive):
             program.next.clear()
             program.gradients.clear()
-            if program.form is program:
-                program.bound.clear()
             program.scalars_seen = program.plan = program.region = program.stored = None
         _numbers_seen.clear()
 
@@ -398,8 +421,13 @@ def load_program(
     key = (d, shape, strides, needs_grad, where, marks, free)
     program = _loads.get(key)
     if program is None:
-        one = Instruction("load", (), d, shape, needs_grad, (0, strides, free))
-        program = _loads[key] = intern((one,), 1, where, marks)
+        steps = True if strides else strides
+        like = (d, general_shape(shape, shape), steps, needs_grad, where, marks, free)
+        form = _loads.get(like)
+        if form is None:
+            one = Instruction("load", (), d, like[1], needs_grad, (0, steps, free))
+            form = _loads[like] = intern((one,), 1, where, marks).form
+        program = _loads[key] = bound(form.form, shape, (strides,))
     return program
 
 
@@ -450,26 +478,35 @@ def constant_program(
 def numbers_seen(program: Program) -> dict[Any, tuple[int, set[Any]]]:
     """Which Python numbers have met the value of a program, or one like it, and since which step.
 
-    One is like it whose last op is the same and works on the results of the same ops, of whatever
-    extents. A loop whose
+    One is like it whose last op is the same and works on the results of the same ops. A loop whose
     state begins as zeros runs other programs in its first turn than in its second, and the number
     that changes from turn to turn should not be new to these again.
     """
     seen = program.scalars_seen
     if seen is None:
-        form = program.form
-        root = form.root
-        operands = tuple([_kind(form.instructions[a]) for a in root.args])
-        like = (_kind(root), operands, root.dtype, root.shape, program.device)
-        seen = program.scalars_seen = _numbers_seen.setdefault(like, {})
+        seen = program.scalars_seen = _numbers_like(program, program.shape)
     return seen
+
+
+def first_numbers(program: Program) -> dict[Any, set[Any]]:
+    """Which Python numbers have met values like a program's, of any extents, as the first ones."""
+    return _numbers_like(program, None)
+
+
+def _numbers_like(program: Program, shape: Shape | None) -> dict[Any, Any]:
+    form = program.form
+    root = form.root
+    operands = tuple([_kind(form.instructions[a]) for a in root.args])
+    space = len(program.shape) if shape is None else shape
+    like = (_kind(root), operands, root.dtype, space, program.device)
+    return _numbers_seen.setdefault(like, {})
 
 
 def _kind(ins: Instruction) -> str:
     return "leaf" if ins.op in ("load", "constant", "identity", "index") else ins.op
 
 
-_numbers_seen: dict[Any, dict[Any, tuple[int, set[Any]]]] = {}
+_numbers_seen: dict[Any, dict[Any, Any]] = {}
 _loads: dict[Any, Program] = {}
 _constants: dict[Any, Program] = {}
 

@@ -14,7 +14,8 @@ first five.
 3. So is what a kernel has computed on its way to another value: `mark_computed`, `computed_inside`.
 4. A program that grows is cut: where a turn of a loop begins, or where a kernel is full: `cut`,
    `stored_first`, `fits_a_kernel`.
-5. A number that is another one in a later step is an argument: `stays`.
+5. A number that is another one in a later step, or shape, is an argument: `stays`,
+   `changes_with_shape`.
 6. A reduction waits for the thread's next kernel: `may_wait`.
 7. A pass back stores what several nodes will read: `cotangent_first`, `shared_parts`,
    `worth_storing`, and sums of many gradients: `sum_first`; what it need not compute at once it
@@ -331,6 +332,23 @@ def stays(number: Any, first: int, known: set[Any], exponent: bool = False) -> b
     if len(known) < MOST_NUMBERS and (first == state.step or exponent):
         known.add(number)
         return True
+    return False
+
+
+FIRST_NUMBERS = 2  # of different shapes, before those of others become arguments
+
+
+def changes_with_shape(number: Any, firsts: set[Any]) -> bool:
+    """Whether a number that is the first in its shape changes with that, as the count of a mean
+    does.
+
+    ``firsts`` are those of other shapes; one more is added.
+    """
+    if number in firsts:
+        return False
+    if len(firsts) >= FIRST_NUMBERS:
+        return True
+    firsts.add(number)
     return False
 
 
