@@ -126,6 +126,7 @@ class Executable:
         self.code, self.constants, self.block = _form_of(plan, whole)
         code = self.code
         self.spare: list[list[Any]] = []
+        self.again = False
         self.layout: Layout | None = None
         if not whole:
             self.layout, self.cut, self.axes = lay_out(plan, code)
@@ -309,7 +310,9 @@ class Executable:
         values = block(*arrays, *scalars, *small, *outs, *scratch)
         if self.plan.reduction is not None:
             outs = [self._finished(number, value) for number, value in enumerate(values)]
-        self.spare.append(scratch)
+        if self.again:  # a shape that never comes again holds no memory
+            self.spare.append(scratch)
+        self.again = True
         return outs
 
     def _finished(self, number: int, value: Any) -> Any:

@@ -8,7 +8,7 @@ value change: what changes a tensor gives the tensor another expression.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
@@ -46,9 +46,9 @@ from lucid_gpu.fusion.program import (
     leaf_of,
     load_program,
     marked,
-    merged_strides,
     numbers_seen,
     relocate,
+    strides_at,
     when_forgotten,
 )
 from lucid_gpu.fusion.scheduler import ALWAYS
@@ -670,14 +670,17 @@ def _derive(
     known = programs[0].form.next
     derived = known.get(key)
     if derived is None:
-        derived = _derived(op, forms, leaf_count, grad, to, general, scheduled, turns)
-        known[key] = derived
-    return _bound(derived, parts, space, leaf_count) if type(derived) is Program else derived
+        derived = known[key] = _derived(*key)
+    return _bound(derived, space, parts) if type(derived) is Program else derived
 
 
-def _bound(form: Program, parts: Sequence[Any], space: tuple[int, ...], leaves: int) -> Program:
+def _bound(form: Program, space: tuple[int, ...], parts: Iterable[Any]) -> Program:
     """The program of a form, made of programs and their patterns."""
-    return bound(form, bound_shape(form.shape, space), merged_strides(parts, leaves))
+    strides = form.strides
+    if form.strided:
+        known = strides_at(parts)
+        strides = tuple([known.get(i) for i in range(form.leaves)])
+    return bound(form, bound_shape(form.shape, space), strides)
 
 
 def remember(program: Program, key: Any, follows: Program) -> None:
@@ -698,8 +701,7 @@ def following(program: Program, key: Any) -> Program | None:
     """What follows from a program by an op and numbers, where that is known of the form."""
     form: Program | None = program.form.next.get(key)
     if form is not None:
-        strides = program.strides + (None,) * (form.leaves - program.leaves)
-        program.next[key] = form = bound(form, program.shape, strides)
+        program.next[key] = form = _bound(form, program.shape, ((program, None),))
     return form
 
 
@@ -711,21 +713,12 @@ def following_pair(program: Program, key: Any) -> Program | None:
         space = program.shape
         if other.shape != space:
             space = shape_of([space, other.shape], op.name)
-        program.next[key] = form = _bound(
-            form, ((program, None), (other, pattern)), space, form.leaves
-        )
+        program.next[key] = form = _bound(form, space, ((program, None), (other, pattern)))
     return form
 
 
 def _derived(
-    op: Op,
-    marks: Sequence[Any],
-    leaf_count: int,
-    grad: bool,
-    to: dtype | None,
-    shape: tuple[int, ...] | None,
-    scheduled: bool,
-    turns: int,
+    op: Op, marks: Any, leaves: int, grad: Any, to: Any, shape: Any, scheduled: bool, turns: int
 ) -> Any:
     programs = [m[0] for m in marks if isinstance(m[0], Program)]
     assembly = Assembly()
@@ -750,13 +743,13 @@ def _derived(
         root = emit(assembly, op, operands, recorded, to, shape, plainly=True)
     instructions = assembly.extract(root)
     if scheduled and any(not p.is_load for p in programs):
-        why = scheduler.cut(instructions, leaf_count, turns)
+        why = scheduler.cut(instructions, leaves, turns)
         if why is not None:
             return why
     marks_of_result = SHARED if any(p.shared for p in programs) else 0
     if grad is modes.INFERENCE:
         marks_of_result |= INFERENCE
-    return intern(instructions, leaf_count, programs[0].device, marks_of_result).form
+    return intern(instructions, leaves, programs[0].device, marks_of_result).form
 
 
 def one_device(name: str, programs: Sequence[Program]) -> device:

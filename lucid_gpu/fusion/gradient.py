@@ -23,15 +23,14 @@ from lucid_gpu.fusion.program import (
     Assembly,
     Instruction,
     Program,
-    Strides,
     bound,
     bound_shape,
     constant_value,
     expand_pattern,
     intern,
     leaf_of,
-    merged_strides,
     relocate,
+    strides_at,
 )
 from lucid_gpu.fusion.scheduler import is_large, shared_parts, sums_at_once, worth_storing
 
@@ -237,43 +236,44 @@ def gradient_of(
     elsewhere : Elsewhere, optional
         What formulas read in place of values inside the program.
     """
-    lies: tuple[int, Any, Any] | None = None
-    if output_leaf is not None:
-        lies = output_leaf, strides, _freedom(program, strides)
+    space, form = program.shape, program.form
+    freedom = None if output_leaf is None else _freedom(program, strides)
     large: frozenset[tuple[int, ...]] = frozenset()
-    if is_large(program.shape):
-        shapes = {ins.shape for ins in program.form.instructions}
-        large = frozenset([s for s in shapes if is_large(bound_shape(s, program.shape))])
-    if elsewhere is not None or cotangent.shape != program.shape:
-        large = frozenset([bound_shape(s, program.shape) for s in large])
-        derivation = _Derivation(program, leaf_count, grad, lies, wanted, large)
+    if is_large(space):
+        large = frozenset(
+            [i.shape for i in form.instructions if is_large(bound_shape(i.shape, space))]
+        )
+    if elsewhere is not None or cotangent.shape != space:
+        large = frozenset([bound_shape(shape, space) for shape in large])
+        own = output_leaf, strides, freedom
+        derivation = _Derivation(program, leaf_count, grad, own, wanted, large)
         if elsewhere is not None:
             derivation.read_elsewhere(elsewhere)
         return derivation.run(cotangent, pattern)
-    if lies is not None:
-        lies = lies[0], strides and True, lies[2]
+    lies = output_leaf, strides and True, freedom
     key = (gradient_of, cotangent.form, pattern, leaf_count, grad, lies, wanted, large)
-    form = program.form
     gradient: Gradient | None = form.gradients.get(key)
     if gradient is None:
         derivation = _Derivation(form, leaf_count, grad, lies, wanted, large)
         gradient = form.gradients[key] = derivation.run(cotangent.form, pattern)
-    lie = merged_strides(((program, None), (cotangent, pattern)), leaf_count)
-    if output_leaf is not None:
-        lie = (*lie[:output_leaf], strides, *lie[output_leaf + 1 :])
-    return _bound(gradient, program.shape, lie + (None,) * len(gradient.steps))
+    lie = strides_at(((program, None), (cotangent, pattern)))
+    if output_leaf is not None and strides is not None:
+        lie[output_leaf] = strides
+    return _bound(gradient, space, lie)
 
 
-def _bound(gradient: Gradient, space: tuple[int, ...], strides: Strides) -> Gradient:
+def _bound(
+    gradient: Gradient, space: tuple[int, ...], strides: dict[int, tuple[int, ...]]
+) -> Gradient:
     """The gradient of a form for these extents, and strides of the leaves."""
     parts: dict[Part, Part] = {}
 
     def bind(part: Part) -> Part:
         own = parts.get(part)
         if own is None:
-            program, leaves = part
-            shape, lie = bound_shape(program.shape, space), [strides[i] for i in leaves]
-            own = parts[part] = Part(bound(program.form, shape, tuple(lie)), leaves)
+            (program, leaves), form = part, part.program.form
+            lie = tuple([strides.get(i) for i in leaves]) if form.strided else form.strides
+            own = parts[part] = Part(bound(form, bound_shape(program.shape, space), lie), leaves)
         return own
 
     return gradient._replace(
@@ -294,13 +294,13 @@ class _Derivation:
         program: Program,
         leaf_count: int,
         grad: bool,
-        lies: tuple[int, Any, Any] | None,
+        lies: tuple[int | None, Any, Any],
         wanted: frozenset[int] | None,
         large: frozenset[tuple[int, ...]],
     ) -> None:
         self.program = program
         self.grad = grad
-        self.output_leaf = None if lies is None else lies[0]
+        self.output_leaf = lies[0]  # how it lies: the strides and `Program.free` of its load
         self.large = large
         self.wanted = frozenset(gradient_leaves(program)) if wanted is None else wanted
         self.work = Assembly()
@@ -308,7 +308,7 @@ class _Derivation:
         identity = range(program.leaves)
         for instruction in program.instructions:
             self.index.append(self.work.append(relocate(instruction, self.index, identity)))
-        if lies is not None:
+        if self.output_leaf is not None:
             self.index[-1] = self.work.append(program.root._replace(op="load", args=(), value=lies))
         self.operands = self.index  # as formulas read them
         self.missing: frozenset[int] = frozenset()

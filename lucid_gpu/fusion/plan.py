@@ -260,11 +260,8 @@ class Plan:
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
         """Those of the body for this plan's extents."""
-        known, shapes = (
-            self.body.instructions,
-            map(self.shape_at, range(len(self.body.instructions))),
-        )
-        return tuple([i._replace(shape=own) for i, own in zip(known, shapes)])
+        known = self.body.instructions
+        return tuple([ins._replace(shape=self.shape_at(i)) for i, ins in enumerate(known)])
 
     def shape_at(self, index: int) -> Shape:
         """The shape of an instruction."""

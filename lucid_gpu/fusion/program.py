@@ -302,6 +302,8 @@ def bound_instruction(ins: Instruction, to: Program) -> Instruction:
 
 def bound(form: Program, shape: Shape, strides: Strides) -> Program:
     """The program of this form for a shape, and for the strides of its leaves' arrays."""
+    if form.strided:  # a leaf that it does not read makes no difference
+        strides = tuple([s if reads else None for s, reads in zip(strides, form.strides)])
     key = (shape, strides)
     program = form.bound.get(key)
     if program is None:
@@ -318,22 +320,13 @@ def expand_pattern(pattern: Any, count: int) -> Sequence[int]:
 
 
 def strides_at(parts: Iterable[tuple[Program, Any]]) -> dict[int, tuple[int, ...]]:
-    """The strides of leaves, by their places after patterns of `lucid_gpu.fusion.expression.merge`.
-
-    Those of row-major arrays are not in it.
-    """
+    """The strides of leaves that are not row-major, after these patterns."""
     result: dict[int, tuple[int, ...]] = {}
     for program, pattern in parts:
         if program.strided:
             places = expand_pattern(pattern, program.leaves)
             result |= {i: s for i, s in zip(places, program.strides, strict=True) if s}
     return result
-
-
-def merged_strides(parts: Iterable[tuple[Program, Any]], leaves: int) -> Strides:
-    """The strides of so many leaves of programs whose leaves were merged."""
-    known = strides_at(parts)
-    return tuple([known.get(i) for i in range(leaves)]) if known else (None,) * leaves
 
 
 def _form(instructions: tuple[Instruction, ...], leaves: int, where: device, marks: int) -> Program:
@@ -417,11 +410,12 @@ def load_program(
     free: bool | tuple[int, ...] = False,
 ) -> Program:
     """The program of a realized array: one load of leaf 0."""
+    strides = strides or None
     free = free if strides is not None or type(free) is tuple else False
     key = (d, shape, strides, needs_grad, where, marks, free)
     program = _loads.get(key)
     if program is None:
-        steps = True if strides else strides
+        steps = None if strides is None else True
         like = (d, general_shape(shape, shape), steps, needs_grad, where, marks, free)
         form = _loads.get(like)
         if form is None:
