@@ -243,7 +243,7 @@ class Program:
             elif name == "order":
                 value = order_of_result(self.instructions)
             else:
-                raise AttributeError(f"'Program' object has no attribute {name!r}")
+                raise AttributeError(name)
             setattr(self, name, value)
             return value
 
