@@ -27,7 +27,18 @@ from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion import layout as memory_layout
 from lucid_gpu.fusion.assembling import fits
-from lucid_gpu.fusion.expression import ROOTS, Cell, Expr, Variable, apart, counted, merge
+from lucid_gpu.fusion.expression import (
+    ROOTS,
+    Cell,
+    Expr,
+    Variable,
+    apart,
+    counted,
+    following,
+    following_pair,
+    merge,
+    remember,
+)
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     FORBIDDEN,
@@ -1482,13 +1493,15 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
     """The method of a one-operand row, with the look-up on its straight path."""
 
     def method(self: Tensor) -> Tensor:
-        a = self._expr
-        program = a.program.next.get((op, state.grad))
+        a, key = self._expr, (op, state.grad)
+        program = a.program.next.get(key)
+        if program is None and key in a.program.form.next:
+            program = following(a.program, key)
         if program is None or a.since < steps.fresh:  # `scheduler.old`, before it is asked
             if program is not None and _store_old(self):
                 return method(self)
             result = apply(op, self)
-            _remember(a, (op, state.grad), result)
+            _remember(a, key, result)
             return result
         tensor = _new(Tensor)
         tensor._expr = expr = _new(Expr)
@@ -1510,7 +1523,7 @@ def _remember(a: Expr, key: Any, result: Tensor) -> None:
     if _Eager.on or a.program.barred or expr.made_by is None:
         return
     if expr.leaves is a.leaves:
-        a.program.next[key] = expr.program
+        remember(a.program, key, expr.program)
 
 
 def is_foreign(name: str, other: Any) -> bool:
@@ -1553,7 +1566,9 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
                 if other != other:
                     other = NAN
                     key = (id_kind, other, state.grad)
-                    program = a.program.next.get(key)
+                program = a.program.next.get(key)
+                if program is None and key in a.program.form.next:
+                    program = following(a.program, key)
                 if program is None and other not in kept and (kind is float or fits(other)):
                     slot = (id_kind, None, state.grad)
                     program = a.program.next.get(slot)
@@ -1577,6 +1592,8 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
                 leaves, pattern = merge(leaves, b.leaves)
             key = (op, b.program, pattern, state.grad)
             program = a.program.next.get(key)
+            if program is None and (op, b.program.form, *key[2:]) in a.program.form.next:
+                program = following_pair(a.program, key)
             made_by = (op, a, b)
         if program is not None and since >= steps.fresh:  # as in `unary`
             tensor = _new(Tensor)
@@ -1606,9 +1623,9 @@ def _remember_number(a: Expr, key: Any, slot: Any, expr: Expr) -> None:
     if _Eager.on or a.program.barred:
         return
     if expr.leaves is a.leaves:
-        a.program.next[key] = expr.program
+        remember(a.program, key, expr.program)
     elif slot is not None and expr.made_by and a in expr.made_by[1:]:
-        a.program.next[slot] = expr.program
+        remember(a.program, slot, expr.program)
 
 
 def _remember_pair(a: Expr, b: Expr, leaves: Sequence[Cell], key: Any, expr: Expr) -> None:
@@ -1616,7 +1633,7 @@ def _remember_pair(a: Expr, b: Expr, leaves: Sequence[Cell], key: Any, expr: Exp
     if _Eager.on or a.program.barred or b.program.barred or expr.program.barred:
         return
     if expr.leaves == leaves and expr.made_by is not None:
-        a.program.next[key] = expr.program
+        remember(a.program, key, expr.program)
 
 
 def _at_the_door(op: Op, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.program import SPREAD, Assembly, Instruction, constant_value
 from lucid_gpu.fusion.typing_rules import QUOTIENTS, STEPS, broadcast_shapes, types_of
 
-__all__ = ["Number", "Slot", "emit", "fits"]
+__all__ = ["Number", "Slot", "emit", "fits", "shape_of"]
 
 
 class Slot(int):
@@ -65,12 +65,7 @@ def emit(
         _refuse_exponent(operands[1].value, result)
     if to is not None:
         result = to
-    shapes = [known[o].shape for o in operands if type(o) is int]
-    if shape is None:
-        shape = broadcast_shapes(shapes, op.name)
-    elif broadcast_shapes([shape, *shapes], op.name) != shape:
-        own = list(shapes[0])
-        raise RuntimeError(f"a tensor of shape {own} does not broadcast to {list(shape)}")
+    shape = shape_of([known[o].shape for o in operands if type(o) is int], op.name, shape)
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
     if op.rule in ("compare", "test"):
         args = tuple([as_stored(assembly, a) for a in args])
@@ -93,6 +88,18 @@ def emit(
     if op.name == "identity" and known[args[0]].shape != shape:
         value = SPREAD
     return assembly.append(Instruction(op.name, args, result, shape, needs, value))
+
+
+def shape_of(
+    operands: Sequence[tuple[int, ...]], name: str, wanted: tuple[int, ...] | None = None
+) -> tuple[int, ...]:
+    """The shape of an op's result, which is ``wanted`` where that is given."""
+    if wanted is None:
+        return broadcast_shapes(operands, name)
+    if broadcast_shapes([wanted, *operands], name) != wanted:
+        own = list(operands[0])
+        raise RuntimeError(f"a tensor of shape {own} does not broadcast to {list(wanted)}")
+    return wanted
 
 
 def _needs_grad(

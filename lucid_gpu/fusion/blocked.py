@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,15 @@ from lucid_gpu.fusion import blocks, native_loops, special
 from lucid_gpu.fusion.blocks import Layout, collapse, padded
 from lucid_gpu.fusion.layout import count as element_count
 from lucid_gpu.fusion.layout import row_major
-from lucid_gpu.fusion.numpy_source import COLD, NAMESPACE, Code, Function, generate
+from lucid_gpu.fusion.numpy_source import (
+    COLD,
+    NAMESPACE,
+    Code,
+    Function,
+    generate,
+    lay_out,
+    runs_whole,
+)
 from lucid_gpu.fusion.plan import Plan, Shape, Store, Tail
 from lucid_gpu.fusion.program import when_forgotten
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
@@ -35,12 +43,27 @@ _codes: dict[Any, Code] = {}
 _earlier: dict[Any, Code] = {}  # what was used before the plans were forgotten
 
 
-def _code_of(plan: Plan) -> Code:
-    """The code of all plans of one structure."""
-    code = _codes.get(plan.key)
-    if code is None:
-        code = _codes[plan.key] = _earlier.get(plan.key) or generate(plan)
-    return code
+class _Form(NamedTuple):
+    """What plans of one body run: the code, the constants, and the function with these."""
+
+    code: Code
+    constants: list[Any]
+    block: Function
+
+
+def _form_of(plan: Plan, whole: bool) -> _Form:
+    """The same for all extents, of few elements or of many."""
+    stores = tuple([(s.index, s.dtype) for s in plan.stores])
+    rows = None if plan.reduction is None else plan.reduction.rows
+    beside = stores, rows, plan.over, plan.turned, whole
+    form: _Form | None = plan.body.codes.get(beside)
+    if form is None:
+        key = plan.body.key, beside
+        code = _codes.get(key) or _earlier.get(key) or generate(plan, whole)
+        _codes[key] = code
+        constants = [as_number(v, d) for v, d in plan.constants]
+        form = plan.body.codes[beside] = _Form(code, constants, Function(code.block, constants))
+    return form
 
 
 def _keep_used() -> None:
@@ -99,18 +122,23 @@ class Executable:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.total = element_count(plan.shape)
-        code = _code_of(plan)
-        self.code = code
+        whole = runs_whole(plan)
+        self.code, self.constants, self.block = _form_of(plan, whole)
+        code = self.code
         self.spare: list[list[Any]] = []
-        self.constants = [as_number(v, d) for v, d in plan.constants]
-        self.once = None if code.once is None else Function(code.once, self.constants)
-        self.block = Function(code.block, self.constants)
+        self.again = False
+        self.layout: Layout | None = None
+        if not whole:
+            self.layout, self.cut, self.axes = lay_out(plan, code)
+        self.once = None
+        if code.once is not None:
+            shapes = {i: plan.shape_at(i) for _, i in code.small.values()}
+            self.once = Function(code.once, [*self.constants, *shapes.values()])
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
         self.sums = self.total > UNSHARED and np.add in self.ufuncs
-        self.cold = COLD if code.layout is None else 0  # runs line by line before there is a table
+        self.cold = COLD if whole else 0  # runs line by line before there is a table
         self.stores = [(_memory_for(s), s.shape, s.dtype.numpy) for s in plan.stores]
-        whole = code.layout is None
         self.expanded = [
             i for i, load in enumerate(plan.loads) if load.strides is not None and 0 in load.strides
         ]
@@ -122,7 +150,7 @@ class Executable:
 
     def _few_calls(self) -> bool:
         """Whether Python calls the ufuncs of one block sooner than it fills in a table of them."""
-        return self.code.layout is None and len(self.code.lines) <= FEW
+        return self.layout is None and len(self.code.lines) <= FEW
 
     @functools.cached_property
     def native(self) -> native_loops.Kernel | None:
@@ -144,7 +172,7 @@ class Executable:
         arrays: dict[str, tuple[dtype, Shape]] = {}  # in the order in which they are given
         arrays.update({f"a{i}": (v.dtype, v.shape) for i, v in enumerate(plan.loads)})
         arrays.update({f"x{i}": (d, ()) for i, (_, d) in enumerate(plan.scalars)})
-        arrays.update(code.small)
+        arrays.update({n: (d, plan.shape_at(i)) for n, (d, i) in code.small.items()})
         arrays.update({f"o{i}": (v.dtype, v.shape) for i, v in enumerate(plan.stores)})
         scratch = {f"s{i}": d.numpy for i, d in enumerate(code.scratch)}
         types = {name: d.numpy for name, (d, _) in arrays.items()}
@@ -234,7 +262,7 @@ class Executable:
             scalars = [as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
         if self.indices:
             arrays = [*arrays, *self.indices]
-        if plan.reduction is not None and self.code.layout is None and self.total:
+        if plan.reduction is not None and self.layout is None and self.total:
             whole = threads.run_quietly, self._run_whole, arrays, scalars, ()
             results: list[Any] = on_few_threads(0, *whole) if self.sums else whole[0](*whole[1:])
             return results
@@ -266,10 +294,10 @@ class Executable:
         elif self.native is not None:
             small = threads.run_quietly(self.once, *arrays, *scalars) if self.once else ()
             self.native(([*arrays, *scalars, *small, *outs], self.total))
-        elif self.code.layout is None:
+        elif self.layout is None:
             threads.run_quietly(self._run_whole, arrays, scalars, outs)
         else:
-            self._run_blocks(self.code.layout, arrays, scalars, outs)
+            self._run_blocks(self.layout, arrays, scalars, outs)
 
     def _run_whole(self, arrays: Sequence[Any], scalars: Sequence[Any], outs: Any) -> Any:
         code = self.code
@@ -282,7 +310,9 @@ class Executable:
         values = block(*arrays, *scalars, *small, *outs, *scratch)
         if self.plan.reduction is not None:
             outs = [self._finished(number, value) for number, value in enumerate(values)]
-        self.spare.append(scratch)
+        if self.again:  # a shape that never comes again holds no memory
+            self.spare.append(scratch)
+        self.again = True
         return outs
 
     def _finished(self, number: int, value: Any) -> Any:
@@ -315,11 +345,11 @@ class Executable:
             fixed.update({f"{prefix}{i}": v for i, v in enumerate(values)})
         for i in self.expanded:
             fixed[f"a{i}"] = unspread(fixed[f"a{i}"])
-        fixed.update(zip(code.small_names, small, strict=True))
+        fixed.update(zip(code.small, small, strict=True))
         reduction = self.plan.reduction
         walk = [
             (position, fixed[name].reshape(shape), wide)
-            for position, (name, shape, wide) in enumerate(code.cut)
+            for position, (name, shape, wide) in enumerate(self.cut)
         ]
         rest = [fixed[name].reshape(()) for name in code.uncut]  # one element each
         parts: list[Any] = [None] * len(layout.slices)
@@ -341,7 +371,7 @@ class Executable:
                 values = block(*cut, *rest, *scratch)
                 if reduction is not None:
                     parts[number] = [
-                        _reduce(ufunc, v, shape, code.axes) for ufunc, v in zip(ufuncs, values)
+                        _reduce(ufunc, v, shape, self.axes) for ufunc, v in zip(ufuncs, values)
                     ]
 
         steps = len(self.plan.instructions) + (reduction is not None)
@@ -352,8 +382,7 @@ class Executable:
 
     def _combine(self, layout: Layout, parts: list[Any], outs: list[Any]) -> None:
         """Join the blocks' results in the blocks' order, whichever thread computed them."""
-        code = self.code
-        keep = tuple([1 if i in code.axes else n for i, n in enumerate(layout.shape)])
+        keep = tuple([1 if i in self.axes else n for i, n in enumerate(layout.shape)])
         for number, (ufunc, out) in enumerate(zip(self.ufuncs, outs, strict=True)):
             kind = parts[0][number].dtype
             if element_count(keep) == 1:
@@ -362,7 +391,7 @@ class Executable:
             else:
                 total, written = np.empty(keep, kind), set()
                 for index, part in zip(layout.slices, parts, strict=True):
-                    where = tuple([ALL if i in code.axes else s for i, s in enumerate(index)])
+                    where = tuple([ALL if i in self.axes else s for i, s in enumerate(index)])
                     key = str(where)
                     if key in written:
                         ufunc(total[where], part[number], out=total[where])
@@ -404,10 +433,10 @@ class Executable:
             self.native.run(jobs)
             return
         fixed = {f"x{i}": v for i, v in enumerate(numbers)}
-        fixed.update(zip(code.small_names, small, strict=True))
+        fixed.update(zip(code.small, small, strict=True))
         rest = [fixed[name] for name in code.uncut]
         table = {"a": loads, "o": stores}
-        cut = [table[name[0]][int(name[1:])] for name, _, _ in code.cut]
+        cut = [table[name[0]][int(name[1:])] for name, _, _ in self.cut]
         flat = [[array.reshape(-1) for array in column] for column in cut]
         widest = max(ins.dtype.itemsize for ins in plan.instructions)
         sizes = [array.size for array in flat[0]]

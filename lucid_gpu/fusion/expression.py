@@ -8,14 +8,23 @@ value change: what changes a tensor gives the tensor another expression.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, int64, scalar_type
 from lucid_gpu.fusion import scheduler
-from lucid_gpu.fusion.assembling import SUMS, Number, Slot, as_stored, emit, fits, sum_as_stored
+from lucid_gpu.fusion.assembling import (
+    SUMS,
+    Number,
+    Slot,
+    as_stored,
+    emit,
+    fits,
+    shape_of,
+    sum_as_stored,
+)
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     FORBIDDEN,
@@ -25,15 +34,21 @@ from lucid_gpu.fusion.program import (
     Assembly,
     Instruction,
     Program,
+    bound,
+    bound_shape,
     changed_load,
     constant_program,
     constant_value,
+    expand_pattern,
+    first_numbers,
+    general_shape,
     intern,
     leaf_of,
     load_program,
     marked,
     numbers_seen,
     relocate,
+    strides_at,
     when_forgotten,
 )
 from lucid_gpu.fusion.scheduler import ALWAYS
@@ -490,13 +505,6 @@ def merge(a: tuple[Cell, ...], b: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], A
     return leaves, tuple(pattern)
 
 
-def expand_pattern(pattern: Any, count: int) -> Sequence[int]:
-    """A pattern of `merge` as leaf numbers."""
-    if pattern is None:
-        return range(count)
-    return (pattern,) if isinstance(pattern, int) else pattern
-
-
 def of_array(
     array: Any, d: dtype, where: device, needs_grad: bool = False, node: Any = None
 ) -> Expr:
@@ -517,7 +525,9 @@ def of_number(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> E
     argument.
     """
     text, number = constant_value(number)
-    if not _is_argument(_filled, (d, shape, where), text, number):
+    slot = d, shape, where
+    firsts = None if slot in _filled else _first_filled.setdefault((d, len(shape), where), set())
+    if not _is_argument(_filled, slot, text, number, firsts):
         return of_constant(number, d, shape, where)
     parts = [Instruction("scalar", (), d, (), False, 0)]
     if shape:
@@ -526,7 +536,8 @@ def of_number(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> E
 
 
 _filled: dict[Any, Any] = {}
-when_forgotten.append(_filled.clear)
+_first_filled: dict[Any, set[Any]] = {}
+when_forgotten += [_filled.clear, _first_filled.clear]
 
 
 def reshaped_uniform(value: Expr, shape: tuple[int, ...]) -> Expr | None:
@@ -537,7 +548,12 @@ def reshaped_uniform(value: Expr, shape: tuple[int, ...]) -> Expr | None:
     program = value.program
     reshaped: Any = program.next.get((reshaped_uniform, shape))
     if reshaped is None:
-        reshaped = _reshaped(program, shape) or NOT_UNIFORM
+        form, like = program.form, (reshaped_uniform, general_shape(shape, shape))
+        reshaped = form.next.get(like)
+        if reshaped is None:
+            reshaped = form.next[like] = _reshaped(form, like[1]) or NOT_UNIFORM
+        if reshaped is not NOT_UNIFORM:
+            reshaped = bound(reshaped.form, shape, program.strides)
         program.next[reshaped_uniform, shape] = reshaped
     return None if reshaped is NOT_UNIFORM else Expr(reshaped, value.leaves, None)
 
@@ -684,26 +700,34 @@ def _scalar_mark(
     text, value = constant_value(value)
     power = op.name in ("pow", "root")
     refusable = kind is int and (power or not fits(value))
-    if refusable or not _is_argument(
-        numbers_seen(program), (op, position), (text, kind), value, power
-    ):
+    seen, slot, firsts = numbers_seen(program), (op, position), None
+    if slot not in seen and not power:
+        firsts = first_numbers(program).setdefault(slot, set())
+    if refusable or not _is_argument(seen, slot, (text, kind), value, firsts, power):
         return ("number", text, kind, value), leaves
     return ("slot", len(leaves), kind, scalar_type(value)), (*leaves, Cell(value))
 
 
 def _is_argument(
-    seen: dict[Any, Any], slot: Any, number: Any, value: Any, exponent: bool = False
+    seen: dict[Any, Any],
+    slot: Any,
+    number: Any,
+    value: Any,
+    firsts: set[Any] | None,
+    exponent: bool = False,
 ) -> bool:
     """Whether a number that is met at a place is an argument of the kernel: see `scheduler.stays`.
 
-    ``number`` tells it from others; ``seen`` has those of each place, and the first one's step.
+    ``number`` tells it from others; ``seen`` has those of each place, and the first one's step;
+    ``firsts`` those that were the first at such a place in other shapes, where this one is.
     """
     first, known = seen.setdefault(slot, (state.step, set()))
     if value == 0 or value == 1:  # they make ops simpler
         return False
     if exponent and value in ROOTS:
         return False
-    if scheduler.stays(number, first, known, exponent):
+    changes = firsts is not None and scheduler.changes_with_shape(number, firsts)
+    if not changes and scheduler.stays(number, first, known, exponent):
         return False
     if not exponent:
         seen[slot] = _CHANGING
@@ -723,9 +747,74 @@ def _derive(
     scheduled: bool,
     turns: int,
 ) -> Any:
-    """The program of an op on programs, or why `scheduler.cut` says that there is to be none."""
+    """The program of an op on programs, or why `scheduler.cut` says that there is to be none.
+
+    It is derived once for their forms.
+    """
+    parts = [m for m in marks if type(m[0]) is Program]
+    programs = [m[0] for m in parts]
+    space, general = programs[0].shape, None
+    if len(programs) > 1 or shape is not None:
+        one_device(op.name, programs)
+        space = shape_of([p.shape for p in programs], op.name, shape)
+    if shape is not None:
+        general = general_shape(shape, shape)
+    forms = tuple([(m[0].form, m[1]) if type(m[0]) is Program else m for m in marks])
+    key = (op, forms, leaf_count, grad, to, general, scheduled, turns)
+    known = programs[0].form.next
+    derived = known.get(key)
+    if derived is None:
+        derived = known[key] = _derived(*key)
+    return _bound(derived, space, parts) if type(derived) is Program else derived
+
+
+def _bound(form: Program, space: tuple[int, ...], parts: Iterable[Any]) -> Program:
+    """The program of a form, made of programs and their patterns."""
+    strides = form.strides
+    if form.strided:
+        known = strides_at(parts)
+        strides = tuple([known.get(i) for i in range(form.leaves)])
+    return bound(form, bound_shape(form.shape, space), strides)
+
+
+def remember(program: Program, key: Any, follows: Program) -> None:
+    """Have `following` or `following_pair` find a program under this key of `Program.next`."""
+    program.next[key] = follows
+    program.form.next[_general(key)] = follows.form
+
+
+def _general(key: Any) -> Any:
+    """The key of the forms: the second of four is a program."""
+    if len(key) < 4:
+        return key
+    op, other, pattern, grad = key
+    return op, other.form, pattern, grad
+
+
+def following(program: Program, key: Any) -> Program | None:
+    """What follows from a program by an op and numbers, where that is known of the form."""
+    form: Program | None = program.form.next.get(key)
+    if form is not None:
+        program.next[key] = form = _bound(form, program.shape, ((program, None),))
+    return form
+
+
+def following_pair(program: Program, key: Any) -> Program | None:
+    """The same by an op on two values; the key has the op, the other program and its pattern."""
+    form: Program | None = program.form.next.get(_general(key))
+    if form is not None:
+        op, other, pattern, _ = key
+        space = program.shape
+        if other.shape != space:
+            space = shape_of([space, other.shape], op.name)
+        program.next[key] = form = _bound(form, space, ((program, None), (other, pattern)))
+    return form
+
+
+def _derived(
+    op: Op, marks: Any, leaves: int, grad: Any, to: Any, shape: Any, scheduled: bool, turns: int
+) -> Any:
     programs = [m[0] for m in marks if isinstance(m[0], Program)]
-    where = one_device(op.name, programs)
     assembly = Assembly()
     operands: list[Any] = []
     for mark in marks:
@@ -748,13 +837,13 @@ def _derive(
         root = emit(assembly, op, operands, recorded, to, shape, plainly=True)
     instructions = assembly.extract(root)
     if scheduled and any(not p.is_load for p in programs):
-        why = scheduler.cut(instructions, leaf_count, turns)
+        why = scheduler.cut(instructions, leaves, turns)
         if why is not None:
             return why
     marks_of_result = SHARED if any(p.shared for p in programs) else 0
     if grad is modes.INFERENCE:
         marks_of_result |= INFERENCE
-    return intern(instructions, leaf_count, where, marks_of_result)
+    return intern(instructions, leaves, programs[0].device, marks_of_result).form
 
 
 def one_device(name: str, programs: Sequence[Program]) -> device:
@@ -776,12 +865,23 @@ def boundary(inner: Expr, node: Any, output: int = 0) -> Expr:
     program = inner.program
     pair = program.next.get("boundary")
     if pair is None:
-        pair = program.next["boundary"] = _boundary(program)
+        pair = program.next["boundary"] = _boundary_of(program)
     wrapped, kept = pair
     leaves = inner.leaves
     if kept is not None:
         leaves = tuple([leaves[i] for i in kept])
     return Expr(wrapped, (*leaves, Cell(None, node, output)), None)
+
+
+def _boundary_of(program: Program) -> tuple[Program, tuple[int, ...] | None]:
+    """The same of a form, bound."""
+    form = program.form
+    pair = form.gradients.get(_boundary)
+    if pair is None:
+        pair = form.gradients[_boundary] = _boundary(form)
+    wrapped, kept = pair
+    strides = program.strides if kept is None else [program.strides[i] for i in kept]
+    return bound(wrapped.form, program.shape, (*strides, None)), kept
 
 
 def _boundary(program: Program) -> tuple[Program, tuple[int, ...] | None]:
@@ -813,10 +913,9 @@ def _inside(program: Program) -> Program:
     """The program whose value a boundary marks."""
     inner: Program | None = program.next.get("inside")
     if inner is None:
-        inner = intern(
-            program.instructions[:-1], program.leaves - 1, program.device, program.shared
-        )
-        program.next["inside"] = inner
+        form = program.form
+        inside = intern(form.instructions[:-1], form.leaves - 1, form.device, form.shared)
+        inner = program.next["inside"] = bound(inside.form, program.shape, program.strides[:-1])
     return inner
 
 

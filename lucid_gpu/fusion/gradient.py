@@ -1,4 +1,4 @@
-"""The gradient of a whole program, derived once and kept on it.
+"""The gradient of a whole program, derived once and kept on its form.
 
 Reverse accumulation over a program's instructions with the formulas of the op table, done on
 symbols: the result is again programs, so gradients are pending expressions like any other, fuse
@@ -10,13 +10,11 @@ Where an operand was broadcast, its cotangent must be summed before it goes on; 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.assembling import Number, emit
-from lucid_gpu.fusion.expression import expand_pattern
 from lucid_gpu.fusion.layout import dense_order, repeated
 from lucid_gpu.fusion.optable import NONE, RESULT, TABLE, ZERO
 from lucid_gpu.fusion.program import (
@@ -25,12 +23,16 @@ from lucid_gpu.fusion.program import (
     Assembly,
     Instruction,
     Program,
+    bound,
+    bound_shape,
     constant_value,
+    expand_pattern,
     intern,
     leaf_of,
     relocate,
+    strides_at,
 )
-from lucid_gpu.fusion.scheduler import shared_parts, sums_at_once, worth_storing
+from lucid_gpu.fusion.scheduler import is_large, shared_parts, sums_at_once, worth_storing
 
 FROM_OPERANDS = {"div", "erfinv"}  # PyTorch saves the operands though the result would do
 
@@ -234,10 +236,56 @@ def gradient_of(
     elsewhere : Elsewhere, optional
         What formulas read in place of values inside the program.
     """
-    derivation = _Derivation(program, leaf_count, grad, output_leaf, wanted, strides)
-    if elsewhere is not None:
-        derivation.read_elsewhere(elsewhere)
-    return derivation.run(cotangent, pattern)
+    space, form = program.shape, program.form
+    freedom = None if output_leaf is None else _freedom(program, strides)
+    large: frozenset[tuple[int, ...]] = frozenset()
+    if is_large(space):
+        large = frozenset(
+            [i.shape for i in form.instructions if is_large(bound_shape(i.shape, space))]
+        )
+    if elsewhere is not None or cotangent.shape != space:
+        large = frozenset([bound_shape(shape, space) for shape in large])
+        own = output_leaf, strides, freedom
+        derivation = _Derivation(program, leaf_count, grad, own, wanted, large)
+        if elsewhere is not None:
+            derivation.read_elsewhere(elsewhere)
+        return derivation.run(cotangent, pattern)
+    lies = output_leaf, strides and True, freedom
+    key = (gradient_of, cotangent.form, pattern, leaf_count, grad, lies, wanted, large)
+    gradient: Gradient | None = form.gradients.get(key)
+    if gradient is None:
+        derivation = _Derivation(form, leaf_count, grad, lies, wanted, large)
+        gradient = form.gradients[key] = derivation.run(cotangent.form, pattern)
+    lie = strides_at(((program, None), (cotangent, pattern)))
+    if output_leaf is not None and strides is not None:
+        lie[output_leaf] = strides
+    return _bound(gradient, space, lie)
+
+
+def _bound(
+    gradient: Gradient, space: tuple[int, ...], strides: dict[int, tuple[int, ...]]
+) -> Gradient:
+    """The gradient of a form for these extents, and strides of the leaves."""
+    parts: dict[Part, Part] = {}
+
+    def bind(part: Part) -> Part:
+        own = parts.get(part)
+        if own is None:
+            (program, leaves), form = part, part.program.form
+            lie = tuple([strides.get(i) for i in leaves]) if form.strided else form.strides
+            own = parts[part] = Part(bound(form, bound_shape(program.shape, space), lie), leaves)
+        return own
+
+    return gradient._replace(
+        steps=tuple(
+            [
+                s._replace(part=bind(s.part), shape=bound_shape(s.shape, space))
+                for s in gradient.steps
+            ]
+        ),
+        results=tuple([(leaf, bind(part)) for leaf, part in gradient.results]),
+        shared=[(frozenset(map(bind, some)), readers) for some, readers in gradient.shared],
+    )
 
 
 class _Derivation:
@@ -246,21 +294,21 @@ class _Derivation:
         program: Program,
         leaf_count: int,
         grad: bool,
-        output_leaf: int | None,
+        lies: tuple[int | None, Any, Any],
         wanted: frozenset[int] | None,
-        strides: tuple[int, ...] | None,
+        large: frozenset[tuple[int, ...]],
     ) -> None:
         self.program = program
         self.grad = grad
-        self.output_leaf = output_leaf
+        self.output_leaf = lies[0]  # how it lies: the strides and `Program.free` of its load
+        self.large = large
         self.wanted = frozenset(gradient_leaves(program)) if wanted is None else wanted
         self.work = Assembly()
         self.index: list[int] = []
         identity = range(program.leaves)
         for instruction in program.instructions:
             self.index.append(self.work.append(relocate(instruction, self.index, identity)))
-        if output_leaf is not None:
-            lies = (output_leaf, strides, _freedom(program, strides))
+        if self.output_leaf is not None:
             self.index[-1] = self.work.append(program.root._replace(op="load", args=(), value=lies))
         self.operands = self.index  # as formulas read them
         self.missing: frozenset[int] = frozenset()
@@ -404,7 +452,7 @@ class _Derivation:
         compact = [relocate(ins, index, positions) for ins in instructions]
         program = intern(compact, len(used), self.program.device, int(self.program.shared))
         if len(instructions) > len(used) + 2:  # fewer are also found in forward passes
-            program.backward = True
+            program.form.backward = True
         return Part(program, tuple(used))
 
     def _reaches_wanted(self) -> list[bool]:
@@ -500,7 +548,7 @@ class _Derivation:
 
     def _worth_storing(self, ins: Instruction, g: Symbol, reaches: list[bool]) -> bool:
         """Whether a cotangent that is summed for one operand and goes on to another is stored."""
-        if self.grad:
+        if self.grad or ins.shape not in self.large:
             return False
         operands = [self.program.instructions[a] for a in ins.args if reaches[a]]
         onward = [o for o in operands if o.shape == ins.shape]
@@ -508,7 +556,7 @@ class _Derivation:
             return False
         again = self.work.extract(g.index)
         steps = sum([i.shape == ins.shape and i.op != "load" for i in again])
-        return worth_storing(self.program.device, math.prod(ins.shape), steps)
+        return worth_storing(self.program.device, steps)
 
     def _next_leaf(self, part: Symbol, shape: tuple[int, ...]) -> Symbol:
         full, extracted = part.instruction.shape, self.extract(part)

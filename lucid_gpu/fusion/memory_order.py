@@ -19,6 +19,7 @@ from lucid_gpu.fusion import cuda_executor
 from lucid_gpu.fusion.blocked import Executable
 from lucid_gpu.fusion.blocks import padded
 from lucid_gpu.fusion.plan import Load, Plan, Reduction, Shape, row_major_strides
+from lucid_gpu.fusion.program import general_shape
 
 Order = tuple[int, ...]
 
@@ -142,7 +143,10 @@ def _turned(plan: Plan, order: Order) -> Plan:
 
     result = copy.copy(plan)
     result.shape, result.tail, result.executable = resized(plan.shape), None, None
-    result.instructions = tuple([i._replace(shape=resized(i.shape)) for i in plan.instructions])
+    shapes = [general_shape(resized(i.shape), result.shape) for i in plan.instructions]
+    known = tuple([i._replace(shape=own) for i, own in zip(plan.body.instructions, shapes)])
+    result.body = plan.body._replace(instructions=known)
+    vars(result).pop("instructions", None)
     result.loads = tuple([reloaded(load) for load in plan.loads])
     if plan.reduction is None:
         result.stores = tuple([s._replace(shape=result.shape) for s in plan.stores])
@@ -151,6 +155,5 @@ def _turned(plan: Plan, order: Order) -> Plan:
         kept = tuple([1 if i in axes else n for i, n in enumerate(result.shape)])
         result.reduction = Reduction(axes, plan.reduction.rows, (kept,) * len(plan.reduction.rows))
         result.stores = tuple([s._replace(shape=kept) for s in plan.stores])
-    loads = tuple([load[1:] for load in result.loads])
-    result.key = (order, loads, result.reduction, plan.key)
+    result.turned = order, tuple([load.strides is None for load in result.loads])
     return result

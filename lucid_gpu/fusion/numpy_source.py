@@ -49,8 +49,8 @@ class _Writer:
         self.scratch: list[dtype] = []
         self.free: dict[dtype, list[int]] = {}
         self.owner: dict[int, int] = {}  # instruction -> scratch number
-        self.small: dict[str, tuple[dtype, Shape]] = {}
-        self.sliced: dict[str, Shape] = {}  # arrays that are cut into blocks
+        self.small: dict[str, tuple[dtype, int]] = {}  # type, and the instruction of that shape
+        self.sliced: dict[str, None] = {}  # arrays that are cut into blocks
         self.last_use = self._last_uses()
         self.direct = self._direct_stores()
 
@@ -100,7 +100,7 @@ class _Writer:
         if ins.op in ("load", "index"):
             name = f"{'a' if ins.op == 'load' else 'i'}{ins.value}"
             if not self.is_small(ins) or element_count(ins.shape) > 1:
-                self.sliced[name] = ins.shape
+                self.sliced[name] = None
             return name
         if ins.op == "constant":
             return f"k{ins.value}"
@@ -147,11 +147,11 @@ class _Writer:
 
     def _compute_once(self, i: int, ins: Instruction, operands: list[str]) -> str:
         name = f"h{i}"
-        self.small[name] = (ins.dtype, ins.shape)
-        self.once.append(f"{name} = empty({ins.shape!r}, {_dtype_name(ins.dtype)})")
+        self.small[name] = (ins.dtype, i)
+        self.once.append(f"{name} = empty(z{i}, {_dtype_name(ins.dtype)})")
         self.once.append(_call(ins, operands, name))
         if ins.shape and element_count(ins.shape) > 1:
-            self.sliced[name] = ins.shape
+            self.sliced[name] = None
         return name
 
     def _target(self, i: int, ins: Instruction) -> str:
@@ -184,11 +184,11 @@ class _Writer:
         """A small value in the type it is stored in."""
         name = f"h{len(self.plan.instructions) + number}"
         shape, d = self.plan.instructions[index].shape, self.plan.stores[number].dtype
-        self.small[name] = (d, shape)
-        self.once.append(f"{name} = empty({shape!r}, {_dtype_name(d)})")
+        self.small[name] = (d, index)
+        self.once.append(f"{name} = empty(z{index}, {_dtype_name(d)})")
         self.once.append(f"special.cast({value}, {name})")
         if element_count(shape) > 1:
-            self.sliced[name] = shape
+            self.sliced[name] = None
         return name
 
 
@@ -292,7 +292,7 @@ class Function:
         self.text = text
         self.numbers = numbers
         self.calls = 0
-        self.compiled: Callable[..., Any] | None = None
+        self.compiled = None if text._make is None else text.compiled(numbers)
 
     def __call__(self, *arrays: Any) -> Any:
         if self.compiled is None:
@@ -304,26 +304,36 @@ class Function:
 
 
 class Code(NamedTuple):
-    """What is shared by all plans of one structure."""
+    """What is shared by all plans of one form, of few elements or of many.
+
+    Attributes
+    ----------
+    sliced, uncut : lists of str
+        The arrays that blocks are cut from, of many elements; what every block gets as it is.
+    small : dict
+        Values computed once: the type, and which instruction has the shape.
+    """
 
     once: Text | None
     block: Text
     scratch: tuple[dtype, ...]
-    layout: Layout | None
-    cut: list[tuple[str, Shape, tuple[bool, ...] | None]]
+    sliced: list[str]
     uncut: list[str]
-    small_names: list[str]
-    axes: tuple[int, ...]
     lines: list[str]
-    small: dict[str, tuple[dtype, Shape]]  # values computed once: type and shape
+    small: dict[str, tuple[dtype, int]]
 
     @property
     def source(self) -> str:
         return self.block.source + ("" if self.once is None else self.once.source)
 
 
-def generate(plan: Plan) -> Code:
-    """Write the functions of a plan's structure."""
+def runs_whole(plan: Plan) -> bool:
+    """Whether a plan runs in one call, not block by block."""
+    return element_count(plan.shape) <= SINGLE or _one_product(plan)
+
+
+def generate(plan: Plan, whole: bool) -> Code:
+    """Write the functions of a plan's form, which `runs_whole` or does not."""
     writer = _Writer(plan)
     writer.write()
     constants = [f"k{i}" for i in range(len(plan.constants))]
@@ -333,19 +343,19 @@ def generate(plan: Plan) -> Code:
     small = [line.split(" = ")[0] for line in writer.once if re.match(r"h\d+ = ", line)]
     outs = [] if plan.reduction is not None else [f"o{i}" for i in range(len(plan.stores))]
     scratch = [f"s{i}" for i in range(len(writer.scratch))]
-    layout, cut, uncut, axes = None, [], [], ()
+    sliced, uncut = [*writer.sliced], []
     inputs = arrays + scalars + small
     parameters = inputs + outs + scratch
-    if element_count(plan.shape) > SINGLE and not _one_product(plan):
-        layout, cut, axes = _lay_out(plan, writer)
-        named = [name for name, _, _ in cut]
-        uncut = [name for name in inputs if name not in named]
-        parameters = named + uncut + scratch
+    if not whole:
+        uncut = [name for name in inputs if name not in sliced]
+        parameters = sliced + outs + uncut + scratch
     block = Text("block", plan.name, constants, parameters, writer.lines)
     if plan.reduction is not None:
         block.values = [writer.names[s.index] for s in plan.stores]
     once = None
     if writer.once:
+        shapes = [f"z{index}" for _, index in (writer.small[name] for name in small)]
+        constants = [*constants, *dict.fromkeys(shapes)]
         once = Text("once", plan.name, constants, arrays + scalars, writer.once)
         once.values = small
     made("kernels", plan)
@@ -353,11 +363,8 @@ def generate(plan: Plan) -> Code:
         once,
         block,
         tuple(writer.scratch),
-        layout,
-        cut,
+        sliced,
         uncut,
-        small,
-        axes,
         writer.lines,
         {name: writer.small[name] for name in small},
     )
@@ -381,12 +388,18 @@ def _one_product(plan: Plan) -> bool:
     )
 
 
-def _lay_out(plan: Plan, writer: _Writer) -> Any:
-    """Blocks for a large plan, and how each array is cut."""
+def lay_out(plan: Plan, code: Code) -> tuple[Layout, list[Any], tuple[int, ...]]:
+    """Blocks for a large plan, how each array is cut, and the axes of a block that are reduced."""
     rank = len(plan.shape)
     operands: list[tuple[str, Shape, Any]] = []
-    for name, shape in writer.sliced.items():
-        strides = plan.loads[int(name[1:])].strides if name[0] == "a" else None
+    for name in code.sliced:
+        strides, number = None, int(name[1:])
+        if name[0] == "a":
+            _, _, shape, strides, _ = plan.loads[number]
+        elif name[0] == "i":
+            shape = plan.indices[number]
+        else:
+            shape = plan.shape_at(code.small[name][1])
         shape = padded(shape, rank)
         if strides is not None:  # one element of what it was expanded along
             strides = (0,) * (rank - len(strides)) + tuple(strides)

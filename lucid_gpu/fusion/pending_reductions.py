@@ -239,11 +239,11 @@ def _parts(group: list[Pending]) -> list[list[Pending]]:
     steps = arrays = 0
     for pending in group:
         program = pending.value.program
-        steps += len(program.instructions)
+        steps += program.length
         arrays += program.leaves
         if not parts or not fits_a_kernel(steps, arrays):
             parts.append([])
-            steps, arrays = len(program.instructions), program.leaves
+            steps, arrays = program.length, program.leaves
         parts[-1].append(pending)
     return parts
 
@@ -288,7 +288,7 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
     steps = 0
     for v in values:
         arrays.update(v.leaves)
-        steps += len(v.program.instructions)
+        steps += v.program.length
     for cell in arrays:
         if type(cell) is ReducedCell and cell.source is not None:
             return []
@@ -298,7 +298,7 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
         if space[:2] != (program.device, program.shape) or arrays.isdisjoint(value.leaves):
             continue
         together = arrays.union(value.leaves)
-        steps += len(value.program.instructions)
+        steps += value.program.length
         if reductions and space != reductions[0].recipe.space:
             continue
         if not fits_a_kernel(steps, len(together)):
@@ -358,12 +358,12 @@ def _consumed(values: Sequence[Expr]) -> list[Pending]:
         return []
     program, first = values[0].program, reductions[0].recipe
     arrays = {cell for value in values for cell in value.leaves}
-    steps = sum([len(v.program.instructions) for v in values])
+    steps = sum([v.program.length for v in values])
     if first.space[0] != program.device or any(p.recipe.shape != program.shape for p in reductions):
         return []
     if any(p.recipe.space != first.space for p in reductions):
         return []
-    steps += sum([len(p.value.program.instructions) for p in reductions])
+    steps += sum([p.value.program.length for p in reductions])
     count = len(arrays) + sum([p.value.program.leaves for p in reductions])
     return reductions if fits_a_kernel(steps, count) else []
 

@@ -1,6 +1,7 @@
 """Plans: what one kernel does, as both executors read it.
 
-A plan is made once for a set of programs that are realized together. It is canonical: gradient
+A plan is made once for a set of programs that are realized together; what does not depend on their
+extents, its `Body`, once for their forms. It is canonical: gradient
 marks are gone, equal values are computed once, 16-bit floats are widened when loaded, numbers are
 separate from the structure, so that kernels are shared by all expressions of one shape of work.
 """
@@ -8,15 +9,27 @@ separate from the structure, so that kernels are shared by all expressions of on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import expand_pattern
 from lucid_gpu.fusion.layout import row_major
 from lucid_gpu.fusion.optable import PLANNED_AS
-from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value, live, spend
+from lucid_gpu.fusion.program import (
+    Assembly,
+    Instruction,
+    Program,
+    bound_shape,
+    constant_value,
+    expand_pattern,
+    general_shape,
+    live,
+    spend,
+    strides_at,
+    when_forgotten,
+)
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.planning import made
@@ -94,6 +107,36 @@ class Tail(NamedTuple):
         return tuple([v for v, s in zip(self.plan.loads, self.sources, strict=True) if s is None])
 
 
+class Body(NamedTuple):
+    """What plans of one form have in common; extents are stand-ins: `lucid_gpu.fusion.program`.
+
+    Attributes
+    ----------
+    roots : tuple of int
+        The instructions that are stored or reduced.
+    codes : dict
+        What is generated of it, by what else that depends on.
+    """
+
+    instructions: tuple[Instruction, ...]
+    roots: tuple[int, ...]
+    loads: tuple[Load, ...]
+    indices: tuple[Shape, ...]
+    scalars: tuple[tuple[int, dtype], ...]
+    constants: tuple[tuple[Any, dtype], ...]
+    codes: dict[Any, Any]
+
+    @property
+    def key(self) -> Any:
+        """The structure, by which generated code is shared: everything but the constants."""
+        types = tuple([d for _, d in self.scalars]), tuple([d for _, d in self.constants])
+        return self.instructions, tuple([load[1:] for load in self.loads]), self.indices, types
+
+
+_bodies: dict[Any, Body] = {}
+when_forgotten.append(_bodies.clear)
+
+
 class Plan:
     """One kernel.
 
@@ -129,8 +172,8 @@ class Plan:
         Python numbers of this plan; not part of ``key``.
     over : tuple of int or None
         For each store, the load whose array it overwrites (`lucid_gpu.fusion.foreach`).
-    key : hashable
-        The structure, by which generated code is shared: everything but the constants.
+    body : Body
+        What it has in common with the plans of other extents.
     """
 
     def __init__(
@@ -147,28 +190,35 @@ class Plan:
         self.shape: Shape = programs[0].shape
         orders = [p.order for p in programs if p.order is not None]
         self.order = orders[0] if orders and reduction is None else None
-        self.backward = any(p.backward for p in programs)
-        builder = _Builder()
-        roots = [
-            builder.include(p, expand_pattern(pattern, p.leaves))
-            for p, pattern in zip(programs, patterns, strict=True)
-        ]
-        self.instructions, roots = live(builder.work.instructions, roots)
-        self.loads = tuple(builder.loads)
-        self.indices = tuple(builder.indices)
-        self.scalars = tuple(builder.scalars)
-        self.constants = tuple(builder.constants)
-        self._drop_unused()
+        self.backward = any(p.form.backward for p in programs)
+        key = (tuple([p.form for p in programs]), tuple(patterns))
+        known = _bodies.get(key)
+        self.body = body = known or _Builder().body(*key)
+        lie = strides_at(zip(programs, patterns, strict=True))
+        self.loads = tuple(
+            [
+                Load(leaf, d, bound_shape(own, self.shape), lie[leaf] if steps else None, free)
+                for leaf, d, own, steps, free in body.loads
+            ]
+        )
+        self.indices = tuple([bound_shape(own, self.shape) for own in body.indices])
+        self.scalars, self.constants = body.scalars, body.constants
         self.reduction = reduction
         self.divisors = tuple(divisors)
         self.tail = tail
         types, count = [p.dtype for p in programs], len(programs) - wholes
-        self.stores = self._stores(roots[:count], types[:count])
+        self.stores = self._stores(body.roots[:count], types[:count])
         self.wholes = tuple(
-            [Store(r, d, self.shape) for r, d in zip(roots[count:], types[count:], strict=True)]
+            [
+                Store(r, d, self.shape)
+                for r, d in zip(body.roots[count:], types[count:], strict=True)
+            ]
         )
         self._complete(over)
-        made("plans", self)
+        if known is None:
+            _bodies[key] = body
+            spend(OF_PLANNED * len(body.instructions))
+            made("plans", self)
 
     @classmethod
     def part(
@@ -187,35 +237,42 @@ class Plan:
         """A plan given by its instructions, not by programs; its leaves are loads, then scalars."""
         self = cls.__new__(cls)
         self.device, self.shape, self.backward, self.order = where, shape, False, None
-        self.instructions, self.stores = tuple(instructions), tuple(stores)
+        self.stores = tuple(stores)
         self.loads, self.indices = tuple(loads), tuple(indices)
         self.scalars = tuple([(len(loads) + i, d) for i, d in enumerate(scalars)])
         self.reduction, self.divisors = reduction, tuple(divisors)
         self.constants, self.wholes, self.tail = (), (), None
+        general = tuple([i._replace(shape=general_shape(i.shape, shape)) for i in instructions])
+        self.body = Body(general, (), self.loads, self.indices, self.scalars, (), {})
         self._complete(())
         return self
 
     def _complete(self, over: tuple[int | None, ...]) -> None:
-        """Set what follows from the rest, and count the bytes it all takes."""
-        self.key: Any = (
-            self.device.type,
-            self.shape,
-            self.instructions,
-            tuple([load[1:] for load in self.loads]),
-            tuple([d for _, d in self.scalars]),
-            tuple([d for _, d in self.constants]),
-            self.stores,
-            self.wholes,
-            self.reduction,
-            over,
-            None if self.tail is None else (self.tail.plan.key, self.tail.sources),
-        )
+        """Set what follows from the rest, and count the bytes it takes."""
         self.over = tuple([self._load_of(leaf) for leaf in over])
         self.layouts = [load.layout for load in self.all_loads]
         self.read = [load.leaf for load in self.all_loads]
         self.numbers = [leaf for leaf, _ in self.all_scalars]
         self.executable: Any = None
-        spend(OF_PLAN + OF_PLANNED * len(self.instructions))
+        self.turned: Any = None  # how `memory_order` has changed it
+        spend(OF_PLAN)
+
+    @cached_property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """Those of the body for this plan's extents."""
+        known = self.body.instructions
+        return tuple([ins._replace(shape=self.shape_at(i)) for i, ins in enumerate(known)])
+
+    def shape_at(self, index: int) -> Shape:
+        """The shape of an instruction."""
+        return bound_shape(self.body.instructions[index].shape, self.shape)
+
+    @property
+    def key(self) -> Any:
+        """All of it but the constants."""
+        tail = None if self.tail is None else (self.tail.plan.key, self.tail.sources)
+        own = self.device.type, self.shape, self.body.key, tuple([load[1:] for load in self.loads])
+        return (*own, self.stores, self.wholes, self.reduction, self.over, self.turned, tail)
 
     def _stores(self, roots: Sequence[int], types: Sequence[dtype]) -> tuple[Store, ...]:
         if self.reduction is None:
@@ -236,7 +293,7 @@ class Plan:
     def ops(self) -> tuple[str, ...]:
         """Names of the ops computed, in order."""
         quiet = ("load", "index", "scalar", "constant", "narrow", "identity")
-        names = [i.op for i in self.instructions if i.op not in quiet]
+        names = [i.op for i in self.body.instructions if i.op not in quiet]
         if self.reduction is not None:
             names += dict.fromkeys(self.reduction.rows)
         return tuple(names) + (() if self.tail is None else self.tail.plan.ops)
@@ -273,28 +330,6 @@ class Plan:
     def bytes_written(self) -> int:
         return sum(_size(store.shape) * store.dtype.itemsize for store in self.all_stores)
 
-    def _drop_unused(self) -> None:
-        """Number loads, indices, scalars and constants by what the live instructions use."""
-        old: dict[str, tuple[Any, ...]] = {
-            "load": self.loads,
-            "index": self.indices,
-            "scalar": self.scalars,
-            "constant": self.constants,
-        }
-        tables: dict[str, list[Any]] = {op: [] for op in old}
-        renamed = []
-        for ins in self.instructions:
-            if ins.op in tables:
-                table = tables[ins.op]
-                table.append(old[ins.op][ins.value])
-                ins = ins._replace(value=len(table) - 1)
-            renamed.append(ins)
-        self.instructions = tuple(renamed)
-        self.loads = tuple(tables["load"])
-        self.indices = tuple(tables["index"])
-        self.scalars = tuple(tables["scalar"])
-        self.constants = tuple(tables["constant"])
-
 
 def row_major_strides(shape: Shape, itemsize: int) -> tuple[int, ...]:
     """The strides, in bytes, of a dense array whose last dimension is innermost."""
@@ -328,6 +363,29 @@ class _Builder:
         self.scalars: list[tuple[int, dtype]] = []
         self.constants: list[tuple[Any, dtype]] = []
         self.known: dict[Any, int] = {}
+
+    def body(self, forms: Sequence[Program], patterns: Sequence[Any]) -> Body:
+        """What all programs of these forms compute."""
+        pairs = zip(forms, patterns, strict=True)
+        roots = [self.include(p, expand_pattern(pattern, p.leaves)) for p, pattern in pairs]
+        instructions, roots = live(self.work.instructions, roots)
+        # Loads, indices, scalars and constants are numbered by what these use.
+        old: dict[str, list[Any]] = {
+            "load": self.loads,
+            "index": self.indices,
+            "scalar": self.scalars,
+            "constant": self.constants,
+        }
+        used: dict[str, list[Any]] = {op: [] for op in old}
+        renamed = []
+        for ins in instructions:
+            if ins.op in used:
+                table = used[ins.op]
+                table.append(old[ins.op][ins.value])
+                ins = ins._replace(value=len(table) - 1)
+            renamed.append(ins)
+        loads, indices, scalars, constants = map(tuple, used.values())
+        return Body(tuple(renamed), tuple(roots), loads, indices, scalars, constants, {})
 
     def include(self, program: Program, leaf: Sequence[int]) -> int:
         index: list[int] = []

@@ -4,6 +4,14 @@ A `Program` is a straight line of `Instruction`s over numbered leaves, the last 
 only use of which is its root. Programs are interned: equal programs are one object, and what
 follows from a program (the program of ``a * b``, its gradient, its plan) is kept on it. So shapes,
 dtypes and devices are checked once a program, and building an op afterwards is one look-up.
+
+Programs that differ in extents and strides alone have a *form* in common: a program over stand-ins,
+from which all of them are bound (`bound`). What is derived is derived of forms, so a shape that was
+never seen before derives nothing. A stand-in says which of the root's axes it is, counted from the
+right: 2 is the last. 0 and 1 stand for themselves, as they broadcast and multiply differently; and
+True stands for strides. Whoever derives something of a form may ask whether extents are equal, 0 or
+1, and nothing else; anything that depends on how large they are is part of the key under which it
+is kept, or found when the form is bound.
 """
 
 from __future__ import annotations
@@ -11,8 +19,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype, when_default_changes
@@ -37,6 +45,9 @@ def _bytes() -> int:
 
 BYTES = _bytes()  # that tables of programs and plans take before they start anew; as counted here:
 OF_PROGRAM, OF_PLACE, OF_INSTRUCTION = 600, 8, 350
+
+Shape = tuple[int, ...]
+Strides = tuple[Any, ...]  # of each leaf: see `Program`
 
 SHARED, WRAPPED, SPARSE, INFERENCE, FORBIDDEN, WRITTEN = 1, 2, 4, 8, 16, 32  # marks of a program
 
@@ -79,8 +90,18 @@ class Program:
         written, for a 16-bit value that was written in place: ops read it as it will be stored.
     barred : int
         The marks that bar the straight path.
+    form : Program
+        The same over stand-ins for extents and strides: see this module.
+    strides : tuple
+        For each leaf the strides of its array, in bytes; None for row-major.
+    strided : bool
+        Whether some are not None.
+    laid : bool
+        Whether ``order`` depends on how the arrays lie.
+    length : int
+        How many instructions it has.
     backward : bool
-        Derived as a gradient: a kernel's name says so.
+        Of a form: derived as a gradient. A kernel's name says so.
     inference : bool
         The tensor was made in inference mode.
     needs_grad : bool
@@ -109,8 +130,10 @@ class Program:
         "__weakref__",
         "backward",
         "barred",
+        "bound",
         "device",
         "dtype",
+        "form",
         "free",
         "gradients",
         "independent",
@@ -118,7 +141,9 @@ class Program:
         "instructions",
         "is_boundary",
         "is_load",
+        "laid",
         "leaves",
+        "length",
         "marks",
         "needs_grad",
         "next",
@@ -131,8 +156,11 @@ class Program:
         "shape",
         "shared",
         "stored",
+        "strided",
+        "strides",
         "wrapped",
     )
+    bound: dict[Any, Program]  # of a form: by shape and strides
 
     def __init__(
         self,
@@ -143,6 +171,7 @@ class Program:
     ) -> None:
         self.root = root = instructions[-1]
         self.instructions = instructions
+        self.length = len(instructions)
         self.leaves = leaves
         self.device = where
         self.marks = marks
@@ -153,22 +182,70 @@ class Program:
         self.is_load = root.op == "load"  # the value of a realized tensor
         self.is_boundary = root.op == "boundary"
         self.dtype = root.dtype
-        self.shape = root.shape
         self.needs_grad = root.needs_grad is True
         self.independent = root.needs_grad is False
         self.backward = False
+        self.free = self.is_load and root.value[2]
+        loads = [i.value for i in instructions if i.op == "load"]
+        known = {leaf: strides for leaf, strides, _ in loads if strides}
+        self.strided = bool(known)
+        self.plain = self.is_load and not (known or self.free or marks or self.needs_grad)
+        self.laid = any(_is_laid(strides, free) for _, strides, free in loads)
+        self.order: tuple[int, ...] | None = None
+        self._begin(self, root.shape, tuple([known.get(leaf) for leaf in range(leaves)]))
+        self.bound = {} if self.laid else {(self.shape, self.strides): self}
+
+    def _begin(self, form: Program, shape: Shape, strides: Strides) -> None:
+        self.form = form
+        self.shape = shape
+        self.strides = strides
         self.next: dict[Any, Any] = {}
         self.gradients: dict[Any, Any] = {}
         self.scalars_seen: dict[Any, tuple[int, set[Any]]] | None = None  # see `numbers_seen`
         self.plan: Any = None
         self.region: Any = None
-        self.free = self.is_load and root.value[2]
-        self.plain = (
-            self.is_load and not (root.value[1] or self.free or marks) and not self.needs_grad
-        )
-        laid = [i for i in instructions if i.op == "load" and _is_laid(*i.value[1:])]
-        self.order = order_of_result(instructions) if laid else None
         self.stored: Program | None = None  # the program of this value once it is an array
+
+    def bind(self, shape: Shape, strides: Strides) -> Program:
+        """Make the program of this form for a shape and strides; see `bound`."""
+        program = Program.__new__(Program)
+        program.leaves = self.leaves
+        program.length = self.length
+        program.device = self.device
+        program.marks = self.marks
+        program.barred = self.barred
+        program.inference = self.inference
+        program.shared = self.shared
+        program.wrapped = self.wrapped
+        program.is_load = self.is_load
+        program.is_boundary = self.is_boundary
+        program.dtype = self.dtype
+        program.needs_grad = self.needs_grad
+        program.independent = self.independent
+        program.free = self.free
+        program.strided = self.strided
+        program.plain = self.plain
+        program.laid = self.laid
+        if not self.laid:
+            program.order = None
+        program._begin(self, shape, strides)
+        return program
+
+    if not TYPE_CHECKING:  # mypy would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Find what is seldom asked of a program that was bound."""
+            form = self.form
+            if name == "instructions":
+                value = _kept([bound_instruction(i, self) for i in form.instructions])
+            elif name == "root":
+                value = bound_instruction(form.root, self)
+            elif name == "order":
+                value = order_of_result(self.instructions)
+            else:
+                raise AttributeError(name)
+            setattr(self, name, value)
+            return value
 
     def __repr__(self) -> str:
         return f"Program({listing(self.instructions)})"
@@ -176,7 +253,7 @@ class Program:
 
 _programs: dict[Any, Program] = {}
 _instructions: dict[Instruction, Instruction] = {}  # each once: programs have most in common
-_alive: weakref.WeakSet[Program] = weakref.WeakSet()  # also those that a tensor alone holds
+_alive: weakref.WeakSet[Program] = weakref.WeakSet()  # forms, and programs that were forgotten
 _lock = threading.RLock()
 
 
@@ -184,19 +261,92 @@ def intern(
     instructions: Sequence[Instruction], leaves: int, where: device, marks: int = 0
 ) -> Program:
     """The one program with these instructions."""
-    key = (tuple(instructions), leaves, where, marks)
-    program = _programs.get(key)
+    shape = instructions[-1].shape
+    shapes: dict[Shape, Shape] = {(): ()}
+    strides: list[Any] = [None] * leaves
+    general = []
+    for ins in instructions:
+        own = shapes.get(ins.shape)
+        if own is None:
+            own = shapes[ins.shape] = general_shape(ins.shape, shape)
+        if ins.op == "load" and ins.value[1] is not None:
+            leaf, strides[leaf], free = ins.value
+            ins = ins._replace(shape=own, value=(leaf, True, free))
+        general.append(ins if own == ins.shape else ins._replace(shape=own))
+    form = _form(tuple(general), leaves, where, marks)
+    return bound(form, shape, tuple(strides))
+
+
+def general_shape(own: Shape, space: Shape) -> Shape:
+    """A shape that broadcasts to another one, with stand-ins for extents."""
+    extents = []
+    for axis, n in enumerate(own, len(space) - len(own)):
+        if n > 1 and n != space[axis]:
+            raise ValueError(f"{own} does not broadcast to {space}")
+        extents.append(n if n < 2 else len(space) - axis + 1)
+    return tuple(extents)
+
+
+def bound_shape(general: Shape, space: Shape) -> Shape:
+    """The shape that stand-ins mean."""
+    return tuple([space[1 - n] if n > 1 else n for n in general])
+
+
+def bound_instruction(ins: Instruction, to: Program) -> Instruction:
+    """An instruction of a form as the program has it."""
+    op, args, d, general, needs_grad, value = ins
+    if op == "load" and value[1]:
+        value = value[0], to.strides[value[0]], value[2]
+    return Instruction(op, args, d, bound_shape(general, to.shape), needs_grad, value)
+
+
+def bound(form: Program, shape: Shape, strides: Strides) -> Program:
+    """The program of this form for a shape, and for the strides of its leaves' arrays."""
+    if form.strided:  # a leaf that it does not read makes no difference
+        strides = tuple([s if reads else None for s, reads in zip(strides, form.strides)])
+    key = (shape, strides)
+    program = form.bound.get(key)
     if program is None:
-        with _lock:
-            before = len(_instructions)
-            own = tuple([_instructions.setdefault(i, i) for i in key[0]])
-            added = len(_instructions) - before
-            spend(OF_PROGRAM + OF_PLACE * len(own) + OF_INSTRUCTION * added)
-            key = (own, leaves, where, marks)
-            program = _programs.setdefault(key, Program(own, leaves, where, marks))
-            _alive.add(program)
-        made("programs")
+        spend(OF_PROGRAM)
+        program = form.bound.setdefault(key, form.bind(shape, strides))
     return program
+
+
+def expand_pattern(pattern: Any, count: int) -> Sequence[int]:
+    """A pattern of `lucid_gpu.fusion.expression.merge` as leaf numbers."""
+    if pattern is None:
+        return range(count)
+    return (pattern,) if isinstance(pattern, int) else pattern
+
+
+def strides_at(parts: Iterable[tuple[Program, Any]]) -> dict[int, tuple[int, ...]]:
+    """The strides of leaves that are not row-major, after these patterns."""
+    result: dict[int, tuple[int, ...]] = {}
+    for program, pattern in parts:
+        if program.strided:
+            places = expand_pattern(pattern, program.leaves)
+            result |= {i: s for i, s in zip(places, program.strides, strict=True) if s}
+    return result
+
+
+def _form(instructions: tuple[Instruction, ...], leaves: int, where: device, marks: int) -> Program:
+    key = (instructions, leaves, where, marks)
+    form = _programs.get(key)
+    if form is None:
+        with _lock:
+            own = _kept(instructions, OF_PROGRAM)
+            form = _programs.setdefault((own, *key[1:]), Program(own, leaves, where, marks))
+            _alive.add(form)
+        made("programs")
+    return form
+
+
+def _kept(instructions: Sequence[Instruction], beside: int = 0) -> tuple[Instruction, ...]:
+    """Instructions, each of which is kept once; so many bytes are spent ``beside``."""
+    before = len(_instructions)
+    own = tuple([_instructions.setdefault(i, i) for i in instructions])
+    spend(beside + OF_PLACE * len(own) + OF_INSTRUCTION * (len(_instructions) - before))
+    return own
 
 
 def spend(count: int) -> None:
@@ -230,6 +380,10 @@ def forget() -> None:
         _instructions.clear()
         _loads.clear()
         _constants.clear()
+        for form in tuple(_alive):
+            if form.form is form:
+                _alive.update(form.bound.values())  # a tensor may hold one
+                form.bound.clear()
         for program in tuple(_alive):
             program.next.clear()
             program.gradients.clear()
@@ -256,12 +410,18 @@ def load_program(
     free: bool | tuple[int, ...] = False,
 ) -> Program:
     """The program of a realized array: one load of leaf 0."""
+    strides = strides or None
     free = free if strides is not None or type(free) is tuple else False
     key = (d, shape, strides, needs_grad, where, marks, free)
     program = _loads.get(key)
     if program is None:
-        one = Instruction("load", (), d, shape, needs_grad, (0, strides, free))
-        program = _loads[key] = intern((one,), 1, where, marks)
+        steps = None if strides is None else True
+        like = (d, general_shape(shape, shape), steps, needs_grad, where, marks, free)
+        form = _loads.get(like)
+        if form is None:
+            one = Instruction("load", (), d, like[1], needs_grad, (0, steps, free))
+            form = _loads[like] = intern((one,), 1, where, marks).form
+        program = _loads[key] = bound(form.form, shape, (strides,))
     return program
 
 
@@ -318,18 +478,29 @@ def numbers_seen(program: Program) -> dict[Any, tuple[int, set[Any]]]:
     """
     seen = program.scalars_seen
     if seen is None:
-        root = program.root
-        operands = tuple([_kind(program.instructions[a]) for a in root.args])
-        like = (_kind(root), operands, root.dtype, root.shape, program.device)
-        seen = program.scalars_seen = _numbers_seen.setdefault(like, {})
+        seen = program.scalars_seen = _numbers_like(program, program.shape)
     return seen
+
+
+def first_numbers(program: Program) -> dict[Any, set[Any]]:
+    """Which Python numbers have met values like a program's, of any extents, as the first ones."""
+    return _numbers_like(program, None)
+
+
+def _numbers_like(program: Program, shape: Shape | None) -> dict[Any, Any]:
+    form = program.form
+    root = form.root
+    operands = tuple([_kind(form.instructions[a]) for a in root.args])
+    space = len(program.shape) if shape is None else shape
+    like = (_kind(root), operands, root.dtype, space, program.device)
+    return _numbers_seen.setdefault(like, {})
 
 
 def _kind(ins: Instruction) -> str:
     return "leaf" if ins.op in ("load", "constant", "identity", "index") else ins.op
 
 
-_numbers_seen: dict[Any, dict[Any, tuple[int, set[Any]]]] = {}
+_numbers_seen: dict[Any, dict[Any, Any]] = {}
 _loads: dict[Any, Program] = {}
 _constants: dict[Any, Program] = {}
 
@@ -371,7 +542,9 @@ def marked(program: Program, marks: int) -> Program:
         return program
     twin: Program | None = program.next.get(("marked", marks))
     if twin is None:
-        twin = intern(program.instructions, program.leaves, program.device, marks)
+        form = program.form
+        own = _form(form.instructions, form.leaves, form.device, marks)
+        twin = bound(own, program.shape, program.strides)
         program.next["marked", marks] = twin
     return twin
 

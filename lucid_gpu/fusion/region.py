@@ -64,7 +64,7 @@ _NAMES = {
 
 
 class Facts:
-    """What all regions of a program have in common, each found when it is first asked for."""
+    """What all regions of a form have in common, each found when it is first asked for."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -128,10 +128,11 @@ class Facts:
 
 
 def facts_of(program: Program) -> Facts:
-    """What all regions of a program have in common."""
+    """What all regions of a program's form have in common."""
     facts: Facts | None = program.region
     if facts is None:
-        facts = program.region = Facts(program)
+        form = program.form
+        facts = form.region = program.region = form.region or Facts(form)
     return facts
 
 
@@ -467,7 +468,7 @@ class RegionNode(Node):
             if not of_family or not other._joins(have[0]):  # type: ignore[attr-defined]
                 continue
             joint = build(TABLE["add"], [total, other._weighed(have[0])], True, scheduled=False)  # type: ignore[attr-defined]
-            if not scheduler.fits_a_kernel(len(joint.program.instructions), len(joint.leaves)):
+            if not scheduler.fits_a_kernel(joint.program.length, len(joint.leaves)):
                 break
             total, have[0], self.joint = joint, None, joint
 

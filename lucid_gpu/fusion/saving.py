@@ -236,6 +236,7 @@ def saved_leaves(program: Program, wanted: frozenset[int] | None = None) -> tupl
     comes to, as below a comparison, are not asked, nor those that lead to none of the leaves
     ``wanted``, where that is given.
     """
+    program = program.form
     key = "saved leaves" if wanted is None else ("saved leaves", wanted)
     saved: tuple[int, ...] | None = program.gradients.get(key)
     if saved is None:

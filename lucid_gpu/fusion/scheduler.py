@@ -14,7 +14,8 @@ first five.
 3. So is what a kernel has computed on its way to another value: `mark_computed`, `computed_inside`.
 4. A program that grows is cut: where a turn of a loop begins, or where a kernel is full: `cut`,
    `stored_first`, `fits_a_kernel`.
-5. A number that is another one in a later step is an argument: `stays`.
+5. A number that is another one in a later step, or shape, is an argument: `stays`,
+   `changes_with_shape`.
 6. A reduction waits for the thread's next kernel: `may_wait`.
 7. A pass back stores what several nodes will read: `cotangent_first`, `shared_parts`,
    `worth_storing`, and sums of many gradients: `sum_first`; what it need not compute at once it
@@ -136,7 +137,7 @@ class _Group:
 
     def takes(self, program: Program, leaves: Sequence[Any]) -> bool:
         # Values beside each other have ops in common: twice as many of them make a kernel.
-        if self.steps + len(program.instructions) > 2 * LIMIT:
+        if self.steps + program.length > 2 * LIMIT:
             return False
         most = len(self.leaves) + len(leaves)
         return most <= MAX_LEAVES or len(self.leaves.union(leaves)) <= MAX_LEAVES
@@ -144,7 +145,7 @@ class _Group:
     def add(self, tensor: Any, program: Program, leaves: Sequence[Any]) -> None:
         self.tensors.append(tensor)
         self.leaves.update(leaves)
-        self.steps += len(program.instructions)
+        self.steps += program.length
 
 
 # --- 2 and 3: what is old -------------------------------------------------------------------------
@@ -303,7 +304,7 @@ def stored_first(why: Any, pending: Sequence[Any]) -> Sequence[Any]:
     if why is REPEATS:
         begin_step()
         return pending
-    return [max(pending, key=lambda value: len(value.program.instructions))]
+    return [max(pending, key=lambda value: value.program.length)]
 
 
 # --- 5: numbers -----------------------------------------------------------------------------------
@@ -331,6 +332,23 @@ def stays(number: Any, first: int, known: set[Any], exponent: bool = False) -> b
     if len(known) < MOST_NUMBERS and (first == state.step or exponent):
         known.add(number)
         return True
+    return False
+
+
+FIRST_NUMBERS = 2  # of different shapes, before those of others become arguments
+
+
+def changes_with_shape(number: Any, firsts: set[Any]) -> bool:
+    """Whether a number that is the first in its shape changes with that, as the count of a mean
+    does.
+
+    ``firsts`` are those of other shapes; one more is added.
+    """
+    if number in firsts:
+        return False
+    if len(firsts) >= FIRST_NUMBERS:
+        return True
+    firsts.add(number)
     return False
 
 
@@ -381,8 +399,8 @@ def cotangent_first(cotangent: Program, through: Any) -> bool:
     """
     if cotangent.is_load:
         return False
-    steps = len(cotangent.instructions)
-    if not fits_a_kernel(steps + len(through.program.instructions)):
+    steps = cotangent.length
+    if not fits_a_kernel(steps + through.program.length):
         return True
     if steps > SUMMED_STEPS:
         summed_to = [through._edges[i][0] for i in through.facts.summed]
@@ -403,7 +421,7 @@ def sum_first(total: Program) -> bool:
     anew, small ones wait for more. Asked by `Tensor.plus`.
     """
     arrays = total.leaves
-    if total.is_load or total.root.op != "add" or len(total.instructions) != 2 * arrays - 1:
+    if total.is_load or total.root.op != "add" or total.length != 2 * arrays - 1:
         return False
     few = costs_of(total.device).fuses_small or math.prod(total.shape) > SMALL_SUM
     return arrays >= (2 if few else ADDED_AT_ONCE)
@@ -433,14 +451,17 @@ def shared_parts(
     return shared
 
 
-def worth_storing(where: device, elements: int, instructions: int) -> bool:
-    """Whether a cotangent inside a region that is summed and goes on is stored for both.
+def is_large(shape: Sequence[int]) -> bool:
+    """Whether a cotangent of this shape may be `worth_storing`."""
+    return math.prod(shape) >= STORED_FROM
+
+
+def worth_storing(where: device, instructions: int) -> bool:
+    """Whether a large cotangent inside a region that is summed and goes on is stored for both.
 
     Kernels would compute it again, by so many instructions, at more cost than reading it.
     """
-    if elements < STORED_FROM or instructions < STORED_STEPS:
-        return False
-    return costs_of(where).stores_shared
+    return instructions >= STORED_STEPS and costs_of(where).stores_shared
 
 
 def sums_at_once(sums: int, where: device) -> bool:
@@ -473,12 +494,8 @@ def computed_together(
         if node is None or program.is_load:
             continue
         if node.reads_alone:
-            long += len(program.instructions) > LIMIT // 2
-        elif (
-            type(node) is not AccumulateGrad
-            and not beside
-            and fits_a_kernel(len(program.instructions))
-        ):
+            long += program.length > LIMIT // 2
+        elif type(node) is not AccumulateGrad and not beside and fits_a_kernel(program.length):
             continue
         members.append(result)
     return members, long > 1

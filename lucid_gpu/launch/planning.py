@@ -142,7 +142,7 @@ def _text(line: str, plan: Any) -> str:
         f"{line} keeps planning: in {STEPS} steps something was computed there that no step before "
         f"had computed, the last of them the kernel {plan.name} of shape {shape}. That takes a "
         "millisecond each time, and a compilation on a GPU. What usually changes from step to step "
-        "is a shape (pad to a few sizes, or sort by size), several Python numbers at once (hand "
-        "them over as tensors: torch.tensor(number)), or the ops themselves (an `if` on the step). "
+        "is the number of dimensions, several Python numbers at once (hand them over as tensors: "
+        "torch.tensor(number)), or the ops themselves (an `if` on the step). "
         "lucid_gpu.profiler.planning() counts what is planned, by line."
     )

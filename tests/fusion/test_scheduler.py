@@ -163,10 +163,11 @@ def test_a_long_cotangent_is_stored_before_a_region() -> None:
 
 
 def test_small_cotangents_are_computed_again() -> None:
-    found = scheduler.worth_storing(CPU, scheduler.STORED_FROM, scheduler.STORED_STEPS)
+    found = scheduler.worth_storing(CPU, scheduler.STORED_STEPS)
     assert found is costs_of(CPU).stores_shared
-    assert not scheduler.worth_storing(CPU, scheduler.STORED_FROM - 1, scheduler.STORED_STEPS)
-    assert not scheduler.worth_storing(CPU, scheduler.STORED_FROM, scheduler.STORED_STEPS - 1)
+    assert not scheduler.worth_storing(CPU, scheduler.STORED_STEPS - 1)
+    assert scheduler.is_large((2, scheduler.STORED_FROM // 2))
+    assert not scheduler.is_large((scheduler.STORED_FROM - 1,))
 
 
 def test_memory_of_others_and_eager_mode_are_computed_at_once() -> None:
