@@ -103,7 +103,11 @@ class Storage:
         self.read: list[Any] = [own]
         self.cells: list[Any] = []
         for cell in cells:
-            self.add_cell(cell)
+            if cell.sharers is None:  # as `add_cell` does
+                cell.home = weakref.ref(self)
+                self.cells.append(weakref.ref(cell))
+            else:
+                self.add_cell(cell)
         self.owner: Any = None
         self.idle_references = 0
         self.read_only: bool | str = False
@@ -137,19 +141,20 @@ class Storage:
         self.tensors = [r for r in self.tensors if r() is not tensor]
 
     def add_cell(self, cell: Any) -> None:
-        """Note a leaf through which this memory is read, and the twins that it has."""
+        """Note a leaf through which this memory is read, and the twins that it has.
+
+        One that is borrowed lies, with its twins, on the memory of another record, its home.
+        """
         own, cells = weakref.ref(self), self.cells
         count = len(cells)
         if count > 8 and count & (count - 1) == 0:
             cells[:] = [r for r in cells if r() is not None]
+        if cell.borrowed:
+            cells.append(weakref.ref(cell))
+            return
         for leaf in (cell,) if cell.sharers is None else cell.readers():
-            home = leaf.home
-            if home is own:
-                continue
-            foreign = home is not None and home() is not None  # it is borrowed from there
-            if not foreign:
+            if leaf.home is not own:
                 leaf.home = own
-            if leaf is cell or not foreign:
                 cells.append(weakref.ref(leaf))
 
     def tidy(self) -> None:

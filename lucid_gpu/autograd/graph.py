@@ -13,6 +13,7 @@ from lucid_gpu.autograd.saved_hooks import (
     save_on_cpu,
     saved_tensors_hooks,
 )
+from lucid_gpu.ops.in_place import count_write
 from lucid_gpu.tape.engine import Pass
 from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.modes import state
@@ -93,7 +94,8 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
                 "increment_version expects each element of the iterable to be a tensor, got "
                 f"{type(one).__name__}"
             )
-        one._written_elsewhere()
+        one._own_memory()
+        count_write(one, "increment_version")
 
 
 # --- hooks on several tensors ---------------------------------------------------------------------

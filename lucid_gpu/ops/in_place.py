@@ -570,16 +570,14 @@ def _protect_readers(self: Tensor, storage: Storage, written: bool = True) -> li
             retaining.append(tensor)
     cells, storage.cells = storage.cells, []
     copies: dict[int, Any] = {}
-    for reference in cells:
-        leaf = reference()
-        if leaf is not None:
-            array = leaf.array
-            if id(array) not in copies:
-                copies[id(array)] = array, duplicate(array)
-            leaf.array, leaf.home = copies[id(array)][1], None
-            capture = capturing.capturing()
-            if capture is not None:
-                capture.leaf_made(leaf)
+    capture = capturing.capturing() if cells else None
+    for leaf in {id(leaf): leaf for r in cells if (leaf := r()) is not None}.values():
+        array = leaf.array
+        if id(array) not in copies:
+            copies[id(array)] = array, duplicate(array)
+        leaf.array, leaf.home = copies[id(array)][1], None
+        if capture is not None:
+            capture.leaf_made(leaf)
     return retaining
 
 
@@ -631,12 +629,6 @@ def _goes_on(tensor: Tensor) -> None:
     leaf, storage = tensor._expr.leaves[0], tensor._memory()
     counted(tensor._expr, storage)
     leaf.variable = ended(tensor._expr, storage)
-
-
-def _written_elsewhere(self: Tensor) -> None:
-    """Count a write to the memory that was not ours: what was saved of it is stale."""
-    self._own_memory()
-    count_write(self, "increment_version")
 
 
 def count_write(tensor: Tensor, name: str) -> None:
@@ -715,4 +707,4 @@ def _alone(tensor: Tensor, storage: Storage) -> bool:
 _lonely = _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
 _UNREAD = _counts(_lonely)
 del _lonely
-attach(Tensor, _is_read, _set_to, _write, _writable, _protect_readers, _written_elsewhere)
+attach(Tensor, _is_read, _set_to, _write, _writable, _protect_readers)
