@@ -374,12 +374,11 @@ def counted(value: Expr, storage: Any) -> Variable:
     """
     holder: Any = value.leaves[0] if value.program.is_load else value
     variable: Variable | None = getattr(holder, "variable", None)
-    if variable is None or variable.replaced is not None:
-        variable = holder.variable = variable_on(storage)
-    elif variable.storage is None:
+    if variable is not None and variable.storage is variable.replaced is None:
         variable.storage = storage
-    elif variable.storage is not storage:  # another tensor has this value too
-        variable = holder.variable = variable_on(storage)
+    elif variable is None or variable.replaced is not None or variable.storage is not storage:
+        variable = holder.variable = Variable()  # another tensor may have this value too
+        variable.storage = storage
     if holder is value and variable.values is None:
         variable.values = [weakref.ref(value)]
     holder.version = storage.version
