@@ -13,7 +13,7 @@ from lucid_gpu.autograd.saved_hooks import (
     save_on_cpu,
     saved_tensors_hooks,
 )
-from lucid_gpu.ops.in_place import count_write
+from lucid_gpu.ops import in_place as _in_place
 from lucid_gpu.tape.engine import Pass
 from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.modes import state
@@ -95,7 +95,7 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
                 f"{type(one).__name__}"
             )
         one._own_memory()
-        count_write(one, "increment_version")
+        _in_place.count_write(one, "increment_version")
 
 
 # --- hooks on several tensors ---------------------------------------------------------------------
