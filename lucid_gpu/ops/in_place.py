@@ -416,18 +416,20 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
         memory = storage.memory if type(storage) is SameMemory else storage
         own = program.is_load and not program.marks
         if own and storage is not None and type(memory) is Storage:
-            cells = memory.cells
-            if len(cells) > 1:
-                cells[:] = [r for r in cells if r() is not None]
-            if len(memory.tensors) > 1:
+            try:
+                (sharing,), (reading,) = memory.tensors, memory.cells
+            except ValueError:  # there were others
                 memory.tidy()
+                memory.cells[:] = [r for r in memory.cells if r() is not None]
+                sharing, reading = (*memory.tensors, None)[0], (*memory.cells, None)[0]
+                if (*memory.tensors, *memory.cells) != (sharing, reading):
+                    sharing = reading = _nobody
             if (  # as in `_alone`
                 count(value) == of_value
                 and count(leaves) == of_leaves
                 and count(leaf) == of_leaf
-                and len(cells) == 1 == len(memory.tensors)
-                and memory.tensors[0]() is tensor
-                and cells[0]() is leaf
+                and sharing() is tensor
+                and reading() is leaf
                 and not (leaf.borrowed or memory.read_only)
                 and leaf.variable is not None
                 and leaf.variable.values is None
@@ -441,6 +443,10 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
 
 
 _NOWHERE = Cell(None)
+
+
+def _nobody() -> None:
+    """A weak reference to what is not there."""
 
 
 def _counts(tensor: Tensor) -> tuple[int, int, int]:
