@@ -567,7 +567,7 @@ def _protect_readers(self: Tensor, storage: Storage, written: bool = True) -> li
     references, storage.read = storage.read, []
     for reference in references:
         tensor = reference()
-        if tensor is None or not lies_in(tensor, storage):
+        if tensor is None or not lies_in(tensor, storage) or _is_unread(tensor):
             continue
         if not tensor._expr.program.is_load:
             tensor._realize()
@@ -591,6 +591,12 @@ def move_all_retained(tensors: Sequence[Tensor]) -> None:
     """Let tensors that retain their gradients have the history that a write gave them."""
     for tensor in tensors:
         assert tensor._expr.program  # reading it is what does so
+
+
+def _is_unread(tensor: Tensor) -> bool:
+    """Whether nobody has asked for a tensor's value since a write: it may be listed twice."""
+    value = tensor._expr
+    return type(value) is Unread and value.found is None
 
 
 def lies_in(tensor: Tensor, storage: Storage) -> bool:
@@ -651,10 +657,11 @@ def count_write(tensor: Tensor, name: str) -> None:
     references, storage.read = storage.read, []
     for reference in references:
         other = reference()
-        if other is not None and lies_in(other, storage):
-            read_anew(other, storage)
-            if type(other._expr) is not Unread:
-                storage.read.append(reference)
+        if other is None or not lies_in(other, storage) or _is_unread(other):
+            continue
+        read_anew(other, storage)
+        if type(other._expr) is not Unread:
+            storage.read.append(reference)
 
 
 class Overwritten(Node):

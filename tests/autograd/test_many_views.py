@@ -173,3 +173,19 @@ def test_a_parameter_of_a_module_that_lies_in_one_memory_is_trained() -> None:
 
     assert isinstance(nn.Linear(2, 2), nn.Module)
     assert program(lucid_gpu) == program(torch_module())
+
+
+def test_a_parameter_stepped_through_its_data_costs_the_same_in_each_step() -> None:
+    p = lucid_gpu.ones(3, requires_grad=True)
+
+    def step() -> None:
+        (p * p).sum().backward()
+        p.data -= 0.01 * p.grad
+        p.grad = None
+
+    prices = []
+    for _ in range(3):
+        for _ in range(20):
+            step()
+        prices.append(python_calls(step, _ALL))
+    assert prices[2] <= prices[0] + 10
