@@ -567,8 +567,12 @@ def _protect_readers(self: Tensor, storage: Storage, written: bool = True) -> li
     references, storage.read = storage.read, []
     for reference in references:
         tensor = reference()
-        if tensor is None or not lies_in(tensor, storage) or _is_unread(tensor):
+        if tensor is None or not lies_in(tensor, storage):
             continue
+        value = tensor._expr
+        if type(value) is Unread and value.found is None:  # it was listed twice
+            continue
+        del value
         if not tensor._expr.program.is_load:
             tensor._realize()
         read_anew(tensor, storage if written else None)
@@ -591,12 +595,6 @@ def move_all_retained(tensors: Sequence[Tensor]) -> None:
     """Let tensors that retain their gradients have the history that a write gave them."""
     for tensor in tensors:
         assert tensor._expr.program  # reading it is what does so
-
-
-def _is_unread(tensor: Tensor) -> bool:
-    """Whether nobody has asked for a tensor's value since a write: it may be listed twice."""
-    value = tensor._expr
-    return type(value) is Unread and value.found is None
 
 
 def lies_in(tensor: Tensor, storage: Storage) -> bool:
@@ -657,7 +655,9 @@ def count_write(tensor: Tensor, name: str) -> None:
     references, storage.read = storage.read, []
     for reference in references:
         other = reference()
-        if other is None or not lies_in(other, storage) or _is_unread(other):
+        if other is None or not lies_in(other, storage):
+            continue
+        if type(other._expr) is Unread and other._expr.found is None:
             continue
         read_anew(other, storage)
         if type(other._expr) is not Unread:
