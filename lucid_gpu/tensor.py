@@ -318,9 +318,8 @@ class Tensor(overrides.Fields):
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
-        try:
-            variable = expr.variable
-        except AttributeError:  # as `mark_of` does
+        variable = expr.variable
+        if variable is None:  # as `mark_of` does
             variable = expr.variable = Variable()
             variable.values, expr.version = [weakref.ref(expr)], 0
         cell.variable, cell.version = variable, expr.version
@@ -481,7 +480,7 @@ class Tensor(overrides.Fields):
         expr, storage = self._expr, self._storage
         program = expr.program
         holder: Any = expr.leaves[0] if program.is_load else expr
-        variable: Any = getattr(holder, "variable", None)
+        variable: Any = holder.variable
         kept = variable is not None and variable.replaced is None
         if not program.is_load:
             self._expr = value = expression.boundary(expr, node, output)
@@ -1312,7 +1311,7 @@ def _stored(program: Program, leaf: Cell) -> Tensor:
     tensor._expr = expr = _new(Expr)
     expr.program = program
     expr.leaves = (leaf,)
-    expr.made_by = expr.node = None
+    expr.made_by = expr.node = expr.variable = None
     expr.since = scheduler.ALWAYS
     if _streams is not None:
         _streams.add(tensor)
@@ -1508,7 +1507,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
         expr.program = program
         expr.leaves = a.leaves
         expr.made_by = (op, a)
-        expr.node = None
+        expr.node = expr.variable = None
         expr.since = steps.count
         if _streams is not None:
             _streams.add(tensor)
@@ -1566,7 +1565,7 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
                 if other != other:
                     other = NAN
                     key = (id_kind, other, state.grad)
-                program = a.program.next.get(key)
+                    program = a.program.next.get(key)
                 if program is None and key in a.program.form.next:
                     program = following(a.program, key)
                 if program is None and other not in kept and (kind is float or fits(other)):
@@ -1601,7 +1600,7 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
             expr.program = program
             expr.leaves = leaves
             expr.made_by = made_by
-            expr.node = None
+            expr.node = expr.variable = None
             expr.since = steps.count
             if _streams is not None:
                 _streams.add(tensor)

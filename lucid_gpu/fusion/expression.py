@@ -282,8 +282,8 @@ class Expr:
         "version",
     )
     also: tuple[Any, ...]  # set on few
-    variable: Variable
-    version: int
+    variable: Variable | None
+    version: int  # where there is a variable
 
     def __init__(
         self, program: Program, leaves: tuple[Cell, ...], made_by: tuple[Any, ...] | None
@@ -292,6 +292,7 @@ class Expr:
         self.leaves = leaves
         self.made_by = made_by
         self.node: Any = None
+        self.variable = None
         self.since = ALWAYS if program.is_load or not leaves else steps.count
 
 
@@ -317,7 +318,7 @@ class Unread(Expr):
         self.tensor, self.loads, self.leaf = weakref.ref(tensor), loads, leaf
         self.version = version
         self.found: Expr | None = None
-        self.made_by = self.node = None
+        self.made_by = self.node = self.variable = None
         self.since = ALWAYS
 
     def read(self) -> Expr:
@@ -348,7 +349,7 @@ def mark_of(value: Expr | Cell) -> tuple[Variable, int]:
     holder: Any = value
     if isinstance(value, Expr) and value.program.is_load:
         holder = value.leaves[0]
-    variable: Variable | None = getattr(holder, "variable", None)
+    variable: Variable | None = holder.variable
     if variable is None:
         variable, holder.version = Variable(), 0
         holder.variable = variable
@@ -373,7 +374,7 @@ def counted(value: Expr, storage: Any) -> Variable:
         The tensor's.
     """
     holder: Any = value.leaves[0] if value.program.is_load else value
-    variable: Variable | None = getattr(holder, "variable", None)
+    variable: Variable | None = holder.variable
     if variable is not None and variable.storage is variable.replaced is None:
         variable.storage = storage
     elif variable is None or variable.replaced is not None or variable.storage is not storage:
@@ -391,7 +392,7 @@ def ended(value: Expr, storage: Any) -> Variable:
     It is another one where regions may be built on the pending value of this: they are to look.
     """
     holder: Any = value.leaves[0] if value.program.is_load else value
-    variable: Variable | None = getattr(holder, "variable", None)
+    variable: Variable | None = holder.variable
     if holder is value or holder.leads:
         node = holder.node
         if node is not None and node.result is not None:
@@ -411,7 +412,7 @@ def ended(value: Expr, storage: Any) -> Variable:
 def taken(value: Expr, variable: Variable, version: int) -> None:
     """Have a value be what a tensor holds from now on, of this variable and version."""
     holder: Any = value.leaves[0] if value.program.is_load else value
-    before: Variable | None = getattr(holder, "variable", None)
+    before: Variable | None = holder.variable
     holder.variable, holder.version = variable, version
     if holder is value:
         variable.values = [weakref.ref(value)]
@@ -437,7 +438,7 @@ def is_written(value: Expr | Cell) -> bool:
     holder: Any = value
     if isinstance(value, Expr) and value.program.is_load:
         holder = value.leaves[0]
-    variable: Variable | None = getattr(holder, "variable", None)
+    variable: Variable | None = holder.variable
     return variable is not None and variable.version != holder.version
 
 
@@ -445,7 +446,7 @@ def saved(value: Expr) -> Saved:
     """What who saves a value is to keep of it, if not the value."""
     program = value.program
     holder: Any = value.leaves[0] if program.is_load else value
-    variable: Variable | None = getattr(holder, "variable", None)
+    variable: Variable | None = holder.variable
     if variable is None:
         variable, holder.version = Variable(), 0
         holder.variable = variable

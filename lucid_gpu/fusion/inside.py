@@ -89,7 +89,7 @@ def saved_inside(expr: Expr) -> list[Any] | None:
             if not isinstance(e, Expr) or e.program.is_load:
                 continue
             if not e.program.needs_grad:
-                if hasattr(e, "variable") or sys.getrefcount(e) > OF_A_NAME + 1:
+                if e.variable is not None or sys.getrefcount(e) > OF_A_NAME + 1:
                     beside += _kept(made, e)
             else:
                 held -= 1

@@ -20,7 +20,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype, when_default_changes
@@ -69,6 +69,42 @@ class Instruction(NamedTuple):
     shape: tuple[int, ...]
     needs_grad: bool | None
     value: Any = None
+
+
+def bound_shape(general: Shape, space: Shape) -> Shape:
+    """The shape that stand-ins mean."""
+    return tuple([space[1 - n] if n > 1 else n for n in general])
+
+
+def bound_instruction(ins: Instruction, to: Program) -> Instruction:
+    """An instruction of a form as the program has it."""
+    op, args, d, general, needs_grad, value = ins
+    if op == "load" and value[1]:
+        value = value[0], to.strides[value[0]], value[2]
+    return Instruction(op, args, d, bound_shape(general, to.shape), needs_grad, value)
+
+
+def bound_instructions(known: Sequence[Instruction], to: Program) -> tuple[Instruction, ...]:
+    """The instructions of a form as the program has them."""
+    return _kept([bound_instruction(ins, to) for ins in known])
+
+
+class _Later:
+    """A field of a program that is made of its form's when somebody asks for it, which few do.
+
+    It is no data descriptor: what was made is found in the program itself. A `__getattr__` of the
+    class would slow down every other field.
+    """
+
+    def __init__(self, bind: Callable[[Any, Program], Any]) -> None:
+        self.bind = bind
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, program: Program, owner: type) -> Any:
+        value = program.__dict__[self.name] = self.bind(getattr(program.form, self.name), program)
+        return value
 
 
 class Program:
@@ -127,6 +163,7 @@ class Program:
     """
 
     __slots__ = (
+        "__dict__",  # of the two below
         "__weakref__",
         "backward",
         "barred",
@@ -138,7 +175,6 @@ class Program:
         "gradients",
         "independent",
         "inference",
-        "instructions",
         "is_boundary",
         "is_load",
         "laid",
@@ -151,7 +187,6 @@ class Program:
         "plain",
         "plan",
         "region",
-        "root",
         "scalars_seen",
         "shape",
         "shared",
@@ -161,6 +196,8 @@ class Program:
         "wrapped",
     )
     bound: dict[Any, Program]  # of a form: by shape and strides
+    instructions: tuple[Instruction, ...] = _Later(bound_instructions)  # type: ignore[assignment]
+    root: Instruction = _Later(bound_instruction)  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -226,26 +263,11 @@ class Program:
         program.strided = self.strided
         program.plain = self.plain
         program.laid = self.laid
-        if not self.laid:
-            program.order = None
         program._begin(self, shape, strides)
+        # stand-ins for strides lie nowhere
+        known = self.laid and True not in strides
+        program.order = order_of_result(program.instructions) if known else None
         return program
-
-    if not TYPE_CHECKING:  # mypy would take any name for an attribute
-
-        def __getattr__(self, name: str) -> Any:
-            """Find what is seldom asked of a program that was bound."""
-            form = self.form
-            if name == "instructions":
-                value = _kept([bound_instruction(i, self) for i in form.instructions])
-            elif name == "root":
-                value = bound_instruction(form.root, self)
-            elif name == "order":
-                value = order_of_result(self.instructions)
-            else:
-                raise AttributeError(name)
-            setattr(self, name, value)
-            return value
 
     def __repr__(self) -> str:
         return f"Program({listing(self.instructions)})"
@@ -285,19 +307,6 @@ def general_shape(own: Shape, space: Shape) -> Shape:
             raise ValueError(f"{own} does not broadcast to {space}")
         extents.append(n if n < 2 else len(space) - axis + 1)
     return tuple(extents)
-
-
-def bound_shape(general: Shape, space: Shape) -> Shape:
-    """The shape that stand-ins mean."""
-    return tuple([space[1 - n] if n > 1 else n for n in general])
-
-
-def bound_instruction(ins: Instruction, to: Program) -> Instruction:
-    """An instruction of a form as the program has it."""
-    op, args, d, general, needs_grad, value = ins
-    if op == "load" and value[1]:
-        value = value[0], to.strides[value[0]], value[2]
-    return Instruction(op, args, d, bound_shape(general, to.shape), needs_grad, value)
 
 
 def bound(form: Program, shape: Shape, strides: Strides) -> Program:

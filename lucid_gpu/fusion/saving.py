@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.device import CPU
 from lucid_gpu.fusion.expression import (
+    Cell,
     Expr,
     Saved,
-    Variable,
     is_written,
     mark_of,
     saved,
@@ -141,10 +141,9 @@ class Replacements(NamedTuple):
     compositions: list[Composed]
 
 
-def _replaced(value: Any) -> Any:
+def _replaced(value: Expr | Cell) -> Any:
     """The tensor that had this value, if it was given another by ``x.data = y``."""
-    variable: Variable | None = getattr(value, "variable", None)
-    return None if variable is None else variable.replaced
+    return None if value.variable is None else value.variable.replaced
 
 
 def replacements(

@@ -205,7 +205,8 @@ def _array_of(tensor: Tensor, value: Any) -> Any:
     """The array of the value that an operand had before the op."""
     if not value.program.is_load and tensor._expr.program.is_load:
         cell = tensor._expr.leaves[0]
-        if cell.variable is getattr(value, "variable", None) and cell.version == value.version:
+        known = value.variable is not None and cell.variable is value.variable
+        if known and cell.version == value.version:
             return tensor.array
     return _tensor(value).array
 

@@ -29,7 +29,7 @@ def unflagged(expr: Expr) -> Expr:
 def _like(expr: Expr, marks: int) -> Expr:
     other = Expr(marked(expr.program, marks), expr.leaves, expr.made_by)
     other.node = expr.node
-    if hasattr(expr, "variable"):
+    if expr.variable is not None:
         other.variable, other.version = expr.variable, expr.version
     return other
 
