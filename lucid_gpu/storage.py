@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -158,7 +158,8 @@ class Storage:
                 cells.append(weakref.ref(leaf))
 
     def tidy(self) -> None:
-        """Forget tensors that are gone, while that costs little."""
+        """Forget leaves that are gone, and tensors while that costs little."""
+        self.cells[:] = [r for r in self.cells if r() is not None]
         tensors = self.tensors
         while tensors and tensors[-1]() is None:
             tensors.pop()
@@ -225,16 +226,19 @@ class SameMemory(Storage):
         self.memory.add_cell(cell)
 
 
-def _of_memory(name: str) -> Any:
-    return property(
-        attrgetter(f"memory.{name}"),
-        lambda self, value: setattr(self.memory, name, value),
-    )
+def _share(record: type[Storage], path: str, names: Sequence[str]) -> None:
+    """Have a kind of record take fields from another one, which its attribute ``path`` is."""
+    other = attrgetter(path)
+    for name in names:
+
+        def set_field(self: Any, value: Any, name: str = name) -> None:
+            setattr(other(self), name, value)
+
+        setattr(record, name, property(attrgetter(f"{path}.{name}"), set_field))
 
 
-_SHARED = ("cells", "idle_references", "lent_part", "mirror", "mirrors", "owner", "read")
-for _name in (*_SHARED, "read_only", "tensors"):
-    setattr(SameMemory, _name, _of_memory(_name))
+_OF_MEMORY = ("cells", "idle_references", "lent_part", "mirror", "mirrors", "owner", "read")
+_share(SameMemory, "memory", (*_OF_MEMORY, "read_only", "tensors"))
 
 CONJUGATED, NEGATED = 1, 2
 
@@ -271,35 +275,8 @@ class Mirror(Storage):
     def mirror(self) -> Mirror:
         return self
 
-    @property
-    def version(self) -> int:
-        """The memory's."""
-        count: int = self.raw._storage.version
-        return count
 
-    @version.setter
-    def version(self, value: int) -> None:
-        self.raw._storage.version = value
-
-    @property
-    def writer(self) -> str:
-        """The op that wrote the memory last."""
-        name: str = self.raw._storage.writer
-        return name
-
-    @writer.setter
-    def writer(self, name: str) -> None:
-        self.raw._storage.writer = name
-
-    @property
-    def read_only(self) -> bool | str:
-        """The memory's."""
-        flag: bool | str = self.raw._storage.read_only
-        return flag
-
-    @read_only.setter
-    def read_only(self, value: bool | str) -> None:
-        self.raw._storage.read_only = value
+_share(Mirror, "raw._storage", ("read_only", "version", "writer"))
 
 
 def owner_of(array: Any) -> Any:

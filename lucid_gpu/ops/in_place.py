@@ -126,7 +126,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         order = old.order or tuple(range(len(old.shape)))
         new = _marked_as(_laid_out(_tensor(new), order)._expr, old)
     holder: Any = expr.leaves[0] if old.is_load else expr
-    variable = getattr(holder, "variable", None)
+    variable = holder.variable
     if variable is None or variable.storage is not storage:
         variable = counted(expr, storage)
     values = variable.values
@@ -371,7 +371,7 @@ def _writable(self: Tensor, name: str) -> Any:
         expr = self._expr
     if not expr.program.is_load or expr.leaves[0].borrowed:
         self._own_memory()
-    del expr  # `_nobody_reads` counts references
+    del expr  # whose leaf is read no longer
     storage = self._storage or self._memory()
     memory = storage.memory if type(storage) is SameMemory else storage
     if memory.read_only:
@@ -392,7 +392,8 @@ def _writable(self: Tensor, name: str) -> Any:
         retaining = _protect_readers(self, storage)
         if name and state.grad is not None:
             self._refuse_views(storage)
-        move_all_retained(retaining)
+        if retaining:
+            move_all_retained(retaining)
     if program.shared:
         _unmark_shared(self)
     capture = None if capturing.recorder is None else capturing.capturing()
@@ -418,11 +419,11 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
         if own and storage is not None and type(memory) is Storage:
             try:
                 (sharing,), (reading,) = memory.tensors, memory.cells
-            except ValueError:  # there were others
+            except ValueError:  # there are others, or were
                 memory.tidy()
-                memory.cells[:] = [r for r in memory.cells if r() is not None]
-                sharing, reading = (*memory.tensors, None)[0], (*memory.cells, None)[0]
-                if (*memory.tensors, *memory.cells) != (sharing, reading):
+                try:
+                    (sharing,), (reading,) = memory.tensors, memory.cells
+                except ValueError:
                     sharing = reading = _nobody
             if (  # as in `_alone`
                 count(value) == of_value
@@ -564,15 +565,7 @@ def _protect_readers(self: Tensor, storage: Storage, written: bool = True) -> li
     if not written and _alone(self, storage):
         return []
     retaining = []
-    references, storage.read = storage.read, []
-    for reference in references:
-        tensor = reference()
-        if tensor is None or not lies_in(tensor, storage):
-            continue
-        value = tensor._expr
-        if type(value) is Unread and value.found is None:  # it was listed twice
-            continue
-        del value
+    for tensor in _read_since(storage):
         if not tensor._expr.program.is_load:
             tensor._realize()
         read_anew(tensor, storage if written else None)
@@ -589,6 +582,19 @@ def _protect_readers(self: Tensor, storage: Storage, written: bool = True) -> li
         if capture is not None:
             capture.leaf_made(leaf)
     return retaining
+
+
+def _read_since(storage: Storage) -> list[Tensor]:
+    """Take the tensors off a storage's list of those that were read since the last write."""
+    references, storage.read = storage.read, []
+    found = {}
+    for reference in references:
+        tensor = reference()
+        if tensor is None or not lies_in(tensor, storage):
+            continue
+        if type(tensor._expr) is not Unread or tensor._expr.found is not None:
+            found[id(tensor)] = tensor  # it may be listed twice
+    return [*found.values()]
 
 
 def move_all_retained(tensors: Sequence[Tensor]) -> None:
@@ -652,16 +658,10 @@ def count_write(tensor: Tensor, name: str) -> None:
     if type(storage) is SameMemory:  # it counts its own writes only
         read_anew(tensor, storage)
         return
-    references, storage.read = storage.read, []
-    for reference in references:
-        other = reference()
-        if other is None or not lies_in(other, storage):
-            continue
-        if type(other._expr) is Unread and other._expr.found is None:
-            continue
+    for other in _read_since(storage):
         read_anew(other, storage)
         if type(other._expr) is not Unread:
-            storage.read.append(reference)
+            storage.read.append(weakref.ref(other))
 
 
 class Overwritten(Node):
