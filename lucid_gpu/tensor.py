@@ -412,7 +412,7 @@ class Tensor(overrides.Fields):
                     "a computed variable in a subgraph that doesn't require differentiation use "
                     "var_no_grad = var.detach()."
                 )
-            return self._set_aside()
+            return _set_aside(self)
         if self.dtype.category < 2:
             raise RuntimeError(f"{which} can require gradients, got {self.dtype}")
         if scheduler.leaf_first(self._expr):
@@ -458,22 +458,6 @@ class Tensor(overrides.Fields):
         """The living views of which this is the base."""
         storage = self._storage
         return [] if storage is None else [t for t in storage.others(self) if t._base is self]
-
-    def _set_aside(self) -> Tensor:
-        """Cut the tensor off; a leaf keeps its gradient and hooks for when it is marked again."""
-        node = self._edge()[0]
-        if type(node) is AccumulateGrad and node.aside is None:
-            node.aside = UNMARKED
-            self._leaf_node, self._kept_grad = node, node.grad
-        self._cut()
-        if self._base is not None:
-            if self._base.requires_grad:
-                self._follow_base()
-            return self
-        for view in self._views():
-            if view._follows():
-                view._cut()
-        return self
 
     def _attach(self, node: Node, output: int = 0) -> None:
         """Send the gradient of this value to ``node``."""
@@ -637,7 +621,7 @@ class Tensor(overrides.Fields):
             keep_outside(self)
         realized = self._expr.program.is_load
         if realized:
-            self._give_up_order()
+            _give_up_order(self)
         expr = self._expr
         if expr.program.independent:  # leaves of its own: see `ops.in_place`
             leaves = (expr.leaves[0].twin(),) if realized else (*expr.leaves,)
@@ -674,7 +658,7 @@ class Tensor(overrides.Fields):
         wrapper = self._wrapper
         if wrapper is not None and not wrapper.level.batches:
             wrapper.level.release(self)
-        return self._set_aside()
+        return _set_aside(self)
 
     def _is_view(self) -> bool:
         """Whether this shares the memory, and with it the history, of another tensor."""
@@ -769,7 +753,7 @@ class Tensor(overrides.Fields):
         other._siblings = None
         other._storage = SameMemory(self._memory())
         if other._expr.program.is_load:
-            other._take_uncounted_leaf()
+            _take_uncounted_leaf(other)
         counted(other._expr, other._storage)
         return other
 
@@ -799,7 +783,7 @@ class Tensor(overrides.Fields):
         self._siblings = other._siblings
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
         if self._expr.program.is_load:
-            self._take_uncounted_leaf()
+            _take_uncounted_leaf(self)
         counted(self._expr, self._storage)
         self._base, self._steps, self._creation = None, (), None
         if _streams is not None:
@@ -815,12 +799,6 @@ class Tensor(overrides.Fields):
     @data.deleter
     def data(self) -> None:
         raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
-
-    def _take_uncounted_leaf(self) -> None:
-        """Read the memory through a leaf of its own, which writes of other tensors leave good."""
-        cell = self._expr.leaves[0].twin()
-        self._expr = Expr(self._expr.program, (cell,), None)
-        self._memory().add_cell(cell)
 
     def _replace_saved(self) -> None:
         """Ops that saved this tensor read, going backward, what it has then."""
@@ -873,35 +851,18 @@ class Tensor(overrides.Fields):
         return self
 
     def __float__(self) -> float:
-        return float(_real_of(self._kept_number(), "double"))
+        return float(_real_of(_kept_number(self), "double"))
 
     def __int__(self) -> int:
         return int(_real_of(self._number(), "int64_t"))
 
     def __complex__(self) -> complex:
-        return complex(self._kept_number())
+        return complex(_kept_number(self))
 
     def _number(self) -> Any:
         if self.numel() != 1:
             raise ValueError("only one element tensors can be converted to Python scalars")
         return self.item()
-
-    def _kept_number(self) -> Any:
-        """One number, where no gradient is lost by it: ``a[i] = x`` asks for one of NumPy's."""
-        if state.of_arrays and self.requires_grad and state.grad:
-            raise RuntimeError(
-                "Can't call float() on a Tensor that requires grad in a function that is being "
-                "differentiated: the number would have no gradient. Use tensor.detach() if that is "
-                "meant; NumPy's functions instead of math's; numpy.stack, numpy.where or a tensor "
-                "(numpy.zeros_like(x)) instead of an array that is written into"
-            )
-        if self._expr.program.needs_grad:
-            warnings.warn(
-                "Converting a tensor with requires_grad=True to a scalar may lead to unexpected "
-                "behavior.\nConsider using tensor.detach() first, or tensor.item().",
-                stacklevel=3,
-            )
-        return self._number()
 
     def __index__(self) -> int:
         if self.dtype.category > 1 or self.numel() != 1:
@@ -1018,7 +979,7 @@ class Tensor(overrides.Fields):
                 f"Can't call numpy() on Tensor that has {bit} bit set. Use "
                 f"tensor.resolve_{name}().numpy() instead."
             )
-        self._give_up_order()
+        _give_up_order(self)
         storage = self._storage or self._memory()
         if not storage.is_lent():
             self._protect_readers(storage, written=False)
@@ -1030,13 +991,6 @@ class Tensor(overrides.Fields):
             if tensor is not None:
                 _mark_shared(tensor)
         return self._expr.leaves[0].array.view()
-
-    def _give_up_order(self) -> None:
-        """Before others get the buffer: own it, and lay it in PyTorch's order (`Program.free`)."""
-        if self._cell().borrowed:
-            self._own_memory()
-        if self._expr.program.free:
-            self.stride()
 
     def _keep_order(self) -> Tensor:
         """Take the order in which the elements lie as chosen: results follow it."""
@@ -1064,6 +1018,56 @@ class Tensor(overrides.Fields):
         if self.device.type == "cpu":  # as in PyTorch: asked for, it raises
             names.discard("__cuda_array_interface__")
         return sorted(names)
+
+
+def _set_aside(tensor: Tensor) -> Tensor:
+    """Cut the tensor off; a leaf keeps its gradient and hooks for when it is marked again."""
+    node = tensor._edge()[0]
+    if type(node) is AccumulateGrad and node.aside is None:
+        node.aside = UNMARKED
+        fields(tensor).update(_leaf_node=node, _kept_grad=node.grad)
+    tensor._cut()
+    if tensor._base is not None:
+        if tensor._base.requires_grad:
+            tensor._follow_base()
+        return tensor
+    for view in tensor._views():
+        if view._follows():
+            view._cut()
+    return tensor
+
+
+def _take_uncounted_leaf(tensor: Tensor) -> None:
+    """Read the memory through a leaf of its own, which writes of other tensors leave good."""
+    cell = tensor._expr.leaves[0].twin()
+    tensor._expr = Expr(tensor._expr.program, (cell,), None)
+    tensor._memory().add_cell(cell)
+
+
+def _kept_number(tensor: Tensor) -> Any:
+    """One number, where no gradient is lost by it: ``a[i] = x`` asks for one of NumPy's."""
+    if state.of_arrays and tensor.requires_grad and state.grad:
+        raise RuntimeError(
+            "Can't call float() on a Tensor that requires grad in a function that is being "
+            "differentiated: the number would have no gradient. Use tensor.detach() if that is "
+            "meant; NumPy's functions instead of math's; numpy.stack, numpy.where or a tensor "
+            "(numpy.zeros_like(x)) instead of an array that is written into"
+        )
+    if tensor._expr.program.needs_grad:
+        warnings.warn(
+            "Converting a tensor with requires_grad=True to a scalar may lead to unexpected "
+            "behavior.\nConsider using tensor.detach() first, or tensor.item().",
+            stacklevel=3,
+        )
+    return tensor._number()
+
+
+def _give_up_order(tensor: Tensor) -> None:
+    """Before others get the buffer: own it, and lay it in PyTorch's order (`Program.free`)."""
+    if tensor._cell().borrowed:
+        tensor._own_memory()
+    if tensor._expr.program.free:
+        tensor.stride()
 
 
 def _check_grad(tensor: Tensor, value: Any) -> None:
