@@ -24,6 +24,9 @@ def write(out: Any, source: Any) -> None:
 
     Where they overlap, the source is as it was before.
     """
+    if capturing.recorder is None:
+        _write(out, source)
+        return
     recorder = capturing.recording()
     if recorder is not None:
         recorder.fill(out, source)
@@ -31,8 +34,7 @@ def write(out: Any, source: Any) -> None:
 
 
 def _write(out: Any, source: Any) -> None:
-    shared = type(out) is np.ndarray and _owner(out) is _owner(source)
-    if shared and np.may_share_memory(out, source):
+    if type(out) is np.ndarray and np.may_share_memory(out, source):
         source = source.copy()  # NumPy's own way is wrong for some vectors, and strips are
     strip = LINE // source.itemsize
     if (
@@ -45,12 +47,6 @@ def _write(out: Any, source: Any) -> None:
             out[..., start : start + strip] = source[..., start : start + strip]
     else:
         out[...] = source
-
-
-def _owner(array: Any) -> Any:
-    """Whose memory a NumPy array's is, as far as one step tells: views are views of that one."""
-    base = getattr(array, "base", None)
-    return array if base is None else base
 
 
 def laid_out(array: Any, strides: tuple[int, ...]) -> Any:

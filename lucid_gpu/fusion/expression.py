@@ -344,6 +344,12 @@ class Unread(Expr):
         return self.read().leaves
 
 
+def requires_grad(base: Expr) -> bool:
+    """Whether the value of a tensor that views no other requires grad; that does not read it."""
+    program: Program = base.loads if type(base) is Unread else base.program
+    return program.needs_grad
+
+
 def mark_of(value: Expr | Cell) -> tuple[Variable, int]:
     """The variable whose value this is, made now if nobody has asked before, and its version."""
     holder: Any = value

@@ -300,12 +300,12 @@ def _in_place(op: Op) -> Callable[..., Tensor]:
     elif op.name == "pow":
 
         def made(self: Tensor, exponent: Any) -> Tensor:
-            return self._write(straight(before_write(self, name), exponent), name)
+            return self._write(straight(before_write(self, name, exponent), exponent), name)
 
     else:
 
         def made(self: Tensor, other: Any) -> Tensor:
-            return self._write(straight(before_write(self, name), other), name)
+            return self._write(straight(before_write(self, name, other), other), name)
 
     made = _checked(made) if op.name in _DIVIDES else made
     made = _bounded(made, op.name) if op.name in _BOUNDS else made

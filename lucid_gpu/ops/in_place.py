@@ -99,28 +99,30 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     elif storage.mirror is not None:
         _write_to_mirror(self, value, storage, name)
         return self
-    new = value._expr
-    if old.is_load and (not state.grad or new is expr):
+    new, recorded = value._expr, state.grad and (value._expr.program.needs_grad or old.needs_grad)
+    stays = old.is_load and capturing.stays(expr.leaves[0])
+    if old.is_load and old.root.value[1] and not old.free and old.order is None:
+        stays = True  # what lies with gaps goes on lying so
+    shared = stays or storage.is_lent() or not _is_alone(self, storage)
+    if shared:
+        if storage.read_only:
+            refuse_read_only(self, name)
+        if name not in _IN_PART and name not in _MAY_OVERLAP:
+            refuse_overlap(self.array, name)
+    if shared and not recorded:
+        source = value.array
+        del expr, new, value  # whose leaves are read no longer
+        put(_writable(self, name), source, name)
+        return self
+    if old.is_load and (new is expr or not recorded):
         new = _reading_afresh(new, expr.leaves[0])
     elif new is expr:  # `x.copy_(x)`: what was saved before is stale, not what comes
         new = expression.reread(expr)
     new = _marked_as(new, old)
     if old.dtype.compute is not old.dtype and not new.program.is_load:
         new.program = marked(new.program, new.program.marks | WRITTEN)
-    stays = old.is_load and capturing.stays(expr.leaves[0])
-    if old.is_load and old.root.value[1] and not old.free and old.order is None:
-        stays = True  # what lies with gaps goes on lying so
-    if stays or storage.is_lent() or not (_is_alone(self, storage) or _drop_base(self, storage)):
-        if storage.read_only:
-            refuse_read_only(self, name)
-        if name not in _IN_PART and name not in _MAY_OVERLAP:
-            refuse_overlap(self.array, name)
-        if state.grad and (new.program.needs_grad or old.needs_grad):
-            self._write_with_history(_tensor(new), name)
-            return self
-        source = value.array
-        del expr, new, value  # whose leaves are read no longer
-        put(_writable(self, name), source, name)
+    if shared:
+        self._write_with_history(_tensor(new), name)
         return self
     if new.program.order != old.order:  # what is written stays in the order in which it lies
         order = old.order or tuple(range(len(old.shape)))
@@ -183,15 +185,27 @@ def _write_to_mirror(target: Tensor, value: Tensor, storage: Storage, name: str)
         mirrors.write(target, value, storage, name)
 
 
-def before_write(tensor: Tensor, name: str) -> Tensor:
+def before_write(tensor: Tensor, name: str, *beside: Any) -> Tensor:
     """The operand of the in-place op ``name``: saved-tensor hooks that keep it must not see the
     write.
+
+    ``beside`` are the op's other arguments.
     """
     if state.written and scheduler.full(tensor, name):
         store_written()
     if not state.grad or tensor._is_sparse:
         return tensor
+    if tensor._expr.program.is_load and not any(map(_has_history, (tensor, *beside))):
+        return tensor
     return alias_to_write(tensor, name)
+
+
+def _has_history(operand: Any) -> bool:
+    """Whether an op on this may be recorded."""
+    if isinstance(operand, Tensor):
+        program = operand._expr.program
+        return program.needs_grad or program.wrapped
+    return isinstance(operand, (tuple, list))
 
 
 def alias_to_write(tensor: Tensor, name: str) -> Tensor:
@@ -227,14 +241,14 @@ def alias_of(tensor: Tensor) -> Tensor:
     return other
 
 
-def alias_before(tensor: Tensor, name: str) -> Tensor:
+def alias_before(tensor: Tensor, name: str, *beside: Any) -> Tensor:
     """The operand of an in-place op whose backward reads what was there before."""
-    before = before_write(tensor, name)
+    before = before_write(tensor, name, *beside)
     return alias_of(tensor) if before is tensor else before
 
 
 def written(
-    function: Callable[..., Tensor], before: Callable[[Tensor, str], Tensor] = before_write
+    function: Callable[..., Tensor], before: Callable[..., Tensor] = before_write
 ) -> Callable[..., Tensor]:
     """The in-place form of an op, as a method.
 
@@ -242,7 +256,7 @@ def written(
     """
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        value = function(before(self, name), *args, **kwargs)
+        value = function(before(self, name, *args, *kwargs.values()), *args, **kwargs)
         return self._write(value, name)
 
     name = f"{function.__name__}_"
@@ -317,27 +331,31 @@ def _fitted(value: Tensor, old: Any, name: str) -> Tensor:
     return value.to(old.dtype)
 
 
-def _drop_base(view: Tensor, storage: Storage) -> bool:
-    """Let go of a base that only this view holds: the view is then alone on its memory."""
-    base = view._base
-    if base is None or refers_to_itself(view._expr.leaves[0].array):
+def _is_alone(tensor: Tensor, storage: Storage) -> bool:
+    """Whether no other tensor lies on the memory of one, but a base that nobody else holds: the
+    tensor lets go of that.
+    """
+    base, beside_base = tensor._base, False
+    for reference in storage.tensors:
+        other = reference()
+        if other is None or other is tensor:
+            continue
+        if other is not base:
+            return False
+        beside_base = True
+    if not beside_base:
+        return True
+    if refers_to_itself(tensor._expr.leaves[0].array):
         return False
     if state.grad is None:  # inside a Function's forward, which may mark the view dirty
         return False
-    if any(other is not base for other in storage.living(view)):
-        return False
-    held, view._base = weakref.ref(base), None
-    del base
+    held, tensor._base = weakref.ref(base), None
+    del base, other
     if held() is not None:
-        view._base = held()
+        tensor._base = held()
         return False
-    view._steps = ()
+    tensor._steps = ()
     return True
-
-
-def _is_alone(tensor: Tensor, storage: Storage) -> bool:
-    """Whether no other tensor lies on the memory of one."""
-    return len(storage.tensors) == 1 or next(storage.living(tensor), None) is None
 
 
 def move_retained(tensor: Tensor, node: Node, output: int) -> None:
@@ -491,11 +509,11 @@ def put(array: Any, source: Any, name: str) -> Any:
     array of bool or None
         Where several are one, which were written.
     """
-    expanded = refers_to_itself(array)
-    if not (expanded and name in _IN_PART) and not overlaps(array):
+    in_part = name in _IN_PART and refers_to_itself(array)
+    if not in_part and not overlaps(array):
         write(array, source)
         return None
-    if expanded:
+    if in_part or refers_to_itself(array):
         warn_expanded(name)
     changed = (source != array) & ((source == source) | (array == array))
     array[changed] = source[changed]
@@ -539,6 +557,8 @@ def refers_to_itself(array: Any) -> bool:
 
 def overlaps(array: Any) -> bool:
     """Whether elements are one that `expand` did not repeat, as of overlapping windows."""
+    if array.flags.c_contiguous:
+        return False
     walked = [(n, abs(s)) for n, s in zip(array.shape, array.strides, strict=True) if s]
     return may_overlap([n for n, _ in walked], [s for _, s in walked], array.itemsize)
 

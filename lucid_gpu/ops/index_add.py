@@ -106,7 +106,7 @@ def index_add_(
     require_tensor("index_add", "source", 3, source)
     if _alone(self, source):
         return _add_in_place(self, "index_add_", _by_slices(self, dim, index, source, alpha, True))
-    before = before_write(self, "index_add_")
+    before = before_write(self, "index_add_", source)
     return self._write(index_add(before, dim, index, source, alpha=alpha), "index_add_")
 
 
@@ -153,7 +153,7 @@ def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     require_tensor("scatter_add", "src", 3, src)
     if _alone(self, src):
         return _add_in_place(self, "scatter_add_", _by_elements(self, dim, index, src, True))
-    before = before_write(self, "scatter_add_")
+    before = before_write(self, "scatter_add_", src)
     return self._write(scatter_add(before, dim, index, src), "scatter_add_")
 
 

@@ -13,7 +13,14 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import capturing, xp_of
-from lucid_gpu.fusion.expression import Cell, Expr, counted, variable_on, without_grad
+from lucid_gpu.fusion.expression import (
+    Cell,
+    Expr,
+    counted,
+    requires_grad,
+    variable_on,
+    without_grad,
+)
 from lucid_gpu.fusion.program import FORBIDDEN, changed_load
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.elementwise import where
@@ -63,7 +70,8 @@ def refuse_written_view(target: Tensor, value_needs_grad: bool, name: str) -> No
     """Refuse a recorded write to a view that does not allow it, or to a view of a leaf."""
     base = target._base
     assert base is not None
-    if not (value_needs_grad or target.requires_grad or base.requires_grad):
+    history = value_needs_grad or target._expr.program.needs_grad
+    if not (history or requires_grad(base._expr)):
         return
     if target._creation is not None:
         raise RuntimeError(_forbidden(target, "is being"))
@@ -272,7 +280,7 @@ def refuse_views(written: Tensor, storage: Storage, turned: bool = False) -> Non
 
 
 def _refuse_view(view: Tensor, base: Tensor, storage: Storage) -> None:
-    if base.requires_grad and view.requires_grad and (view._creation or view._follows()):
+    if view.requires_grad and (view._creation or view._follows()) and base.requires_grad:
         _renew(view, _past(base), storage)
 
 

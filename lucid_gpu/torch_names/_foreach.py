@@ -88,7 +88,8 @@ def _op(name: str, operand: Any) -> Callable[..., Any]:
 
 def _put(t: Tensor, name: str, op: Callable[..., Tensor], *operands: Any, **named: Any) -> None:
     """Write as the op's in-place form does, which refuses a result of a higher type."""
-    t._write(op(before_write(t, f"{name}_"), *operands, **named), f"{name}_")
+    before = before_write(t, f"{name}_", *operands, *named.values())
+    t._write(op(before, *operands, **named), f"{name}_")
 
 
 def _together(tensors: Tensors, *columns: Sequence[Any]) -> bool:
