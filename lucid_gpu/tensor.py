@@ -1387,7 +1387,10 @@ def apply(
     shape: tuple[int, ...] | None = None,
 ) -> Tensor:
     """Apply a row of the op table to tensors and numbers; the way every op can be built."""
-    operands = tuple([o if type(o) in _READY else _operand(op, o, operands) for o in operands])
+    for o in operands:
+        if type(o) not in _READY:
+            operands = tuple([_operand(op, o, operands) for o in operands])
+            break
     operands = _on_one_device(operands)
     if capturing.recorder is not None:
         keep_outside(*operands)
@@ -1413,7 +1416,9 @@ def apply(
         if watched is not None:
             return watched
     while True:
-        values = [o._expr if isinstance(o, Tensor) else o for o in operands]
+        values = []
+        for o in operands:
+            values.append(o._expr if isinstance(o, Tensor) else o)
         try:
             result = _tensor(expression.build(op, values, state.grad, to, shape))
             break
@@ -1453,9 +1458,17 @@ def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
 
 def _on_one_device(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     """A 0-d CPU tensor may meet any device: it joins as a number."""
-    devices = [o._expr.program.device for o in operands if isinstance(o, Tensor)]
-    if not devices or devices.count(devices[0]) == len(devices):
+    first = None
+    for o in operands:
+        if isinstance(o, Tensor):
+            where = o._expr.program.device
+            if first is None:
+                first = where
+            elif where is not first and where != first:
+                break
+    else:
         return operands
+    devices = [o._expr.program.device for o in operands if isinstance(o, Tensor)]
     return tuple(
         [
             o.to(next(d for d in devices if d.type != "cpu"))

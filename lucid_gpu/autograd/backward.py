@@ -298,7 +298,7 @@ def cotangent_of(i: int, output: Any, cotangent: Any) -> Tensor:
     """The cotangent of output ``i``, checked and of its type."""
     like = output._expr.program if isinstance(output, Tensor) else described(output)
     if cotangent is None:
-        if isinstance(output, GradientEdge) or output.requires_grad:
+        if isinstance(output, GradientEdge) or like.needs_grad:
             _check_implicit(like)
         return _ones(like)
     if not isinstance(cotangent, Tensor):
@@ -366,12 +366,12 @@ def described(edge: GradientEdge) -> Any:
 
 def _check_implicit(like: Any) -> None:
     """Refuse what has no obvious cotangent."""
-    if any(n != 1 for n in like.shape):
+    if like.shape and any(n != 1 for n in like.shape):
         raise RuntimeError(
             f"grad can be implicitly created only for scalar outputs; this one has shape "
             f"{list(like.shape)}: pass backward(gradient) or take .sum() first"
         )
-    if not like.dtype.is_floating_point:
+    if like.dtype.category != 2:
         raise RuntimeError(
             "grad can be implicitly created only for real scalar outputs but got "
             f"{like.dtype}: pass backward(gradient)"

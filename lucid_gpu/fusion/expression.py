@@ -651,8 +651,11 @@ def build(
     MustStore
         If an operand has to be an array first: store it and try again.
     """
-    first = next((o for o in operands if isinstance(o, Expr)), None)
-    if first is None:
+    values = []
+    for o in operands:
+        if isinstance(o, Expr):
+            values.append(o)
+    if not values:
         if op.name in _OF_NUMBERS:
             host = device("cpu")
             numbers = [of_constant(o, scalar_type(o), (), host) for o in operands]
@@ -661,10 +664,11 @@ def build(
             f"{op.name}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(operands[0]).__name__}"
         )
-    if scheduled:
-        old = scheduler.old([o for o in operands if isinstance(o, Expr)], grad)
+    if scheduled and state.task is None:
+        old = scheduler.old(values, grad)
         if old:
             raise MustStore(old)
+    first = values[0]
     program: Program = first.program
     leaves: tuple[Cell, ...] = first.leaves
     turns = scheduler.turns_in(program.device)
@@ -687,7 +691,7 @@ def build(
         derived = _derive(op, marks, len(leaves), grad, to, shape, scheduled, turns)
         program.next[tuple(key)] = derived
     if type(derived) is not Program:
-        pending = [o for o in operands if isinstance(o, Expr) and not o.program.is_load]
+        pending = [o for o in values if not o.program.is_load]
         raise MustStore(scheduler.stored_first(derived, pending))
     return Expr(derived, leaves, (op, *operands))
 

@@ -180,7 +180,7 @@ def recipe_of(
 def _bound(value: Expr) -> None:
     """Compute those that wait, where they may not wait beside one of this value."""
     if len(waiting) >= MOST_REDUCTIONS:
-        waiting[:] = [reference for reference in waiting if reference() is not None]
+        _wanted()
     of_results = False
     for cell in value.leaves:
         if type(cell) is ReducedCell and cell.source is not None:
@@ -209,15 +209,23 @@ def flush() -> None:
 
 def _taken() -> list[Pending]:
     """Those of this thread that wait and that somebody still wants; they wait no longer."""
-    alive = [(reference, p) for reference in waiting if (p := reference()) is not None]
-    me = get_ident()
-    waiting[:] = [reference for reference, p in alive if p.thread != me]
-    return [p for _, p in alive if p.thread == me]
+    mine = _wanted()
+    waiting[:] = [reference for reference in waiting if reference() not in mine]
+    return mine
 
 
 def _wanted() -> list[Pending]:
-    me = get_ident()
-    return [p for r in waiting if (p := r()) is not None and p.thread == me]
+    """Those of this thread that somebody still wants; what nobody wants waits no longer."""
+    mine, kept, me = [], [], get_ident()
+    for reference in waiting:
+        pending = reference()
+        if pending is not None:
+            kept.append(reference)
+            if pending.thread == me:
+                mine.append(pending)
+    if len(kept) < len(waiting):
+        waiting[:] = kept
+    return mine
 
 
 def _reduced() -> Iterator[Expr]:
@@ -255,6 +263,8 @@ def realize_beside(values: Sequence[Expr]) -> list[Any] | None:
     Returns None where they are neither: then they have a kernel of their own.
     """
     with _lock:
+        if not _wanted():
+            return None
         group, made_of_them = _partners(values)
         same = [] if group else _reducing(values)
         mine = group or same

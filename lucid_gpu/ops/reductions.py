@@ -7,6 +7,7 @@ others are compositions of sums and extrema wherever their definition is one.
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -120,7 +121,7 @@ def constant_number(input: Tensor) -> Any:
 
 def expand_lazily(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Broadcast without memory, as a pending value."""
-    return t if tuple(t.shape) == shape else apply(TABLE["identity"], t, shape=shape)
+    return t if t._expr.program.shape == shape else apply(TABLE["identity"], t, shape=shape)
 
 
 # --- sum ------------------------------------------------------------------------------------------
@@ -157,9 +158,9 @@ def sum(
         return input.sum(dim, keepdim, dtype=dtype)
     if dtype is not None:
         input = input.to(as_dtype(dtype))
-    elif input.dtype.category < 2:
+    elif input._expr.program.dtype.category < 2:
         input = input.to(dt.int64)
-    shape = tuple(input.shape)
+    shape = input._expr.program.shape
     dims = normalize_dims(dim, len(shape))
     if not shape or not dims:
         return input.clone() if not shape else input
@@ -167,7 +168,8 @@ def sum(
     return _summed(name, input, dims, result_shape(shape, dims, keepdim))
 
 
-def result_shape(shape: Sequence[int], dims: Sequence[int], keepdim: bool) -> tuple[int, ...]:
+@functools.lru_cache(1 << 12)
+def result_shape(shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
     """The shape after a reduction."""
     return kept_shape(shape, dims) if keepdim else dropped_shape(shape, dims)
 
@@ -223,14 +225,15 @@ def _at_once(input: Tensor) -> bool:
 
 def _summed(name: str, input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
     (total,) = reduce("sum", input, dims, shape)
+    program = input._expr.program
     result: Tensor = record(
-        name, total, (input,), _sum_vjp, dtype=input.dtype, shape=tuple(input.shape), dims=dims
+        name, total, (input,), _sum_vjp, dtype=program.dtype, shape=program.shape, dims=dims
     )
     return result
 
 
 def _sum_vjp(node: Any, g: Tensor) -> Any:
-    if g.ndim:
+    if g._expr.program.shape:
         g = reshape_lazily(g, kept_shape(node.shape, node.dims))
     return (expand_lazily(g, node.shape),)
 
@@ -286,21 +289,22 @@ def mean(
             f"mean(): could not infer output dtype. {which} dtype must be either a floating point "
             f"or complex dtype. Got: {input.dtype.type_name}; write x.float().mean()"
         )
-    shape = tuple(input.shape)
+    program = input._expr.program
+    shape = program.shape
     dims = normalize_dims(dim, len(shape))
     if not shape or not dims:
         return input.clone() if not shape else input
     name = "MeanBackward0" if dim is None else "MeanBackward1"
-    count = math.prod(shape[d] for d in dims)
+    count = math.prod([shape[d] for d in dims])
     (value,) = reduce("mean", input, dims, result_shape(shape, dims, keepdim), count)
     result: Tensor = record(
-        name, value, (input,), _mean_vjp, dtype=input.dtype, shape=shape, dims=dims, count=count
+        name, value, (input,), _mean_vjp, dtype=program.dtype, shape=shape, dims=dims, count=count
     )
     return result
 
 
 def _mean_vjp(node: Any, g: Tensor) -> Any:
-    if g.ndim:
+    if g._expr.program.shape:
         g = reshape_lazily(g, kept_shape(node.shape, node.dims))
     g = g / (node.count or 1)
     # PyTorch divides what it has spread out, which then lies row by row
