@@ -617,29 +617,14 @@ class Tensor(overrides.Fields):
         if self._wrapper is not None:
             apart: Tensor = self._wrapper.level.detach(self)
             return apart
-        if capturing.recorder is not None:
-            keep_outside(self)
-        realized = self._expr.program.is_load
-        if realized:
-            _give_up_order(self)
-        expr = self._expr
-        if expr.program.independent:  # leaves of its own: see `ops.in_place`
-            leaves = (expr.leaves[0].twin(),) if realized else (*expr.leaves,)
-            other = _tensor(Expr(expr.program, leaves, expr.made_by))
-        else:
-            other = _tensor(expression.without_grad(expr))
-        if _streams is not None:
-            other._stream = self._stream
+        other = _detached(self)
         if self._siblings is not None:
             other._siblings = self._siblings  # reading it computes what reading this would
-        other._storage = storage = self._memory()
-        storage.add(other)
-        if realized and other._expr.leaves[0] is not expr.leaves[0]:
-            storage.add_cell(other._expr.leaves[0])
-        variable = counted(other._expr, storage)
-        if not realized:  # who writes either writes both
-            variable.values = values = counted(expr, storage).values or []
-            values.append(weakref.ref(other._expr))
+        value = other._expr
+        if not value.program.is_load:  # who writes either writes both
+            variable = cast("Variable", value.variable)
+            variable.values = values = counted(self._expr, self._memory()).values or []
+            values.append(weakref.ref(value))
         return other
 
     def detach_(self) -> Tensor:
@@ -749,11 +734,10 @@ class Tensor(overrides.Fields):
     @property
     def data(self) -> Tensor:
         """The same elements and memory apart from the graph; writes to it are not counted here."""
+        if self._wrapper is None:
+            return _detached(self, SameMemory)
         other = self.detach()
-        other._siblings = None
-        other._storage = SameMemory(self._memory())
-        if other._expr.program.is_load:
-            _take_uncounted_leaf(other)
+        other._siblings, other._storage = None, SameMemory(self._memory())
         counted(other._expr, other._storage)
         return other
 
@@ -1018,6 +1002,31 @@ class Tensor(overrides.Fields):
         if self.device.type == "cpu":  # as in PyTorch: asked for, it raises
             names.discard("__cuda_array_interface__")
         return sorted(names)
+
+
+def _detached(tensor: Tensor, record: type[SameMemory] | None = None) -> Tensor:
+    """The same elements and memory, of which a ``record`` of its own counts the writes."""
+    if capturing.recorder is not None:
+        keep_outside(tensor)
+    realized = tensor._expr.program.is_load
+    if realized:
+        _give_up_order(tensor)
+    expr = tensor._expr
+    if expr.program.independent:  # leaves of its own: see `ops.in_place`
+        leaves = (expr.leaves[0].twin(),) if realized else (*expr.leaves,)
+        other = _tensor(Expr(expr.program, leaves, expr.made_by))
+    else:
+        other = _tensor(expression.without_grad(expr))
+    if _streams is not None:
+        other._stream = tensor._stream
+    storage = tensor._memory()
+    other._storage = storage = storage if record is None else record(storage)
+    storage.add(other)
+    leaf = other._expr.leaves[0] if realized else None
+    if leaf is not None and leaf is not expr.leaves[0] and leaf.home is None:
+        storage.add_cell(leaf)
+    counted(other._expr, storage)
+    return other
 
 
 def _set_aside(tensor: Tensor) -> Tensor:
@@ -1316,6 +1325,7 @@ def _stored(program: Program, leaf: Cell) -> Tensor:
     expr.program = program
     expr.leaves = (leaf,)
     expr.made_by = expr.node = expr.variable = None
+    expr.also = ()
     expr.since = scheduler.ALWAYS
     if _streams is not None:
         _streams.add(tensor)
@@ -1492,12 +1502,11 @@ def _converted(result: Any, kind: type[Tensor]) -> Any:
 _ids = itertools.count()  # of a row with a number of one kind: short keys for `Program.next`
 
 
-def _store_old(*operands: Any) -> bool:
-    """Store what an op may not be built on as it is; whether there was any."""
-    old = scheduler.old([o._expr for o in operands if isinstance(o, Tensor)], state.grad)
-    if old:
-        _store(operands, old)
-    return bool(old)
+def _may_be_old(since: int, *operands: Any) -> bool:
+    """Whether `scheduler.old` has a say in an op on values as old as that, or every op is seen."""
+    if since < steps.least:
+        return True
+    return bool(scheduler.old([o._expr for o in operands if isinstance(o, Tensor)], state.grad))
 
 
 def _store(operands: Sequence[Any], values: Sequence[Expr]) -> None:
@@ -1513,9 +1522,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
         program = a.program.next.get(key)
         if program is None and key in a.program.form.next:
             program = following(a.program, key)
-        if program is None or a.since < steps.fresh:  # `scheduler.old`, before it is asked
-            if program is not None and _store_old(self):
-                return method(self)
+        if program is None or (a.since < steps.fresh and _may_be_old(a.since, self)):
             result = apply(op, self)
             _remember(a, key, result)
             return result
@@ -1525,6 +1532,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
         expr.leaves = a.leaves
         expr.made_by = (op, a)
         expr.node = expr.variable = None
+        expr.also = ()
         expr.since = steps.count
         if _streams is not None:
             _streams.add(tensor)
@@ -1611,19 +1619,18 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
             if program is None and (op, b.program.form, *key[2:]) in a.program.form.next:
                 program = following_pair(a.program, key)
             made_by = (op, a, b)
-        if program is not None and since >= steps.fresh:  # as in `unary`
+        if program is not None and (since >= steps.fresh or not _may_be_old(since, self, other)):
             tensor = _new(Tensor)
             tensor._expr = expr = _new(Expr)
             expr.program = program
             expr.leaves = leaves
             expr.made_by = made_by
             expr.node = expr.variable = None
+            expr.also = ()
             expr.since = steps.count
             if _streams is not None:
                 _streams.add(tensor)
             return tensor
-        if program is not None and _store_old(self, other):
-            return method(self, other)
         result = apply(op, other, self) if reflected else apply(op, self, other)
         if b is None:
             _remember_number(a, key, slot, result._expr)

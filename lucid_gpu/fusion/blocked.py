@@ -137,6 +137,7 @@ class Executable:
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
         self.sums = self.total > UNSHARED and np.add in self.ufuncs
+        self.few = self._few_calls()
         self.cold = COLD if whole else 0  # runs line by line before there is a table
         self.stores = [(_memory_for(s), s.shape, s.dtype.numpy) for s in plan.stores]
         self.expanded = [
@@ -267,7 +268,10 @@ class Executable:
             results: list[Any] = on_few_threads(0, *whole) if self.sums else whole[0](*whole[1:])
             return results
         outs = [empty(shape, d) for empty, shape, d in self.stores]
-        self._fill(arrays, scalars, outs)
+        if self.few and self.total:
+            threads.run_quietly(self._run_whole, arrays, scalars, outs)
+        else:
+            self._fill(arrays, scalars, outs)
         return outs
 
     def bound(
@@ -468,7 +472,7 @@ def _reduce(ufunc: Any, value: Any, shape: Shape, axes: Sequence[int]) -> Any:
     """A block reduced over some axes, which stay as ones."""
     if value.shape != shape:
         value = np.broadcast_to(value, shape)
-    elif ufunc is np.add and value.ndim > 1 and value.dtype.char in "fd":
+    elif ufunc is np.add and value.size > 4096 and value.ndim > 1 and value.dtype.char in "fd":
         total = _by_blas(value, axes)
         if total is not None:
             return total

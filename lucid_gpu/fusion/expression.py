@@ -281,7 +281,7 @@ class Expr:
         *("__weakref__", "also", "leaves", "made_by", "node", "program", "since", "variable"),
         "version",
     )
-    also: tuple[Any, ...]  # set on few
+    also: tuple[Any, ...]
     variable: Variable | None
     version: int  # where there is a variable
 
@@ -293,6 +293,7 @@ class Expr:
         self.made_by = made_by
         self.node: Any = None
         self.variable = None
+        self.also = ()
         self.since = ALWAYS if program.is_load or not leaves else steps.count
 
 
@@ -319,6 +320,7 @@ class Unread(Expr):
         self.version = version
         self.found: Expr | None = None
         self.made_by = self.node = self.variable = None
+        self.also = ()
         self.since = ALWAYS
 
     def read(self) -> Expr:
@@ -427,14 +429,13 @@ def taken(value: Expr, variable: Variable, version: int) -> None:
     node = value.node if holder is value else holder.node if holder.leads else None
     if node is not None and node.result is not None and node.result.variable is before:
         node.lies_in(variable)
-    also = getattr(value, "also", None)
-    if also is not None:
+    if value.also:
         value.also = tuple(
             [
                 Saved(value.program, variable, version)
                 if type(entry) is Saved and entry.variable is before
                 else entry
-                for entry in also
+                for entry in value.also
             ]
         )
 
@@ -464,10 +465,7 @@ def saved(value: Expr) -> Saved:
 def reread(value: Expr) -> Expr:
     """The same value for an op that replaces it: what that op saves stays good."""
     copy = Expr(value.program, value.leaves, value.made_by)
-    copy.node, copy.since = value.node, value.since
-    also = getattr(value, "also", None)
-    if also is not None:
-        copy.also = also
+    copy.node, copy.since, copy.also = value.node, value.since, value.also
     return copy
 
 

@@ -98,11 +98,10 @@ def saved_inside(expr: Expr) -> list[Any] | None:
                 held += sys.getrefcount(e) - OF_A_NAME
                 if e.node is not None and (e.node.observed or sys.getrefcount(e.node) > 2):
                     return None  # somebody looks, or may: a realized tensor leads to the node
-                also = getattr(e, "also", None)
-                if also is not None:
+                if e.also:
                     beside += [
                         entry.within(e.leaves, expr.leaves) if type(entry) is Composed else entry
-                        for entry in also
+                        for entry in e.also
                     ]
                 seen.add(e)
                 stack.append(e)

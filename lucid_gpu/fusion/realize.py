@@ -68,6 +68,7 @@ def outside(recorder: capturing.Recorder) -> Iterator[None]:
 
 
 _STRIDES = attrgetter("strides")
+_ARRAY = attrgetter("array")
 
 
 def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
@@ -80,8 +81,8 @@ def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
         if recorder is not None:
             for leaf in plan.read:
                 recorder.note_read(leaves[leaf])
-    arrays = [leaves[leaf].array for leaf in plan.read]
-    scalars = [leaves[leaf].array for leaf in plan.numbers] if plan.numbers else []
+    arrays = [*map(_ARRAY, map(leaves.__getitem__, plan.read))]
+    scalars = [*map(_ARRAY, map(leaves.__getitem__, plan.numbers))] if plan.numbers else []
     if [*map(_STRIDES, arrays)] != plan.layouts:
         arrays = _as_declared(plan, arrays)
     recorder = None if capturing.recorder is None else capturing.capturing()

@@ -164,16 +164,14 @@ class RegionNode(Node):
     shown: tuple[Edge, ...] = ()  # what hooks of a composition were told of its edges
 
     def __init__(self, expr: Expr) -> None:
-        self.facts = facts = facts_of(expr.program)
+        self.facts = facts = expr.program.region or facts_of(expr.program)
         super().__init__(_edges(expr.leaves, facts.gradient_leaves))
         if watching.by is not None and expr.since < watching.since:
             self.metadata.clear()  # its op was called before anybody watched
         self.made_by = expr.made_by
         self.program: Program = expr.program
         self.leaves: tuple[Cell, ...] = expr.leaves
-        also = getattr(expr, "also", None)
-        if also is not None:
-            self.also = also
+        self.also = expr.also
         if facts.saves_result:
             self.result = saved(expr)
 
@@ -649,10 +647,10 @@ class RegionNode(Node):
     def _group(self, cotangent: Program, results: list[Any]) -> None:
         """Have one kernel compute what is to be computed together, and the pending root itself."""
         members, at_once = scheduler.computed_together(cotangent, results, self._edges)
-        group = [weakref.ref(member) for member in members]
-        if self.root is not None:
-            group.append(self.root)
-        if len(group) > 1:
+        if len(members) + (self.root is not None) > 1:
+            group = [weakref.ref(member) for member in members]
+            if self.root is not None:
+                group.append(self.root)
             for member in group:
                 tensor = member()
                 if tensor is not None:
@@ -702,7 +700,7 @@ def region_node(expr: Expr) -> RegionNode:
     node: RegionNode | None = expr.node
     if node is None:
         kind = facts_of(expr.program).kind
-        for entry in getattr(expr, "also", ()):
+        for entry in expr.also:
             if type(entry) is Composed and entry.title is not None:
                 kind = _class_of(entry.title, True)
         node = expr.node = kind(expr)

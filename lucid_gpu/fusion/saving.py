@@ -167,7 +167,7 @@ def replacements(
             if tensor is not None:
                 places = tuple([leaves.index(cell) for cell in operand.leaves])
                 replaced.append((operand.program, places, tensor))
-            for entry in getattr(operand, "also", ()):
+            for entry in operand.also:
                 if type(entry) is Composed:
                     compositions.append(entry.within(operand.leaves, leaves))
     cells = {i: tensor for i, c in enumerate(leaves) if (tensor := _replaced(c)) is not None}
@@ -333,7 +333,7 @@ def refusal(
                     return node.result
                 if is_written(operand):
                     return saved(operand)
-            for entry in getattr(operand, "also", ()):
+            for entry in operand.also:
                 if entry.written:
                     return entry
             stack.append((operand.made_by, inner))
@@ -386,7 +386,7 @@ def converted(made_by: tuple[Any, ...] | None, root: Program) -> list[Saved]:
 
 def saves_result(value: Expr) -> bool:
     """Whether the op that made a pending value saves it."""
-    for entry in getattr(value, "also", ()):
+    for entry in value.also:
         if type(entry) is Saved and entry.variable is mark_of(value)[0]:
             return True
     if value.made_by is None:

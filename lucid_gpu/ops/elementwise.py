@@ -586,17 +586,19 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
             input = input.to(dt.get_default_dtype())
         min, max = _within(input.dtype, min, max)
     if max is None:
-        return apply(TABLE["clamp_min"], input, min)
+        return _clamp_min(input, min)
     if min is None:
-        return apply(TABLE["clamp_max"], input, max)
+        return _clamp_max(input, max)
     return _clamp(input, min, max)
+
+
+_clamp_min, _clamp_max = binary(TABLE["clamp_min"], ""), binary(TABLE["clamp_max"], "")
 
 
 @op(whole=True)
 def _clamp(input: Tensor, min: Any, max: Any) -> Tensor:
     """`clamp` with both bounds."""
-    above = apply(TABLE["clamp_min"], input, min)
-    return composes(apply(TABLE["clamp_max"], above, max), input, title="ClampBackward1")
+    return composes(_clamp_max(_clamp_min(input, min), max), input, title="ClampBackward1")
 
 
 def _within(d: dtype, *bounds: Any) -> list[Any]:
@@ -1300,13 +1302,15 @@ def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     """
     from lucid_gpu.ops.creation import as_tensor
 
-    value = as_tensor(source)
+    value = source if type(source) is Tensor else as_tensor(source)
     if value._is_sparse:
         raise NotImplementedError(
             "copy_() between dense and sparse Tensors is not implemented; the source is sparse: "
             "call .to_dense() first"
         )
-    value = to(value, dtype=self.dtype, device=self.device)
+    mine, theirs = self._expr.program, value._expr.program
+    if mine.dtype is not theirs.dtype or mine.device is not theirs.device:
+        value = to(value, dtype=self.dtype, device=self.device)
     return self._write(_over(self, spread_copy(value, self)), "copy_")
 
 

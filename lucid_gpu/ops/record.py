@@ -199,7 +199,7 @@ def keeps(
         every = [t._expr for t in saved]
         to = [t._expr for t in operands] if operands else ()
         also = (*also, composed(value, every, output, title, to))
-        value.also = (*getattr(value, "also", ()), *also)
+        value.also = (*value.also, *also)
         if isinstance(value.node, region.RegionNode):
             value.node.also += also
         return result
@@ -237,7 +237,7 @@ def composes(
         every = [t._expr for t in saved]
         to = [t._expr for t in operands] if operands else ()
         entry = composed(value, every, False, title, to)
-        value.also = (*getattr(value, "also", ()), entry)
+        value.also = (*value.also, entry)
         if value.node is not None:
             value.node.also += (entry,)
     return result

@@ -518,31 +518,27 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
     IndexError for a ``dim`` that the result does not have.
     """
-    shape = tuple(input.shape)
+    shape = input._expr.program.shape
     dim = normalize_dim(dim, len(shape) + 1)
-    return reshape_strided(input, (*shape[:dim], 1, *shape[dim:]), dim)
-
-
-@op
-def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
-    """Insert an extent of 1, which any layout allows."""
-    array = base_array(input)
-    xp = xp_of(input)
-    return view_of(
+    array, step = base_array(input), (unsqueeze, (dim,))
+    kept = kept_view(input, step)
+    view = view_of(
         input,
         "UnsqueezeBackward0",
-        xp.expand_dims(array, dim),
+        array[(slice(None),) * dim + (None,)],
         _reshape_vjp,
-        (reshape_strided, (shape, dim)),
-        shape=tuple(input.shape),
+        step,
+        results=None if kept is None else kept[1],
+        shape=shape,
     )
+    if kept is None:
+        keep_view(input, step, view)
+    return view
 
 
-@batching(reshape_strided)
-def _reshape_strided_batched(
-    level: Batch, f: Any, x: Tensor, shape: tuple[int, ...], dim: int
-) -> Any:
-    return level.wrap(f(level.value(x), (level.size, *shape), dim + 1))
+@batching(unsqueeze)
+def _unsqueeze_batched(level: Batch, f: Any, x: Tensor, dim: int) -> Any:
+    return level.wrap(f(level.value(x), normalize_dim(dim, x.ndim + 1) + 1))
 
 
 @op
