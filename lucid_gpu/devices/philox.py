@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import functools
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,8 +45,8 @@ from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import dtype
 
 BLOCKS = 8192  # counters at a time: the state stays in the cache
-FEW = 16  # counters that a draw takes from those made ahead
-AHEAD = 64  # draws made together: for few counters the calls of ten rounds are most of the cost
+FEW = (16, 64, 256)  # counters up to which a draw takes them from some made ahead
+AHEAD = 1024  # counters made together: of few the calls of ten rounds are most of the cost
 SMALL_SPAN = 1 << 16  # up to here 32 bits are enough: no integer's probability is off by 2**-16
 DIGITS = {dt.float16: 11, dt.bfloat16: 8, dt.float32: 24, dt.float64: 53}
 
@@ -108,8 +109,10 @@ def scramble(counter: tuple[Any, Any, Any, Any], seed: int, count: int) -> Any:
 def _pieces(seed: int, offset: int, count: int, each: int = 1) -> Iterator[tuple[slice, Any]]:
     """The words of ``count`` elements, ``each`` an element, piece by piece: (elements, words)."""
     blocks = -(-count * each // 4)
-    if 0 < blocks <= FEW:
-        yield slice(0, count), _ahead(seed, offset // AHEAD)[offset % AHEAD, : blocks * 4]
+    if 0 < blocks <= FEW[-1]:
+        few = FEW[bisect_left(FEW, blocks)]
+        group, draw = divmod(offset, AHEAD // few)
+        yield slice(0, count), _ahead(seed, group, few)[draw, : blocks * 4]
         return
     for first in range(0, blocks, BLOCKS):
         here = min(BLOCKS, blocks - first)
@@ -122,12 +125,13 @@ def _pieces(seed: int, offset: int, count: int, each: int = 1) -> Iterator[tuple
 
 
 @functools.lru_cache(maxsize=8)
-def _ahead(seed: int, group: int) -> Any:
-    """The first words of draws ``group * AHEAD`` and on, shape (AHEAD, 4 * FEW), not to write."""
-    blocks = np.tile(np.arange(FEW, dtype=np.uint64), AHEAD)
-    draws = np.repeat(np.arange(AHEAD, dtype=np.uint64), FEW) + np.uint64(group * AHEAD)
+def _ahead(seed: int, group: int, few: int) -> Any:
+    """The first words of draws ``group * AHEAD // few`` and on, ``4 * few`` each, not to write."""
+    ahead = AHEAD // few
+    blocks = np.tile(np.arange(few, dtype=np.uint64), ahead)
+    draws = np.repeat(np.arange(ahead, dtype=np.uint64), few) + np.uint64(group * ahead)
     counter = (blocks, np.uint64(0), draws & _LOW, draws >> _HALF)
-    words = scramble(counter, seed, blocks.size).reshape(AHEAD, 4 * FEW)
+    words = scramble(counter, seed, blocks.size).reshape(ahead, 4 * few)
     words.setflags(write=False)
     return words
 

@@ -195,17 +195,21 @@ def before_write(tensor: Tensor, name: str, *beside: Any) -> Tensor:
         store_written()
     if not state.grad or tensor._is_sparse:
         return tensor
-    if tensor._expr.program.is_load and not any(map(_has_history, (tensor, *beside))):
-        return tensor
-    return alias_to_write(tensor, name)
+    if not tensor._expr.program.is_load or _may_be_recorded(tensor, *beside):
+        return alias_to_write(tensor, name)
+    return tensor
 
 
-def _has_history(operand: Any) -> bool:
-    """Whether an op on this may be recorded."""
-    if isinstance(operand, Tensor):
-        program = operand._expr.program
-        return program.needs_grad or program.wrapped
-    return isinstance(operand, (tuple, list))
+def _may_be_recorded(*operands: Any) -> bool:
+    """Whether an op on these may be recorded."""
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            program = operand._expr.program
+            if program.needs_grad or program.wrapped:
+                return True
+        elif isinstance(operand, (tuple, list)):
+            return True
+    return False
 
 
 def alias_to_write(tensor: Tensor, name: str) -> Tensor:
@@ -585,13 +589,14 @@ def _protect_readers(self: Tensor, storage: Storage, written: bool = True) -> li
     if not written and _alone(self, storage):
         return []
     retaining = []
-    for tensor in _read_since(storage):
+    memory = storage.memory if type(storage) is SameMemory else storage
+    for tensor in _read_since(memory):
         if not tensor._expr.program.is_load:
             tensor._realize()
         read_anew(tensor, storage if written else None)
         if "_retains_grad" in fields(tensor):
             retaining.append(tensor)
-    cells, storage.cells = storage.cells, []
+    cells, memory.cells = memory.cells, []
     copies: dict[int, Any] = {}
     capture = capturing.capturing() if cells else None
     for leaf in {id(leaf): leaf for r in cells if (leaf := r()) is not None}.values():

@@ -41,19 +41,20 @@ def test_known_answers_of_the_random123_library() -> None:
 
 @pytest.mark.parametrize("offset", [0, 1, 63, 64, 2**32 - 1, 2**32, 2**64 - 1])
 def test_few_words_are_the_first_of_many(offset: int) -> None:
-    many = philox.words(7, offset, 4 * philox.FEW + 1)
+    many = philox.words(7, offset, 4 * philox.FEW[-1] + 1)
     assert [int(w) for w in many[:5]] == [word(7, offset, i) for i in range(5)]
-    for count in (1, 5, 4 * philox.FEW):
+    for count in (1, 5, *[4 * few + more for few in philox.FEW for more in (-3, 0, 1)]):
         np.testing.assert_array_equal(philox.words(7, offset, count), many[:count])
 
 
-def test_draws_of_few_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few", philox.FEW)
+def test_draws_of_few_are_made_together(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     calls: list[int] = []
     scramble = philox.scramble
     monkeypatch.setattr(philox, "scramble", lambda *a: calls.append(a[2]) or scramble(*a))
-    for offset in range(2 * philox.AHEAD):
-        philox.normal(987654321, offset, 3, dt.float32)
-    assert len(calls) == 2
+    for offset in range(2 * philox.AHEAD // few):
+        philox.normal(987654321, offset, 4 * few, dt.float32)
+    assert calls == [philox.AHEAD, philox.AHEAD]
 
 
 def test_each_word_depends_on_seed_draw_and_position_alone() -> None:
