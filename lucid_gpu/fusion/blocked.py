@@ -378,7 +378,7 @@ class Executable:
                         _reduce(ufunc, v, shape, self.axes) for ufunc, v in zip(ufuncs, values)
                     ]
 
-        steps = len(self.plan.instructions) + (reduction is not None)
+        steps = len(self.plan.body.instructions) + (reduction is not None)
         alone = self.total * steps <= native_loops.ALONE
         share(range(len(layout.slices)), work, alone, products=self.sums)
         if reduction is not None:
@@ -442,7 +442,7 @@ class Executable:
         table = {"a": loads, "o": stores}
         cut = [table[name[0]][int(name[1:])] for name, _, _ in self.cut]
         flat = [[array.reshape(-1) for array in column] for column in cut]
-        widest = max(ins.dtype.itemsize for ins in plan.instructions)
+        widest = max(ins.dtype.itemsize for ins in plan.body.instructions)
         sizes = [array.size for array in flat[0]]
         few = sum(sizes) <= blocks.SINGLE or threads.team.count == 1
         step = blocks.block_bytes(few) // widest

@@ -372,7 +372,7 @@ def generate(plan: Plan, whole: bool) -> Code:
 
 def _one_product(plan: Plan) -> bool:
     """Whether it adds up the rows of one array, and BLAS does so sooner than blocks are cut."""
-    if plan.reduction is None or len(plan.instructions) != 1 or len(plan.loads) != 1:
+    if plan.reduction is None or len(plan.body.instructions) != 1 or len(plan.loads) != 1:
         return False
     (load,), (axes, names, *_) = plan.loads, plan.reduction
     rows = element_count(plan.shape[: len(axes)])
@@ -410,7 +410,7 @@ def lay_out(plan: Plan, code: Code) -> tuple[Layout, list[Any], tuple[int, ...]]
     for i, store in enumerate(plan.stores):
         shape = kept if plan.reduction is not None else padded(store.shape, rank)
         operands.append((f"o{i}", shape, None))
-    widest = max([ins.dtype.itemsize for ins in plan.instructions] or [1])
+    widest = max([ins.dtype.itemsize for ins in plan.body.instructions] or [1])
     alone = threads.team.count == 1
     if plan.reduction is None:
         block = block_bytes(alone)

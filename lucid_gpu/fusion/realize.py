@@ -162,8 +162,9 @@ def plan_for(values: Sequence[Expr]) -> tuple[Plan, Any]:
 
 def executor(plan: Plan) -> Callable[..., Any]:
     """Make a plan runnable on its device."""
-    if any(ins.op == "wrapped" for ins in plan.instructions):
-        raise RuntimeError(ENDED)
+    for ins in plan.body.instructions:
+        if ins.op == "wrapped":
+            raise RuntimeError(ENDED)
     if plan.device.type == "meta":
         return _Shapes(plan)
     if runs_cuda_c(plan.device):
