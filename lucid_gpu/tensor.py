@@ -21,7 +21,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, capturing, on_gpu_of
-from lucid_gpu.devices.copies import duplicate, laid_in, row_major, write
+from lucid_gpu.devices.copies import duplicate, inverse, laid_in, row_major, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
@@ -1137,14 +1137,13 @@ def in_free_order(tensor: Tensor) -> Tensor:
 
 def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     """A copy whose dimensions lie in memory in this order."""
-    shape = tensor._expr.program.shape
-    where = tensor.device
-    memory = backend(where).empty([shape[i] for i in order], tensor.dtype, where)
+    program = tensor._expr.program
+    d, where = program.dtype, program.device
+    memory = backend(where).empty([program.shape[i] for i in order], d, where)
     with on_gpu_of(where):  # a leaf's gradient is no op's
         write(memory, tensor.array.transpose(order))
-    array = memory.transpose(np.argsort(order).tolist())
-    copy = from_array(array, tensor.dtype, tensor.device)._keep_order()
-    if tensor.requires_grad:
+    copy = from_array(memory.transpose(inverse(order)), d, where)._keep_order()
+    if tensor._expr.program.needs_grad:
         copy._attach(*tensor._edge())
     elif not tensor._expr.program.independent:
         copy._expr = expression.dependent(copy._expr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 Shape = tuple[int, ...]
@@ -33,6 +34,7 @@ def row_major(shape: Shape) -> Shape:
     return tuple(reversed(strides))
 
 
+@functools.lru_cache(1 << 12)
 def dense_order(shape: Shape, strides: Shape, item: int) -> Shape | None:
     """The dimensions of a dense array, outermost first; None for row-major, and with gaps.
 
@@ -45,6 +47,7 @@ def dense_order(shape: Shape, strides: Shape, item: int) -> Shape | None:
     return order_of(shape, strides) if lies_in(shape, strides, order, item) else None
 
 
+@functools.lru_cache(1 << 12)
 def order_of(shape: Shape, strides: Shape) -> Shape | None:
     """The dimensions from the widest stride to the narrowest; None for row-major."""
     order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
