@@ -31,6 +31,7 @@ from lucid_gpu.fusion.expression import (
     ROOTS,
     Cell,
     Expr,
+    Replaced,
     Variable,
     apart,
     counted,
@@ -465,7 +466,7 @@ class Tensor(overrides.Fields):
         program = expr.program
         holder: Any = expr.leaves[0] if program.is_load else expr
         variable: Any = holder.variable
-        kept = variable is not None and variable.replaced is None
+        kept = variable is not None and type(variable._storage) is not Replaced
         if not program.is_load:
             self._expr = value = expression.boundary(expr, node, output)
             if kept:
@@ -594,8 +595,8 @@ class Tensor(overrides.Fields):
             leaves = expr.leaves if expr.program.is_load else ()
             storage = self._storage = Storage(self, leaves)
             variable = leaves[0].variable if leaves else None
-            if variable is not None and variable.storage is variable.replaced is None:
-                variable.storage = storage
+            if variable is not None and variable._storage is None:
+                variable._storage = storage
             else:
                 counted(expr, storage)
         return storage
@@ -811,7 +812,7 @@ class Tensor(overrides.Fields):
         elif any(other._expr is value for other in others):
             return
         variable, _ = expression.mark_of(value)
-        variable.replaced = self
+        variable._storage = Replaced(self)
         expression.written_values.add(variable)
 
     # --- Python's own protocols ---------------------------------------------------------------

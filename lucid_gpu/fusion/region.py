@@ -20,6 +20,7 @@ from lucid_gpu.fusion.expression import (
     merge,
     of_constant,
     saved,
+    version_of,
     written_values,
 )
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
@@ -588,7 +589,7 @@ class RegionNode(Node):
     def lies_in(self, variable: Variable) -> None:
         """Its value is what a tensor holds that was written with it: writes to that reach it."""
         if self.result is not None:
-            self.result = Saved(self.program, variable, variable.version)
+            self.result = Saved(self.program, variable, version_of(variable))
 
     def _check_versions(self) -> bool:
         """Refuse to go backward where what PyTorch's ops would have saved was written.
@@ -600,16 +601,16 @@ class RegionNode(Node):
         for i in self.facts.saved:
             if i == len(leaves):
                 result = self.result
-                if result is None or result.variable.storage is result.variable.replaced is None:
+                if result is None or result.variable._storage is None:
                     continue
                 if result.written and self._saves_output():
-                    raise self.stale_error(result, self.name())
+                    raise result.refusal(self, self.name())
                 continue
             leaf = leaves[i]
             variable = leaf.variable
-            if variable is None or variable.storage is variable.replaced is None:
+            if variable is None or variable._storage is None:
                 continue
-            if variable.version == leaf.version:
+            if variable._storage.version == leaf.version:
                 continue
             if not everywhere and i not in saved_leaves(program, self._wanted()):
                 continue
@@ -618,33 +619,21 @@ class RegionNode(Node):
             known = program.instructions
             like = next(n for n in known if n.op == "load" and n.value[0] == i)
             loads = load_program(like.dtype, like.shape, None, False, program.device)
-            raise self.stale_error(Saved(loads, variable, leaf.version), name)
+            raise Saved(loads, variable, leaf.version).refusal(self, name)
         for entry in self.also:
             if entry.written:
-                raise self.stale_error(entry, self.name() if entry.program is program else None)
+                raise entry.refusal(self, self.name() if entry.program is program else None)
         if not (written_values or self.facts.converts):
             return False
         refused = refusal(self.made_by, program, None if everywhere else task.waiting)
         if refused is not None:
             made = refused.program.needs_grad
-            raise self.stale_error(refused, title_of(refused.program) if made else None)
+            raise refused.refusal(self, title_of(refused.program) if made else None)
         return replacements(self.made_by, leaves, self.also) is not None
 
     def _saves_output(self) -> bool:
         """``y * 1`` saves nothing, whatever made y."""
         return self.made_by is None or self.made_by[0].name == self.program.root.op
-
-    def stale_error(self, saved: Saved, maker: str | None) -> RuntimeError:
-        """The error of a saved value that was written in place; ``maker`` names its node."""
-        like, variable, version = saved
-        which = "" if maker is None else f", which is output 0 of {maker},"
-        return RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace "
-            f"operation: [{like.dtype.name} tensor of shape {list(like.shape)}]{which} is at "
-            f"version {variable.version}; expected version {version} instead. {variable.writer} "
-            f"wrote it after an op of {self.name()} had saved it: write the change out of place "
-            "(x = x + 1), or change a clone."
-        )
 
     def _group(self, cotangent: Program, results: list[Any]) -> None:
         """Have one kernel compute what is to be computed together, and the pending root itself."""

@@ -17,6 +17,7 @@ from lucid_gpu.device import CPU
 from lucid_gpu.fusion.expression import (
     Cell,
     Expr,
+    Replaced,
     Saved,
     is_written,
     mark_of,
@@ -143,7 +144,8 @@ class Replacements(NamedTuple):
 
 def _replaced(value: Expr | Cell) -> Any:
     """The tensor that had this value, if it was given another by ``x.data = y``."""
-    return None if value.variable is None else value.variable.replaced
+    storage = None if value.variable is None else value.variable._storage
+    return storage.tensor if type(storage) is Replaced else None
 
 
 def replacements(

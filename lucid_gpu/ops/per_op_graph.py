@@ -116,7 +116,7 @@ def apply_by_op(
     tensors, rule, sources, _ = alone
     node = _node_class(rule.program)(tensors, vjp_alone, ())
     node.alone, node.ties = alone._replace(tensors=[]), op.ties
-    node.saved = tuple([save(tensors[sources[i]]) for i in rule.saves if i < len(sources)])
+    node.saved = save([tensors[sources[i]] for i in rule.saves if i < len(sources)])
     recording, state.grad = state.grad, False
     try:
         compute = partial(apply, op, *operands, to=to, shape=shape)

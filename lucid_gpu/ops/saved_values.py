@@ -36,7 +36,7 @@ from lucid_gpu.ops.per_op_graph import (
     operand_names,
     vjp_alone,
 )
-from lucid_gpu.ops.record import OpNode, SavedOutput, Ties, unpack
+from lucid_gpu.ops.record import OpNode, Ties, unpack
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Node
 from lucid_gpu.tensor import Tensor, _tensor
@@ -231,8 +231,8 @@ def _saved_by_node(node: Any, name: str) -> Any:
     if node._released:
         raise RuntimeError(SECOND_TIME)
     entry = node.saved[index]
-    value = unpack((entry,), node)[0]
-    return _in_its_memory(node, entry.output, value) if isinstance(entry, SavedOutput) else value
+    value, output = unpack((entry,), node)[0], getattr(entry, "output", None)
+    return value if output is None else _in_its_memory(node, output, value)
 
 
 def _in_its_memory(node: Any, output: int, value: Tensor | None) -> Tensor | None:
@@ -465,14 +465,14 @@ def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:
 def _fresh(node: RegionNode, value: Expr) -> Expr:
     """A saved operand, unless it was written since."""
     if is_written(value):
-        raise node.stale_error(saved(value), None)
+        raise saved(value).refusal(node, None)
     return value
 
 
 def _result(node: RegionNode) -> Tensor:
     """A region's value, with the region as its history."""
     if node.result is not None and node.result.written:
-        raise node.stale_error(node.result, node.name())
+        raise node.result.refusal(node, node.name())
     program = node.program
     if node.output is not None:
         array = node.output.array
