@@ -161,6 +161,8 @@ class RegionNode(Node):
     result: Saved | None = None  # of its value, where PyTorch's last op saves that
     family: Any = None  # what the regions that one kernel computed have in common
     joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
+    alone: Any = None  # its last op, once hooks may hold what that saved: see `ops.saved_values`
+    saved: tuple[Any, ...] = ()  # for that
     composed = False  # is it named after a composition that is one op in PyTorch
     shown: tuple[Edge, ...] = ()  # what hooks of a composition were told of its edges
 
@@ -293,7 +295,7 @@ class RegionNode(Node):
 
     def keep_output(self, expr: Expr, cell: Cell) -> None:
         """The value is realized: keep only the arrays that the gradient reads, perhaps this one."""
-        if self._released:
+        if self._released or self.alone is not None:
             return
         facts = self.facts
         if facts.reads_output:
@@ -337,7 +339,7 @@ class RegionNode(Node):
         self.output_strides = None if array.flags.c_contiguous else array.strides
 
     def release(self) -> None:
-        if not state.task.everywhere and not self._used_up():
+        if not (self.alone or state.task.everywhere or self._used_up()):
             self.root = None
             return  # as in PyTorch, it stays for another pass, which may ask for other inputs
         if self.facts.saves:
@@ -346,7 +348,7 @@ class RegionNode(Node):
         self.output = None
         self.made_by = None
         self.root = None
-        self.also = ()
+        self.also = self.saved = ()
 
     def _used_up(self) -> bool:
         """Whether a pass for some inputs read what the region saved."""
@@ -373,6 +375,8 @@ class RegionNode(Node):
         cotangent, self.gives_new = cotangents[0], False
         if cotangent is None:
             return (None,) * len(self._edges)
+        if self.alone is not None:
+            return cotangent._back_alone(self)
         if self._released and self.facts.saves:
             return cotangent._back_when_freed(self)
         if self._check_versions():

@@ -20,7 +20,7 @@ from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import RegionNode, title_of
 from lucid_gpu.fusion.saving import FROM_OPERANDS, SAVE_ALL, replacements
 from lucid_gpu.ops.packing import pack_output
-from lucid_gpu.ops.record import OpNode, refuse_inference, save
+from lucid_gpu.ops.record import OpNode, refuse_inference, save, unpack
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape import costly
@@ -215,7 +215,7 @@ def vjp_alone(node: Any, g: Tensor) -> Sequence[Tensor | None]:
     """The vjp of a node whose ``alone`` says what it saved."""
     _, rule, sources, numbers = node.alone
     values = [*numbers, None, g]
-    for index, tensor in zip(rule.saves, node.saved_values, strict=True):
+    for index, tensor in zip(rule.saves, unpack(node.saved, node), strict=True):
         values[index] = tensor
     results: list[Tensor | None] = [None] * len(node._edges)
     for leaf, gradient in evaluate_gradient(rule.gradient, values).items():

@@ -457,18 +457,8 @@ class OpNode(Node):
         if self.back_order is not None:
             gradients = self._in_order(gradients, cotangents)
         if self.ties is not None and state.grad:
-            gradients = list(map(self._tied, gradients, self.ties))
+            gradients = [tied(self, g, tie) for g, tie in zip(gradients, self.ties)]
         return gradients
-
-    def _tied(self, gradient: Tensor | None, tie: Tie | None) -> Tensor | None:
-        if gradient is None or tie is None:
-            return gradient
-        source, output = (self, 0) if tie.to == OF_RESULT else self._edges[tie.to]
-        if source is None:
-            return gradient
-        zeros = constant(0.0, gradient)
-        zeros._attach(source, output)
-        return apply(TABLE[tie.row], gradient, zeros)
 
     def _in_order(self, gradients: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """Gradients of as many dimensions as `back_order` has, lying so."""
@@ -524,6 +514,18 @@ class OpNode(Node):
                 if name in own and name != "gives_new":  # which the pass reads after this
                     del own[name]
             self.also = self.given = ()
+
+
+def tied(node: Node, gradient: Tensor | None, tie: Tie | None) -> Tensor | None:
+    """The gradient of a linear op's input, with the tie to what PyTorch's formula of it takes."""
+    if gradient is None or tie is None:
+        return gradient
+    source, output = (node, 0) if tie.to == OF_RESULT else node._edges[tie.to]
+    if source is None:
+        return gradient
+    zeros = constant(0.0, gradient)
+    zeros._attach(source, output)
+    return apply(TABLE[tie.row], gradient, zeros)
 
 
 def _zeros(like: Program) -> Tensor:
