@@ -145,6 +145,11 @@ def keeps(
     value = result._expr
     if not value.program.needs_grad or result._wrapper is not None or not state.grad:
         return result
+    if modes.watchers:
+        for tensor in saved:
+            refuse_inference(tensor)
+        if state.hooks:  # they keep it
+            return result
     also: tuple[Any, ...] = tuple(
         [saved_of(t._expr) for t in ((*saved, result) if output else saved)]
     )
@@ -613,7 +618,7 @@ def record(
     if not many:
         if node is not None:
             node.metas = (result._expr.program,)
-            if name in _SAVE_OUTPUTS:
+            if name in _SAVE_OUTPUTS and not state.hooks:
                 node.result = saved_of(result._expr)
             if keeps_output:
                 node.saved += (save_output(result, 0, True, plain),)
