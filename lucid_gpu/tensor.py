@@ -525,14 +525,15 @@ class Tensor(overrides.Fields):
         expr = self._expr
         program = expr.program
         if program.is_load and not program.wrapped:  # as `_edge` says
-            node = expr.leaves[0].node if program.needs_grad else None
+            leaf = expr.leaves[0] if program.needs_grad else None
+            node = leaf.node if leaf is not None and leaf.leads else None
         else:
             node = self._edge()[0]
         if type(node) is AccumulateGrad:
             gradient: Tensor | None = node.grad
             return gradient
         kept: Tensor | None = fields(self).get("_kept_grad")
-        if kept is None and node is not None and "_retains_grad" not in fields(self):
+        if kept is None and program.needs_grad and "_retains_grad" not in fields(self):
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
                 ".grad attribute won't be populated during autograd.backward(). If you indeed want "
@@ -549,7 +550,8 @@ class Tensor(overrides.Fields):
         expr = self._expr
         program = expr.program
         if program.is_load and not program.wrapped:
-            node = expr.leaves[0].node if program.needs_grad else None
+            leaf = expr.leaves[0] if program.needs_grad else None
+            node = leaf.node if leaf is not None and leaf.leads else None
         else:
             node = self._edge()[0]
         if type(node) is AccumulateGrad:

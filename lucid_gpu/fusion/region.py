@@ -36,6 +36,7 @@ from lucid_gpu.fusion.saving import (
     refusal,
     replacements,
     saved_leaves,
+    takes_none,
 )
 from lucid_gpu.tape.door import interpreters
 from lucid_gpu.tape.engine import gathering, observing
@@ -616,7 +617,8 @@ class RegionNode(Node):
                 continue
             if variable._storage.version == leaf.version:
                 continue
-            if not everywhere and i not in saved_leaves(program, self._wanted()):
+            ends = frozenset([number for number, cell in enumerate(leaves) if takes_none(cell)])
+            if i not in saved_leaves(program, None if everywhere else self._wanted(), ends):
                 continue
             node = leaf.node
             name = None if node is None or not node._edges else node.name()
