@@ -31,6 +31,7 @@ from lucid_gpu.fusion.expression import (
     ROOTS,
     Cell,
     Expr,
+    Replaced,
     Variable,
     apart,
     counted,
@@ -465,7 +466,7 @@ class Tensor(overrides.Fields):
         program = expr.program
         holder: Any = expr.leaves[0] if program.is_load else expr
         variable: Any = holder.variable
-        kept = variable is not None and variable.replaced is None
+        kept = variable is not None and type(variable._storage) is not Replaced
         if not program.is_load:
             self._expr = value = expression.boundary(expr, node, output)
             if kept:
@@ -524,14 +525,15 @@ class Tensor(overrides.Fields):
         expr = self._expr
         program = expr.program
         if program.is_load and not program.wrapped:  # as `_edge` says
-            node = expr.leaves[0].node if program.needs_grad else None
+            leaf = expr.leaves[0] if program.needs_grad else None
+            node = leaf.node if leaf is not None and leaf.leads else None
         else:
             node = self._edge()[0]
         if type(node) is AccumulateGrad:
             gradient: Tensor | None = node.grad
             return gradient
         kept: Tensor | None = fields(self).get("_kept_grad")
-        if kept is None and node is not None and "_retains_grad" not in fields(self):
+        if kept is None and program.needs_grad and "_retains_grad" not in fields(self):
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
                 ".grad attribute won't be populated during autograd.backward(). If you indeed want "
@@ -548,7 +550,8 @@ class Tensor(overrides.Fields):
         expr = self._expr
         program = expr.program
         if program.is_load and not program.wrapped:
-            node = expr.leaves[0].node if program.needs_grad else None
+            leaf = expr.leaves[0] if program.needs_grad else None
+            node = leaf.node if leaf is not None and leaf.leads else None
         else:
             node = self._edge()[0]
         if type(node) is AccumulateGrad:
@@ -594,8 +597,8 @@ class Tensor(overrides.Fields):
             leaves = expr.leaves if expr.program.is_load else ()
             storage = self._storage = Storage(self, leaves)
             variable = leaves[0].variable if leaves else None
-            if variable is not None and variable.storage is variable.replaced is None:
-                variable.storage = storage
+            if variable is not None and variable._storage is None:
+                variable._storage = storage
             else:
                 counted(expr, storage)
         return storage
@@ -795,7 +798,7 @@ class Tensor(overrides.Fields):
         elif any(other._expr is value for other in others):
             return
         variable, _ = expression.mark_of(value)
-        variable.replaced = self
+        variable._storage = Replaced(self)
         expression.written_values.add(variable)
 
     # --- Python's own protocols ---------------------------------------------------------------

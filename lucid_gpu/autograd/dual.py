@@ -22,7 +22,7 @@ from lucid_gpu.fusion.optable import NONE, RESULT, TABLE, ZERO, Op
 from lucid_gpu.ops.elementwise import spread_copy
 from lucid_gpu.ops.in_place import UNNOTICED, _reading_afresh
 from lucid_gpu.ops.mirrors import bits_of, in_memory, is_batched
-from lucid_gpu.ops.record import OpNode, constant, record, version_of
+from lucid_gpu.ops.record import OpNode, constant, record, save
 from lucid_gpu.ops.shape import replay, view_as, view_of
 from lucid_gpu.ops.strides import (
     _memory,
@@ -351,8 +351,8 @@ def _node_of(call: Call) -> OpNode:
     """What the op's vjp reads, whether or not the op itself was recorded."""
     node = OpNode(call.inputs, call.vjp, ())
     node.needs_input_grad = tuple([t is not None for t in call.tangents])
-    kept = [s if s is None or not s.is_inference() else s.clone() for s in call.saved]
-    node.saved = tuple([None if s is None else (s, version_of(s)) for s in kept])
+    saved = [s if s is None or not s.is_inference() else s.clone() for s in call.saved]
+    node.saved = save(saved, seen=False)
     node.__dict__.update(call.attributes)
     return node
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.function import FunctionCtx
 from lucid_gpu.autograd.outputs import finish
-from lucid_gpu.ops.record import constant, version_of
+from lucid_gpu.ops.record import constant, save
 from lucid_gpu.ops.shape import replay
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import innermost
@@ -96,15 +96,13 @@ def tangents_of(
 ) -> Sequence[Any]:
     """What a Function's jvp gives for tangents of its arguments."""
     ctx = called.ctx
-    kept = [_differentiable(called, args, t) for t in ctx._for_forward]
+    saved = [_differentiable(called, args, t) for t in ctx._for_forward]
     filled = [_materialized(a, t, ctx) for a, t in zip(args, tangents, strict=True)]
-    before = ctx._saved, ctx._saved_output
-    ctx._saved = tuple([None if t is None else (t, version_of(t)) for t in kept])
-    ctx._saved_output = False
+    before, ctx._saved = ctx._saved, save(saved, seen=False)
     try:
         moved = cls.jvp(ctx, *filled)
     finally:
-        ctx._saved, ctx._saved_output = before
+        ctx._saved = before
     return moved if isinstance(moved, tuple) else (moved,)
 
 

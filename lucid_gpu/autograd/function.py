@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from lucid_gpu.autograd.methods import Methods
-from lucid_gpu.autograd.outputs import SavedOutput, finish, finish_one
+from lucid_gpu.autograd.outputs import finish, finish_one
 from lucid_gpu.autograd.second_derivatives import (
     differentiable,
     once_differentiable,
@@ -57,7 +57,6 @@ class FunctionCtx(Node):
     _to_save: tuple[Any, ...] | None = None
     _for_forward: tuple[Any, ...] = ()
     _saved: tuple[Any, ...] = ()
-    _saved_output = False  # is one of them an output
     _dirty: tuple[Any, ...] = ()
     _constant: tuple[Any, ...] = ()  # outputs without a gradient
     _materialize = True
@@ -213,15 +212,7 @@ class FunctionCtx(Node):
         """
         if self._released:
             raise RuntimeError(SECOND_TIME)
-        if self._saved_output:
-            tensors = tuple(
-                [
-                    s.unpack(self) if type(s) is SavedOutput else unpack((s,), self)[0]
-                    for s in self._saved
-                ]
-            )
-        else:
-            tensors = unpack(self._saved, self)
+        tensors = unpack(self._saved, self)
         if self._recorded and state.grad:
             return differentiable(self, tensors)
         return tensors

@@ -7,10 +7,11 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lucid_gpu.fusion.expression import Saved
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.ops.in_place import count_write
-from lucid_gpu.ops.record import SavedOutput, save, save_output
+from lucid_gpu.ops.record import save
 from lucid_gpu.ops.shape import view_of_all
 from lucid_gpu.ops.views import rebase, refuse_written_view
 from lucid_gpu.tape.node import AccumulateGrad, Edge
@@ -56,12 +57,7 @@ def finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tenso
     to_save = ctx._to_save
     if to_save:
         ctx._to_save = None
-        ctx._saved = tuple(
-            [
-                None if t is None else save(t) if t is not output else _save_output(ctx, t, 0)
-                for t in to_save
-            ]
-        )
+        ctx._saved = save(to_save, {id(output): 0})
         _store_together(ctx._saved, args, (output,))
     return output
 
@@ -132,7 +128,8 @@ def finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: Any)
         _refuse_writes(outputs)
     to_save, ctx._to_save = ctx._to_save, None
     if to_save and recording:
-        ctx._saved = tuple([None if t is None else _save(ctx, t, last) for t in to_save])
+        own = {id(t) for t in to_save if id(t) in last and t._edge()[0] is ctx}
+        ctx._saved = save(to_save, {key: last[key] for key in own})
         _store_together(ctx._saved, args, outputs)
     return outputs[0] if single else tuple(outputs)
 
@@ -200,19 +197,6 @@ def _rebase(ctx: FunctionCtx, tensor: Tensor, number: int) -> None:
 # --- saving ---------------------------------------------------------------------------------------
 
 
-def _save(ctx: FunctionCtx, tensor: Tensor, numbers: dict[int, int]) -> Any:
-    """Keep a tensor for backward, which must not hold what holds the node."""
-    if id(tensor) in numbers and tensor._edge()[0] is ctx:
-        return _save_output(ctx, tensor, numbers[id(tensor)])
-    return save(tensor)
-
-
-def _save_output(ctx: FunctionCtx, tensor: Tensor, number: int) -> Any:
-    kept = save_output(tensor, number)
-    ctx._saved_output = ctx._saved_output or type(kept) is SavedOutput
-    return kept
-
-
 def _store_together(saved: Sequence[Any], args: Sequence[Any], results: Sequence[Any]) -> None:
     """A chain of functions long enough to be cut into kernels stores what it saved on the way.
 
@@ -223,12 +207,9 @@ def _store_together(saved: Sequence[Any], args: Sequence[Any], results: Sequence
         if isinstance(a, Tensor) and a._siblings and not a._expr.program.is_load:
             group = a._siblings
     for entry in saved:
-        if type(entry) is SavedOutput:
-            tensor = entry.kept
-        elif type(entry) is tuple:
-            tensor = entry[0]
-        else:
+        if type(entry) is not Saved:
             continue
+        tensor = entry.tensor
         if tensor._expr.program.is_load:
             continue
         if tensor._siblings is None:

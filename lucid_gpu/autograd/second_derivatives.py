@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid_gpu.fusion.expression import Saved
 from lucid_gpu.ops.packing import Packed
 from lucid_gpu.ops.shape import replay
 from lucid_gpu.tape.modes import no_grad, state
@@ -39,7 +40,7 @@ def _has_derivative(entry: Any) -> bool:
     """Whether a saved value depends on inputs; it is not unpacked for that."""
     if isinstance(entry, Packed):
         return entry.edge is not None
-    return not isinstance(entry, tuple) or not entry[0]._expr.program.independent
+    return entry.output is not None or not entry.program.independent
 
 
 class Error(Node):
@@ -98,7 +99,7 @@ def differentiable(ctx: Any, saved: Sequence[Tensor | None]) -> tuple[Tensor | N
     return tuple(
         [
             tensor
-            if tensor is None or tensor.requires_grad or not isinstance(entry, tuple)
+            if tensor is None or tensor.requires_grad or type(entry) is not Saved
             else _with_history(ctx, tensor, index)
             for index, (tensor, entry) in enumerate(zip(saved, ctx._saved, strict=True))
         ]

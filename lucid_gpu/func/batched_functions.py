@@ -10,7 +10,7 @@ from lucid_gpu.autograd.dual_function import Called, not_in_place, tangents_of
 from lucid_gpu.autograd.dual_function import call as run
 from lucid_gpu.autograd.function import Function, FunctionCtx
 from lucid_gpu.func.trees import flatten, spread, tree_map, unflatten
-from lucid_gpu.ops.record import version_of
+from lucid_gpu.ops.record import save
 from lucid_gpu.ops.shape import movedim
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tensor import Tensor
@@ -194,7 +194,7 @@ class _Run:
         inner = self.inner
         with self.another() as level:
             saved = _wrapped(level, ctx.saved_tensors, self.for_forward)
-            inner._saved = tuple([None if t is None else (t, version_of(t)) for t in saved])
+            inner._saved = save(saved, seen=False)
             try:
                 returned = self.cls.jvp(inner, *_wrapped(level, tangents, self.batched_inputs))
             finally:
@@ -213,7 +213,7 @@ class _Run:
         inner = self.inner
         with self.another() as level:
             saved = _wrapped(level, ctx.saved_tensors, self.saved)
-            inner._saved = tuple([None if t is None else (t, version_of(t)) for t in saved])
+            inner._saved = save(saved, seen=False)
             try:
                 returned = inner._run_backward(*_wrapped(level, gradients, self.batched))
             finally:

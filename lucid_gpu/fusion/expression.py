@@ -66,52 +66,95 @@ class Variable:
 
     Attributes
     ----------
-    storage : Storage or None
+    _storage : Storage, Replaced or None
         Counts the writes; None while there was none.
-    replaced : Tensor or None
-        The tensor, once ``x.data = y`` gave it other memory and so another variable: backward
-        reads what it has then, as in PyTorch.
     values : list of weak references to Expr, or None
         The pending value that it has had, and detached copies: regions are built on these.
     """
 
-    storage: Any = None
-    replaced: Any = None
+    _storage: Any = None
     values: list[Any] | None = None
+
+
+class Replaced:
+    """In place of a variable's storage once ``x.data = y`` gave the tensor other memory, and so
+    another variable: backward reads what it has then, as in PyTorch.
+    """
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
 
     @property
     def version(self) -> int:
-        """How often it was written."""
-        storage = self.storage if self.replaced is None else self.replaced._storage
-        return 0 if storage is None else storage.version
+        """How often the tensor was written."""
+        return version_of(self.tensor)
 
     @property
     def writer(self) -> str:
         """The op that wrote it last."""
-        storage = self.storage if self.replaced is None else self.replaced._storage
-        return "an in-place op" if storage is None else storage.writer
+        return writer_of(self.tensor)
+
+
+def version_of(variable: Any) -> int:
+    """How often a variable was written; or a tensor, which is one for those who keep it."""
+    storage = variable._storage
+    return 0 if storage is None else storage.version
+
+
+def writer_of(variable: Any) -> str:
+    """The op that wrote it last."""
+    storage = variable._storage
+    return "an in-place op" if storage is None else storage.writer
 
 
 class Saved(NamedTuple):
-    """What an op saves beside what its formula reads: not kept, but known when it is written.
+    """What a node saved: it knows when that was written since.
 
     Attributes
     ----------
     program : Program
         Has the tensor's type and shape.
-    variable : Variable
+    variable : Variable or Tensor
+        The tensor itself where the node keeps that.
     version : int
         How often that had been written before.
+    tensor : Tensor or None
+        The tensor, if it is kept; of an output of the node, which holds that, another of its value.
+    output : int or None
+        Which output of the node it is.
+    only : (sequence of int, Tensor) or None
+        The inputs for whose gradients alone PyTorch's op saves it; others read what it had then.
     """
 
     program: Program
-    variable: Variable
+    variable: Any
     version: int
+    tensor: Any = None
+    output: int | None = None
+    only: Any = None
 
     @property
     def written(self) -> bool:
         """Whether it was written since."""
-        return self.variable.version != self.version
+        return version_of(self.variable) != self.version
+
+    def refusal(self, reader: Any, maker: str | None) -> RuntimeError:
+        """The error of going backward now; ``maker`` names the node that it is an output of."""
+        like, name = self.program, reader.name()
+        which = (
+            f"saved by {name}"
+            if maker is None
+            else f"which is output {self.output or 0} of {maker}"
+        )
+        return RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            f"operation: [{like.dtype.name} tensor of shape {list(like.shape)}], {which}, is "
+            f"at version {version_of(self.variable)}; expected version {self.version} instead. "
+            f"{writer_of(self.variable)} wrote it after {name} had saved it. Write the change "
+            "out of place (x = x + 1), or change a clone."
+        )
 
 
 class _Values(weakref.WeakSet[Any]):
@@ -123,7 +166,7 @@ class _Values(weakref.WeakSet[Any]):
 
 _new: Any = tuple.__new__  # of what is made often
 
-# Pending values whose tensor was written, and variables that were replaced.
+# Pending values whose tensor was written, and what was replaced.
 written_values = _Values()
 
 
@@ -369,7 +412,7 @@ def mark_of(value: Expr | Cell) -> tuple[Variable, int]:
 def variable_on(storage: Any) -> Variable:
     """A variable whose writes a storage counts."""
     variable = Variable()
-    variable.storage = storage
+    variable._storage = storage
     return variable
 
 
@@ -383,11 +426,11 @@ def counted(value: Expr, storage: Any) -> Variable:
     """
     holder: Any = value.leaves[0] if value.program.is_load else value
     variable: Variable | None = holder.variable
-    if variable is not None and variable.storage is variable.replaced is None:
-        variable.storage = storage
-    elif variable is None or variable.replaced is not None or variable.storage is not storage:
+    if variable is not None and variable._storage is None:
+        variable._storage = storage
+    elif variable is None or variable._storage is not storage:
         variable = holder.variable = Variable()  # another tensor may have this value too
-        variable.storage = storage
+        variable._storage = storage
     if holder is value and variable.values is None:
         variable.values = [weakref.ref(value)]
     holder.version = storage.version
@@ -405,7 +448,7 @@ def ended(value: Expr, storage: Any) -> Variable:
         node = holder.node
         if node is not None and node.result is not None:
             written_values.add(node)
-    if variable is None or variable.replaced is not None or variable.storage is not storage:
+    if variable is None or variable._storage is not storage:
         return variable_on(storage)
     if variable.values is None:
         return variable
@@ -446,7 +489,7 @@ def is_written(value: Expr | Cell) -> bool:
     if isinstance(value, Expr) and value.program.is_load:
         holder = value.leaves[0]
     variable: Variable | None = holder.variable
-    return variable is not None and variable.version != holder.version
+    return variable is not None and version_of(variable) != holder.version
 
 
 def saved(value: Expr) -> Saved:
@@ -459,7 +502,7 @@ def saved(value: Expr) -> Saved:
         holder.variable = variable
         if holder is value:
             variable.values = [weakref.ref(holder)]
-    return _new(Saved, (program, variable, holder.version))
+    return _new(Saved, (program, variable, holder.version, None, None, None))
 
 
 def reread(value: Expr) -> Expr:

@@ -20,6 +20,7 @@ from lucid_gpu.fusion.expression import (
     merge,
     of_constant,
     saved,
+    version_of,
     written_values,
 )
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
@@ -35,6 +36,7 @@ from lucid_gpu.fusion.saving import (
     refusal,
     replacements,
     saved_leaves,
+    takes_none,
 )
 from lucid_gpu.tape.door import interpreters
 from lucid_gpu.tape.engine import gathering, observing
@@ -160,6 +162,8 @@ class RegionNode(Node):
     result: Saved | None = None  # of its value, where PyTorch's last op saves that
     family: Any = None  # what the regions that one kernel computed have in common
     joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
+    alone: Any = None  # its last op, once hooks may hold what that saved: see `ops.saved_values`
+    saved: tuple[Any, ...] = ()  # for that
     composed = False  # is it named after a composition that is one op in PyTorch
     shown: tuple[Edge, ...] = ()  # what hooks of a composition were told of its edges
 
@@ -290,7 +294,7 @@ class RegionNode(Node):
 
     def keep_output(self, expr: Expr, cell: Cell) -> None:
         """The value is realized: keep only the arrays that the gradient reads, perhaps this one."""
-        if self._released:
+        if self._released or self.alone is not None:
             return
         facts = self.facts
         if facts.reads_output:
@@ -334,7 +338,7 @@ class RegionNode(Node):
         self.output_strides = None if array.flags.c_contiguous else array.strides
 
     def release(self) -> None:
-        if not state.task.everywhere and not self._used_up():
+        if not (self.alone or state.task.everywhere or self._used_up()):
             self.root = None
             return  # as in PyTorch, it stays for another pass, which may ask for other inputs
         if self.facts.saves:
@@ -343,7 +347,7 @@ class RegionNode(Node):
         self.output = None
         self.made_by = None
         self.root = None
-        self.also = ()
+        self.also = self.saved = ()
 
     def _used_up(self) -> bool:
         """Whether a pass for some inputs read what the region saved."""
@@ -370,6 +374,8 @@ class RegionNode(Node):
         cotangent, self.gives_new = cotangents[0], False
         if cotangent is None:
             return (None,) * len(self._edges)
+        if self.alone is not None:
+            return cotangent._back_alone(self)
         if self._released and self.facts.saves:
             return cotangent._back_when_freed(self)
         if self._check_versions():
@@ -586,7 +592,7 @@ class RegionNode(Node):
     def lies_in(self, variable: Variable) -> None:
         """Its value is what a tensor holds that was written with it: writes to that reach it."""
         if self.result is not None:
-            self.result = Saved(self.program, variable, variable.version)
+            self.result = Saved(self.program, variable, version_of(variable))
 
     def _check_versions(self) -> bool:
         """Refuse to go backward where what PyTorch's ops would have saved was written.
@@ -598,51 +604,40 @@ class RegionNode(Node):
         for i in self.facts.saved:
             if i == len(leaves):
                 result = self.result
-                if result is None or result.variable.storage is result.variable.replaced is None:
+                if result is None or result.variable._storage is None:
                     continue
                 if result.written and self._saves_output():
-                    raise self.stale_error(result, self.name())
+                    raise result.refusal(self, self.name())
                 continue
             leaf = leaves[i]
             variable = leaf.variable
-            if variable is None or variable.storage is variable.replaced is None:
+            if variable is None or variable._storage is None:
                 continue
-            if variable.version == leaf.version:
+            if variable._storage.version == leaf.version:
                 continue
-            if not everywhere and i not in saved_leaves(program, self._wanted()):
+            ends = frozenset([number for number, cell in enumerate(leaves) if takes_none(cell)])
+            if i not in saved_leaves(program, None if everywhere else self._wanted(), ends):
                 continue
             node = leaf.node
             name = None if node is None or not node._edges else node.name()
             known = program.instructions
             like = next(n for n in known if n.op == "load" and n.value[0] == i)
             loads = load_program(like.dtype, like.shape, None, False, program.device)
-            raise self.stale_error(Saved(loads, variable, leaf.version), name)
+            raise Saved(loads, variable, leaf.version).refusal(self, name)
         for entry in self.also:
             if entry.written:
-                raise self.stale_error(entry, self.name() if entry.program is program else None)
+                raise entry.refusal(self, self.name() if entry.program is program else None)
         if not (written_values or self.facts.converts):
             return False
         refused = refusal(self.made_by, program, None if everywhere else task.waiting)
         if refused is not None:
             made = refused.program.needs_grad
-            raise self.stale_error(refused, title_of(refused.program) if made else None)
+            raise refused.refusal(self, title_of(refused.program) if made else None)
         return replacements(self.made_by, leaves, self.also) is not None
 
     def _saves_output(self) -> bool:
         """``y * 1`` saves nothing, whatever made y."""
         return self.made_by is None or self.made_by[0].name == self.program.root.op
-
-    def stale_error(self, saved: Saved, maker: str | None) -> RuntimeError:
-        """The error of a saved value that was written in place; ``maker`` names its node."""
-        like, variable, version = saved
-        which = "" if maker is None else f", which is output 0 of {maker},"
-        return RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace "
-            f"operation: [{like.dtype.name} tensor of shape {list(like.shape)}]{which} is at "
-            f"version {variable.version}; expected version {version} instead. {variable.writer} "
-            f"wrote it after an op of {self.name()} had saved it: write the change out of place "
-            "(x = x + 1), or change a clone."
-        )
 
     def _group(self, cotangent: Program, results: list[Any]) -> None:
         """Have one kernel compute what is to be computed together, and the pending root itself."""

@@ -17,6 +17,7 @@ from lucid_gpu.device import CPU
 from lucid_gpu.fusion.expression import (
     Cell,
     Expr,
+    Replaced,
     Saved,
     is_written,
     mark_of,
@@ -26,6 +27,7 @@ from lucid_gpu.fusion.expression import (
 from lucid_gpu.fusion.gradient import FROM_OPERANDS, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Instruction, Program, constant_value, intern, load_program
+from lucid_gpu.tape.node import FOLLOWS
 
 __all__ = [
     "FROM_OPERANDS",
@@ -143,7 +145,8 @@ class Replacements(NamedTuple):
 
 def _replaced(value: Expr | Cell) -> Any:
     """The tensor that had this value, if it was given another by ``x.data = y``."""
-    return None if value.variable is None else value.variable.replaced
+    storage = None if value.variable is None else value.variable._storage
+    return storage.tensor if type(storage) is Replaced else None
 
 
 def replacements(
@@ -221,22 +224,25 @@ def _read(name: str, kinds: tuple[Kind, ...], d: Any) -> frozenset[int]:
     return gradient_of(program, cotangent, n + 1, n + 2, False, output).reads
 
 
-def _by(known: Sequence[Instruction], ins: Instruction) -> tuple[int, ...]:
-    """What the op of an instruction saves."""
+def _by(known: Sequence[Instruction], ins: Instruction, ends: Any) -> tuple[int, ...]:
+    """What the op of an instruction saves; see `saved_leaves`."""
     operands = [known[a] for a in ins.args]
-    kinds = [(None if o.op in _NUMBERS else o.dtype, o.needs_grad is True) for o in operands]
+    needs = [o.needs_grad is True and not (o.op == "load" and o.value[0] in ends) for o in operands]
+    kinds = [(None if o.op in _NUMBERS else o.dtype, n) for o, n in zip(operands, needs)]
     return saves(ins.op, tuple(kinds), ins.dtype)
 
 
-def saved_leaves(program: Program, wanted: frozenset[int] | None = None) -> tuple[int, ...]:
+def saved_leaves(
+    program: Program, wanted: frozenset[int] | None = None, ends: frozenset[int] = frozenset()
+) -> tuple[int, ...]:
     """The leaves that ops of a program save, each as an operand of its own.
 
     The number of leaves stands for the result, where the last op saves that. Ops that no gradient
     comes to, as below a comparison, are not asked, nor those that lead to none of the leaves
-    ``wanted``, where that is given.
+    ``wanted``, where that is given. Leaves ``ends`` take none: see `takes_none`.
     """
     program = program.form
-    key = "saved leaves" if wanted is None else ("saved leaves", wanted)
+    key = ("saved leaves", wanted, ends)
     saved: tuple[int, ...] | None = program.gradients.get(key)
     if saved is None:
         known, leaves = program.instructions, set()
@@ -249,7 +255,7 @@ def saved_leaves(program: Program, wanted: frozenset[int] | None = None) -> tupl
             if leads is not None and number not in leads:
                 continue
             reached.update(ins.args)
-            for position in _by(known, ins):
+            for position in _by(known, ins, ends):
                 if position == RESULT_POSITION:
                     if ins is program.root:
                         leaves.add(program.leaves)
@@ -281,10 +287,20 @@ def _leading_to(known: Sequence[Instruction], wanted: frozenset[int]) -> set[int
 def saves_of(op: Op, operands: Sequence[Any], program: Program) -> tuple[int, ...]:
     """Which of these operands PyTorch's op saves; -1 stands for the result."""
     kinds = [
-        (o.program.dtype, o.program.needs_grad) if isinstance(o, Expr) else (None, False)
+        (
+            o.program.dtype,
+            o.program.needs_grad and not (o.program.is_load and takes_none(o.leaves[0])),
+        )
+        if isinstance(o, Expr)
+        else (None, False)
         for o in operands
     ]
     return saves(op.name, tuple(kinds), program.dtype)
+
+
+def takes_none(leaf: Cell) -> bool:
+    """Whether no gradient goes to a leaf: a view made under no_grad wants one for its base only."""
+    return leaf.leads and leaf.node is not None and leaf.node.aside == FOLLOWS
 
 
 def refusal(

@@ -129,7 +129,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         new = _marked_as(_laid_out(_tensor(new), order)._expr, old)
     holder: Any = expr.leaves[0] if old.is_load else expr
     variable = holder.variable
-    if variable is None or variable.storage is not storage:
+    if variable is None or variable._storage is not storage:
         variable = counted(expr, storage)
     values = variable.values
     if not old.is_load:
@@ -376,7 +376,7 @@ def move_retained(tensor: Tensor, node: Node, output: int) -> None:
 
 def _unnoticed(value: Expr, storage: Storage) -> None:
     """Let the present value of a tensor stay good for those who saved it, whatever is written."""
-    counted(value, storage).storage = SimpleNamespace(version=storage.version, writer="")
+    counted(value, storage)._storage = SimpleNamespace(version=storage.version, writer="")
 
 
 def _writable(self: Tensor, name: str) -> Any:

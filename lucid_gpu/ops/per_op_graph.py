@@ -20,7 +20,7 @@ from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import RegionNode, title_of
 from lucid_gpu.fusion.saving import FROM_OPERANDS, SAVE_ALL, replacements
 from lucid_gpu.ops.packing import pack_output
-from lucid_gpu.ops.record import OpNode, refuse_inference, save
+from lucid_gpu.ops.record import OpNode, refuse_inference, save, unpack
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape import costly
@@ -116,7 +116,7 @@ def apply_by_op(
     tensors, rule, sources, _ = alone
     node = _node_class(rule.program)(tensors, vjp_alone, ())
     node.alone, node.ties = alone._replace(tensors=[]), op.ties
-    node.saved = tuple([save(tensors[sources[i]]) for i in rule.saves if i < len(sources)])
+    node.saved = save([tensors[sources[i]] for i in rule.saves if i < len(sources)])
     recording, state.grad = state.grad, False
     try:
         compute = partial(apply, op, *operands, to=to, shape=shape)
@@ -215,7 +215,7 @@ def vjp_alone(node: Any, g: Tensor) -> Sequence[Tensor | None]:
     """The vjp of a node whose ``alone`` says what it saved."""
     _, rule, sources, numbers = node.alone
     values = [*numbers, None, g]
-    for index, tensor in zip(rule.saves, node.saved_values, strict=True):
+    for index, tensor in zip(rule.saves, unpack(node.saved, node), strict=True):
         values[index] = tensor
     results: list[Tensor | None] = [None] * len(node._edges)
     for leaf, gradient in evaluate_gradient(rule.gradient, values).items():

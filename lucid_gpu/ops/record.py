@@ -12,7 +12,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import expression, region
-from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.fusion.expression import Cell, Expr, Saved, Variable, variable_on
 from lucid_gpu.fusion.expression import saved as saved_of
 from lucid_gpu.fusion.layout import dense_order
 from lucid_gpu.fusion.optable import RESULT as OF_RESULT
@@ -33,42 +33,7 @@ Order = (
     tuple[int, ...] | list[tuple[int, ...] | None] | Callable[..., tuple[int, ...] | None] | None
 )
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class SavedOutput:
-    """An output kept without holding it: a tensor of the same value, apart from the graph.
-
-    While that is pending the two share what will be their memory, so whichever is computed first is
-    not computed again for the other, even where the output is gone by then.
-    """
-
-    __slots__ = ("kept", "memory", "output", "version")
-
-    def __init__(
-        self, tensor: Tensor, output: int, alone: bool, program: Program | None = None
-    ) -> None:
-        self.output = output
-        memory = tensor._memory()  # counts writes
-        # Of several outputs one that is gone may have been written: scikit-learn's PCA turns the
-        # singular vectors, and needs the values only. Our gradient reads what was there.
-        self.memory: Any = (lambda: memory) if alone else weakref.ref(memory)
-        self.version = memory.version
-        if program is not None:  # as below
-            self.kept = _stored(program, tensor._expr.leaves[0].twin())
-            return
-        self.kept = tensor._on(expression.without_grad(tensor._expr))  # an edge would be a cycle
-        if not self.kept._expr.program.is_load:
-            self.kept._storage = memory
-            memory.add(self.kept)
-
-    def unpack(self, node: Node) -> Tensor:
-        memory = self.memory()
-        if memory is not None and memory.version != self.version:
-            raise modified(self.kept._expr.program, self.version, node, memory.version)
-        result = self.kept._on(self.kept._expr)
-        if state.grad or state.task is None or not isinstance(node, OpNode):
-            result._attach(node, self.output)  # else no user asks where it came from
-        return result
+_new: Any = tuple.__new__  # of what is made often
 
 
 def unsaved(tensor: Tensor) -> Tensor:
@@ -81,27 +46,6 @@ def unsaved(tensor: Tensor) -> Tensor:
         region.edge_of(value)  # both lead to one node
         other._expr = expression.reread(value)
     return other
-
-
-class SavedFor:
-    """A tensor that PyTorch's op saves for some gradients only: others read what it held then."""
-
-    __slots__ = ("inputs", "kept", "tensor", "version")
-
-    def __init__(self, tensor: Tensor, version: int, inputs: Sequence[int]) -> None:
-        self.tensor, self.version, self.inputs = tensor, version, inputs
-        self.kept = tensor._on(tensor._load())
-
-    def unpack(self, node: Any) -> Tensor:
-        current = version_of(self.tensor)
-        if current == self.version:
-            return self.tensor
-        if any(node.asked(i) for i in self.inputs):
-            raise modified(self.tensor, self.version, node)
-        return self.kept.alias()
-
-
-Saved = tuple[Tensor, int] | Packed | SavedOutput | SavedFor  # with its version then, or by hooks
 
 
 def saves_for(result: Tensor, inputs: dict[int, Sequence[int]], output: bool = True) -> None:
@@ -124,33 +68,43 @@ def saves_for(result: Tensor, inputs: dict[int, Sequence[int]], output: bool = T
         return
     saved: list[Any] = list(node.saved)
     for number, readers in inputs.items():
-        if type(saved[number]) is tuple:
-            tensor, version = saved[number]
-            saved[number] = SavedFor(tensor, version, readers)
-    for entry in saved:
-        if not output and isinstance(entry, SavedOutput):
-            entry.memory = _nothing
+        entry = saved[number]
+        if type(entry) is Saved:
+            value = entry.tensor
+            saved[number] = entry._replace(only=(readers, value._on(value._load())))
+    if not output:
+        for number, entry in enumerate(saved):
+            if type(entry) is Saved and entry.output is not None:
+                saved[number] = entry._replace(variable=Variable())  # nobody writes that
     node.saved = tuple(saved)
 
 
-def _nothing() -> None:
-    """The memory of an output that may be written."""
+def save(
+    tensors: Sequence[Tensor | None], outputs: dict[int, int] | None = None, seen: bool = True
+) -> tuple[Any, ...]:
+    """Keep tensors for backward.
 
-
-def save(tensor: Tensor) -> Saved:
-    """Keep a tensor for backward."""
-    if modes.watchers:
-        refuse_inference(tensor)
-        if state.hooks:
-            return pack(tensor, state.hooks[-1])
-    storage = tensor._storage
-    return (tensor, 0 if storage is None else storage.version)
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often the memory was written, of a tensor whose own it is: what `unpack` compares."""
-    storage = tensor._storage
-    return 0 if storage is None else storage.version
+    ``outputs`` has the numbers of those that are the node's own, by id; ``seen`` is whether modes
+    and hooks are to see them, as of what an op saves.
+    """
+    saved: list[Any] = []
+    for tensor in tensors:
+        entry: Any = None
+        if tensor is None:
+            pass
+        elif outputs and id(tensor) in outputs:
+            entry = save_output(tensor, outputs[id(tensor)])
+        else:
+            if seen and modes.watchers:
+                refuse_inference(tensor)
+                if state.hooks:
+                    entry = pack(tensor, state.hooks[-1])
+            if entry is None:
+                storage = tensor._storage
+                version = 0 if storage is None else storage.version
+                entry = _new(Saved, (tensor._expr.program, tensor, version, tensor, None, None))
+        saved.append(entry)
+    return tuple(saved)
 
 
 def watch(result: Tensor, *read: Tensor) -> None:
@@ -191,6 +145,11 @@ def keeps(
     value = result._expr
     if not value.program.needs_grad or result._wrapper is not None or not state.grad:
         return result
+    if modes.watchers:
+        for tensor in saved:
+            refuse_inference(tensor)
+        if state.hooks:  # they keep it
+            return result
     also: tuple[Any, ...] = tuple(
         [saved_of(t._expr) for t in ((*saved, result) if output else saved)]
     )
@@ -330,14 +289,46 @@ def keeping(
 
 def save_output(
     tensor: Tensor, number: int, alone: bool = True, program: Program | None = None
-) -> Saved:
+) -> Saved | Packed:
     """Keep an output of the node itself, which must not hold what holds the node.
 
-    ``program`` is that of its array without a gradient, where somebody kept it.
+    Another tensor of its value is kept, apart from the graph. While that is pending the two share
+    what will be their memory, so whichever is computed first is not computed again for the other,
+    even where the output is gone by then. ``program`` is that of its array without a gradient,
+    where somebody kept it.
     """
     if modes.watchers and state.hooks:
         return pack_output(tensor, number, state.hooks[-1])
-    return SavedOutput(tensor, number, alone, program)
+    memory = tensor._memory()
+    if program is not None:
+        other = _stored(program, tensor._expr.leaves[0].twin())
+    else:
+        other = tensor._on(expression.without_grad(tensor._expr))  # an edge would be a cycle
+        program = other._expr.program
+        if not program.is_load:
+            other._storage = memory
+            memory.add(other)
+    variable = variable_on(memory if alone else _WhileThere(memory))
+    return Saved(program, variable, memory.version, other, number)
+
+
+class _WhileThere:
+    """Counts the writes to a memory as long as that is there.
+
+    Of several outputs one that is gone may have been written: scikit-learn's PCA turns the singular
+    vectors, and needs the values only. Our gradient reads what was there.
+    """
+
+    def __init__(self, memory: Any) -> None:
+        self.memory, self.first = weakref.ref(memory), memory.version
+
+    @property
+    def version(self) -> int:
+        return getattr(self.memory(), "version", self.first)
+
+    @property
+    def writer(self) -> str:
+        return getattr(self.memory(), "writer", "")
 
 
 def refuse_inference(tensor: Tensor) -> None:
@@ -351,33 +342,30 @@ def refuse_inference(tensor: Tensor) -> None:
         )
 
 
-def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, ...]:
+def unpack(saved: Sequence[Saved | Packed | None], reader: Any) -> tuple[Tensor | None, ...]:
     """Take saved tensors out, checked for writes since."""
     result: list[Tensor | None] = []
     for entry in saved:
-        if type(entry) is tuple:
-            tensor, version = entry
-            storage = tensor._storage
-            if version != (0 if storage is None else storage.version):
-                raise modified(tensor, version, reader)
-            result.append(tensor)
-        else:
+        if type(entry) is not Saved:
             result.append(None if entry is None else entry.unpack(reader))  # type: ignore[union-attr]
+            continue
+        tensor, storage = entry.tensor, entry.variable._storage
+        if storage is not None and storage.version != entry.version:
+            tensor = _as_it_was(entry, reader)
+        if entry.output is not None:
+            tensor = tensor._on(tensor._expr)
+            if state.grad or state.task is None or not isinstance(reader, OpNode):
+                tensor._attach(reader, entry.output)  # else no user asks where it came from
+        result.append(tensor)
     return tuple(result)
 
 
-def modified(
-    tensor: Tensor | Program, version: int, reader: Node, current: int | None = None
-) -> RuntimeError:
-    """The error of a saved tensor that was written in place since; ``current`` is its version."""
-    if current is None:
-        current = tensor._version  # type: ignore[union-attr]
-    return RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: [{tensor.dtype.name} tensor of shape {list(tensor.shape)}], saved by "
-        f"{reader.name()}, is at version {current}; expected version {version} instead. "
-        "Write the change out of place (x = x + 1), or change a clone."
-    )
+def _as_it_was(entry: Saved, reader: Any) -> Tensor:
+    """A saved tensor that was written since, as it was before, for those who may read that."""
+    if entry.only is None or any(map(reader.asked, entry.only[0])):
+        raise entry.refusal(reader, None if entry.output is None else reader.name())
+    value: Tensor = entry.only[1].alias()
+    return value
 
 
 _NO_EDGE = (None, 0)
@@ -387,7 +375,7 @@ class OpNode(Node):
     """A recorded op: its gradient function, what it saved, and its attributes."""
 
     metas: tuple[Program, ...] = ()  # what the outputs look like; programs hold no arrays
-    saved: tuple[Saved | None, ...] = ()
+    saved: tuple[Saved | Packed | None, ...] = ()
     reads_cotangent = True
     also: tuple[Any, ...] = ()  # what it holds or PyTorch's op saves beside: `fusion.saving`
     reads_arrays = True
@@ -422,15 +410,8 @@ class OpNode(Node):
         super().__init__(tuple(edges))
         self.needs_input_grad: tuple[bool, ...] = tuple(needs)
         self.function: Any = function  # None once it is freed
-        if saved and modes.watchers:
-            self.saved = tuple([None if t is None else save(t) for t in saved])
-        elif saved:  # as `save` does
-            self.saved = tuple(
-                [
-                    None if t is None else (t, 0 if t._storage is None else t._storage.version)
-                    for t in saved
-                ]
-            )
+        if saved:
+            self.saved = save(saved)
 
     @property
     def _input_metadata(self) -> Sequence[Any]:
@@ -462,7 +443,7 @@ class OpNode(Node):
             raise RuntimeError(SECOND_TIME)
         for entry in self.also if self.result is None else (*self.also, self.result):
             if entry.written:
-                raise modified(entry.program, entry.version, self, entry.variable.version)
+                raise entry.refusal(self, None)
         if self._output_count == 1:
             if cotangents[0] is None:
                 return (None,) * len(self._edges)
@@ -481,18 +462,8 @@ class OpNode(Node):
         if self.back_order is not None:
             gradients = self._in_order(gradients, cotangents)
         if self.ties is not None and state.grad:
-            gradients = list(map(self._tied, gradients, self.ties))
+            gradients = [tied(self, g, tie) for g, tie in zip(gradients, self.ties)]
         return gradients
-
-    def _tied(self, gradient: Tensor | None, tie: Tie | None) -> Tensor | None:
-        if gradient is None or tie is None:
-            return gradient
-        source, output = (self, 0) if tie.to == OF_RESULT else self._edges[tie.to]
-        if source is None:
-            return gradient
-        zeros = constant(0.0, gradient)
-        zeros._attach(source, output)
-        return apply(TABLE[tie.row], gradient, zeros)
 
     def _in_order(self, gradients: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """Gradients of as many dimensions as `back_order` has, lying so."""
@@ -548,6 +519,18 @@ class OpNode(Node):
                 if name in own and name != "gives_new":  # which the pass reads after this
                     del own[name]
             self.also = self.given = ()
+
+
+def tied(node: Node, gradient: Tensor | None, tie: Tie | None) -> Tensor | None:
+    """The gradient of a linear op's input, with the tie to what PyTorch's formula of it takes."""
+    if gradient is None or tie is None:
+        return gradient
+    source, output = (node, 0) if tie.to == OF_RESULT else node._edges[tie.to]
+    if source is None:
+        return gradient
+    zeros = constant(0.0, gradient)
+    zeros._attach(source, output)
+    return apply(TABLE[tie.row], gradient, zeros)
 
 
 def _zeros(like: Program) -> Tensor:
@@ -635,7 +618,7 @@ def record(
     if not many:
         if node is not None:
             node.metas = (result._expr.program,)
-            if name in _SAVE_OUTPUTS:
+            if name in _SAVE_OUTPUTS and not state.hooks:
                 node.result = saved_of(result._expr)
             if keeps_output:
                 node.saved += (save_output(result, 0, True, plain),)

@@ -36,8 +36,9 @@ from lucid_gpu.ops.per_op_graph import (
     operand_names,
     vjp_alone,
 )
-from lucid_gpu.ops.record import OpNode, SavedOutput, Ties, unpack
+from lucid_gpu.ops.record import OpNode, tied, unpack
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Node
 from lucid_gpu.tensor import Tensor, _tensor
 
@@ -130,11 +131,11 @@ class SavedTensor:
     def data(self) -> Any:
         """What the pack hook returned, or the tensor itself."""
         entry = self._entry()
-        return entry.data if isinstance(entry, Packed) else _unpacked(entry, self._node)
+        return entry.data if isinstance(entry, Packed) else self.unpack()
 
     def unpack(self) -> Tensor | None:
         """The saved tensor, as it was, of its shape."""
-        return _unpacked(self._entry(), self._node)
+        return unpack((self._entry(),), self._node)[0]
 
     def register_hooks(
         self,
@@ -161,39 +162,21 @@ class SavedTensor:
             raise RuntimeError(
                 "Calling register_hooks on a saved tensor with value None is forbidden"
             )
-        if isinstance(entry, Packed) and entry.unpack_hook is not _same:
+        if isinstance(entry, Packed):
             raise RuntimeError(
                 "Calling register_hooks on a saved tensor whose hooks have already been set. "
                 "Hint: only one pair of hooks is allowed at a time."
             )
-        value, edge = _value_and_edge(entry, self._node)
+        value, edge = self.unpack(), None
+        assert value is not None
+        if value.requires_grad:
+            source, output = value._edge()
+            edge = None if source is self._node else source, output
         packed = Packed(value.detach(), edge, (pack_hook, unpack_hook))
         index, entries = self._resolved_index(), list(getattr(self._node, self._entries))
         assert index is not None
         entries[index] = packed
         setattr(self._node, self._entries, tuple(entries))
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _unpacked(entry: Any, node: Node) -> Tensor | None:
-    if hasattr(entry, "unpack"):  # packed by hooks, or an output of a Function
-        tensor: Tensor = entry.unpack(node)
-        return tensor
-    return unpack((entry,), node)[0]
-
-
-def _value_and_edge(entry: Any, node: Node) -> tuple[Tensor, Any]:
-    if isinstance(entry, Packed):
-        return entry.data, entry.edge
-    value = _unpacked(entry, node)
-    assert value is not None
-    if not value.requires_grad:
-        return value, None
-    source, output = edge_of(value._expr)
-    return value, (None if source is node else source, output)
 
 
 # --- nodes that keep one entry a saved tensor -----------------------------------------------------
@@ -231,8 +214,8 @@ def _saved_by_node(node: Any, name: str) -> Any:
     if node._released:
         raise RuntimeError(SECOND_TIME)
     entry = node.saved[index]
-    value = unpack((entry,), node)[0]
-    return _in_its_memory(node, entry.output, value) if isinstance(entry, SavedOutput) else value
+    value, output = unpack((entry,), node)[0], getattr(entry, "output", None)
+    return value if output is None else _in_its_memory(node, output, value)
 
 
 def _in_its_memory(node: Any, output: int, value: Tensor | None) -> Tensor | None:
@@ -268,66 +251,36 @@ def _raw_of_node(node: Any, name: str) -> SavedTensor:
 # --- regions --------------------------------------------------------------------------------------
 
 
-class _SavedValue:
-    """An operand of a region's last op, which is told when its tensor is written."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Expr) -> None:
-        self.value = value
-
-    def unpack(self, node: RegionNode) -> Tensor:
-        return _tensor_on(_fresh(node, self.value))
-
-
-class _Opened(RegionNode):
-    """A region's node whose last op stands alone."""
-
-    saved: tuple[Any, ...]
-    alone: Alone
-    function = staticmethod(vjp_alone)
-    saved_values = OpNode.saved_values
-    vjp = OpNode.vjp
-    release = OpNode.release
-    back_order, given = OpNode.back_order, OpNode.given
-    _finished, _tied = OpNode._finished, OpNode._tied
-
-    @property
-    def ties(self) -> Ties:
-        return TABLE[self.program.root.op].ties
-
-    def keep_output(self, expr: Expr, cell: Any) -> None:
-        """What is kept was decided when the node was opened."""
-
-    def prepare(self) -> None:
-        """There is nothing inside."""
-
-    @property
-    def result(self) -> Any:  # type: ignore[override]
-        """The result, where that is saved and not by hooks."""
-        unhooked = any(isinstance(e, Packed) and e.unpack_hook is _same for e in self.saved)
-        return self.__dict__.get("result") if unhooked else None
-
-
 def _open(node: RegionNode) -> None:
-    """Let a region's node keep what its last op saves, one entry a tensor."""
+    """Let a region's node keep what its last op saves, one entry a tensor, and go backward so."""
     alone = _look(node)
     assert alone is not None
-    operands = [t._expr for t in alone.tensors]
-    alone = alone._replace(tensors=[])
-    entries: list[Any] = []
+    entries = []
     for leaf in alone.rule.saves:
         if leaf < len(alone.sources):
-            entries.append(_SavedValue(_fresh(node, operands[alone.sources[leaf]])))
+            value = alone.tensors[alone.sources[leaf]]._expr
+            entries.append(saved(value)._replace(tensor=_tensor_on(_fresh(node, value))))
         else:
-            value = _tensor(without_grad(_result(node)._expr))
-            entries.append(Packed(value, (None, 0), (_same, _same)))
+            value = without_grad(_result(node)._expr)
+            kept = node.result or saved(value)
+            entries.append(kept._replace(tensor=_tensor(value), output=0))
     observe(node)  # regions that took this op in are opened too
-    opened: Any = node
-    opened._edges = tuple([edge_of(value) for value in operands])
-    opened.saved, opened.alone = tuple(entries), alone
-    opened.made_by, opened.leaves, opened.output = None, (), None
-    opened.__class__ = type(type(node).__name__, (_Opened, type(node)), {})
+    node._edges = tuple([edge_of(t._expr) for t in alone.tensors])
+    node.saved, node.alone = tuple(entries), alone._replace(tensors=[])
+    node.made_by, node.leaves, node.output = None, (), None
+
+
+def _back_alone(cotangent: Tensor, node: RegionNode) -> Sequence[Tensor | None]:
+    """The gradient of a region whose last op stands alone."""
+    if node._released:
+        raise RuntimeError(SECOND_TIME)
+    for entry in node.also:
+        if entry.written:
+            raise entry.refusal(node, None)
+    gradients, kinds = vjp_alone(node, cotangent), TABLE[node.program.root.op].ties
+    if kinds is None or not state.grad:
+        return gradients
+    return [tied(node, gradient, tie) for gradient, tie in zip(gradients, kinds)]
 
 
 def _look(node: RegionNode) -> Alone | None:
@@ -345,8 +298,8 @@ def _look(node: RegionNode) -> Alone | None:
 
 def _vjp_of_last(node: RegionNode, cotangents: Sequence[Any]) -> list[Any]:
     """The gradients of a region's last op alone, None for a number among its operands."""
-    if isinstance(node, _Opened):
-        return list(OpNode.vjp(node, cotangents))  # type: ignore[arg-type]
+    if node.alone is not None:
+        return list(node.vjp(cotangents))
     node._check_versions()
     if node.composed:
         return _vjp_of_composition(node, cotangents)
@@ -400,7 +353,7 @@ def _operand(node: RegionNode, index: int) -> Any:
 
 
 def _saved_by_region(node: RegionNode, name: str) -> Any:
-    if isinstance(node, _Opened):
+    if node.alone is not None:
         return _saved_by_node(node, name)
     if name not in _names(node):
         raise _no_attribute(node, name)
@@ -452,7 +405,7 @@ def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:
         raise _no_attribute(node, name)
 
     def find_index() -> int | None:
-        if not isinstance(node, _Opened):
+        if node.alone is None:
             alone = _look(node)
             if alone is None or name not in alone.rule.names:
                 return None
@@ -465,14 +418,14 @@ def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:
 def _fresh(node: RegionNode, value: Expr) -> Expr:
     """A saved operand, unless it was written since."""
     if is_written(value):
-        raise node.stale_error(saved(value), None)
+        raise saved(value).refusal(node, None)
     return value
 
 
 def _result(node: RegionNode) -> Tensor:
     """A region's value, with the region as its history."""
     if node.result is not None and node.result.written:
-        raise node.stale_error(node.result, node.name())
+        raise node.result.refusal(node, node.name())
     program = node.program
     if node.output is not None:
         array = node.output.array
@@ -560,6 +513,7 @@ def _listed(node: Any) -> list[str]:
     return [*object.__dir__(node), *(prefix + name for prefix in _READERS for name in _names(node))]
 
 
+attach(Tensor, _back_alone)
 attach(RegionNode, vjp_alone=_vjp_of_last)
 for _owner in (OpNode, RegionNode):
     attach(_owner, __getattr__=_read, __dir__=_listed)

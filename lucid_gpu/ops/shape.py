@@ -185,7 +185,7 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
     leaf = result._expr.leaves[0]
     storage.add(result, leaf)
     leaf.variable = variable = Variable()
-    variable.storage, leaf.version = storage, storage.version
+    variable._storage, leaf.version = storage, storage.version
     if leaf.version:
         result._since = leaf.version
     if program.shared:

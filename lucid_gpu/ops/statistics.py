@@ -18,7 +18,7 @@ from lucid_gpu.ops.linalg.matrices import conj
 from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.named_results import result_of
 from lucid_gpu.ops.order import searchsorted
-from lucid_gpu.ops.record import keeping, keeps, record, watch
+from lucid_gpu.ops.record import keeping, keeps, record
 from lucid_gpu.ops.reductions import Dims, normalize_dim
 from lucid_gpu.ops.shape import owned
 from lucid_gpu.ops.sorting import sort
@@ -235,9 +235,7 @@ def _with_mean(
         name, arrays, both, _joined_vjp, dtype=None if both[1].is_complex() else first.dtype,
         takes_none=True,
     )  # fmt: skip
-    keeps(joined[0], input)
-    if spread is reductions.std:
-        watch(joined[0], joined[0])
+    keeps(joined[0], input, output=spread is reductions.std)
     return joined
 
 

@@ -18,8 +18,10 @@ from lucid_gpu.amp import autocast_mode
 from lucid_gpu.amp.state import state as autocast
 from lucid_gpu.autograd.saved_hooks import saved_tensors_hooks
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.expression import Saved
 from lucid_gpu.ops import generator
-from lucid_gpu.ops.record import modified, save, unpack
+from lucid_gpu.ops.packing import Packed
+from lucid_gpu.ops.record import save, unpack
 from lucid_gpu.tape.costly import recomputing
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, state, surrounded
 from lucid_gpu.tensor import Tensor
@@ -148,11 +150,7 @@ class Call:
                 "once. If you are calling ctx.saved_tensors in backward, make sure to do so only "
                 "once."
             )
-        value, version = entry
-        reader: Any = self
-        if value._version != version:
-            raise modified(value, version, reader)
-        result: Tensor = value
+        result: Any = unpack((entry,), self)[0]
         return result
 
     def _recompute(self) -> dict[int, Any]:
@@ -167,7 +165,7 @@ class Call:
             value = tensor.detach() if tensor.requires_grad else tensor
             index = saves.note(tensor)
             if index < wanted and self.placeholders[index]() is not None:
-                recomputed[index] = (value, value._version)
+                (recomputed[index],) = save((value,), seen=False)
             if self.early_stop and index + 1 == wanted:
                 raise _Stop
             if index >= wanted and self.complete:
@@ -224,21 +222,12 @@ class Call:
         )
 
 
-class _Kept:
-    """A tensor among the arguments, as an op would save it."""
-
-    __slots__ = ("entry",)
-
-    def __init__(self, entry: Any) -> None:
-        self.entry = entry
-
-
 def _kept(argument: Any) -> Any:
-    return _Kept(save(argument)) if isinstance(argument, Tensor) else argument
+    return save((argument,))[0] if isinstance(argument, Tensor) else argument
 
 
 def _taken(argument: Any, reader: Any) -> Any:
-    return unpack((argument.entry,), reader)[0] if type(argument) is _Kept else argument
+    return unpack((argument,), reader)[0] if type(argument) in (Saved, Packed) else argument
 
 
 def _same(value: Any) -> Any:

@@ -24,6 +24,18 @@ UNARY = (
     *("relu", "clone"),
 )
 BINARY = ("add", "sub", "mul", "div", "pow", "maximum")
+OF_ONE = [
+    *("abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt"),
+    *("reciprocal", "square", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
+    *("tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv", "lgamma"),
+    *("digamma", "i0", "floor", "neg", "relu", "clone", "sum", "mean", "prod", "amax"),
+    *("amin", "max", "min", "median", "logsumexp:1", "softmax:1", "log_softmax:1"),
+    *("cumsum:1", "cumprod:1", "sgn", "var"),
+]
+OF_TWO = [
+    *("add", "sub", "mul", "div", "remainder", "fmod", "pow", "maximum", "minimum", "atan2"),
+    *("hypot", "logaddexp", "xlogy", "copysign"),
+]
 NUMBERS: dict[str, Callable[[Any, float], Any]] = {
     "x * n": lambda x, n: x * n,
     "x + n": lambda x, n: x + n,
@@ -219,19 +231,6 @@ def test_polar_of_pending_operands_has_their_gradients(mode: bool) -> None:
 
 
 # --- what each op saves --------------------------------------------------------------------------
-
-OF_ONE = [
-    *("abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt"),
-    *("reciprocal", "square", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
-    *("tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv", "lgamma"),
-    *("digamma", "i0", "floor", "neg", "relu", "clone", "sum", "mean", "prod", "amax"),
-    *("amin", "max", "min", "median", "logsumexp:1", "softmax:1", "log_softmax:1"),
-    *("cumsum:1", "cumprod:1", "sgn", "var"),
-]
-OF_TWO = [
-    *("add", "sub", "mul", "div", "remainder", "fmod", "pow", "maximum", "minimum", "atan2"),
-    *("hypot", "logaddexp", "xlogy", "copysign"),
-]
 
 
 def _call(m: Any, name: str, operands: list[Any]) -> Any:
@@ -460,6 +459,71 @@ def test_compositions_save_what_theirs_save(name: str, read: bool) -> None:
         assert raises(lucid_gpu, which) == theirs, which
         with lucid_gpu.fusion.eager():
             assert raises(lucid_gpu, which) == theirs, f"{which}, op by op"
+
+
+def _in_place_and_more(m: Any) -> dict[str, Callable[[Any, Any], Any]]:
+    f = m.nn.functional
+    return _functions(m) | {
+        "addcmul_": lambda x, y: x.mul(1).addcmul_(y, y),
+        "lerp_": lambda x, y: x.mul(1).lerp_(y, y),
+        "ldexp_": lambda x, y: x.mul(1).ldexp_(y),
+        "index_add_": lambda x, y: x.mul(1).index_add_(0, m.tensor([1, 0]), y),
+        "binary_cross_entropy_with_logits": f.binary_cross_entropy_with_logits,
+        "mish": lambda x, y: f.mish(x),
+        "layer_norm": lambda x, y: f.layer_norm(x, (3,), y[0]),
+        "where": lambda x, y: m.where(x > 0.5, x, y),
+        "matmul": lambda x, y: x @ y.t(),
+    }
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("name", [*_in_place_and_more(lucid_gpu), *["exp", "mul", "prod", "amax"]])
+def test_what_hooks_copied_may_be_written(name: str, mode: bool) -> None:
+    copies: Any = (lambda t: t.clone(), lambda t: t)
+
+    def gradients(m: Any, which: int | None) -> Any:
+        leaves = [m.tensor([[0.3, 0.5, 0.7], [0.2, 0.8, 0.4]]).requires_grad_() for _ in "xy"]
+        values = [leaves[0] + 0.125, leaves[1] * 0.5]
+        called = _in_place_and_more(m).get(name)
+        with m.autograd.graph.saved_tensors_hooks(*copies):
+            if called is not None:
+                z = called(*values)
+            else:
+                z = values[0] * values[1] if name == "mul" else getattr(values[0], name)()
+        total = z.sum()
+        if which is not None:
+            (z if which < 0 else values[which]).add_(0.25)
+        total.backward()
+        return [np.zeros(1) if t.grad is None else t.grad.numpy() for t in leaves]
+
+    with eager(mode):
+        expected = gradients(lucid_gpu, None)
+        for which in (-1, 0, 1):
+            gradients(torch_module(), which)  # is not refused
+            for got, same in zip(gradients(lucid_gpu, which), expected, strict=True):
+                np.testing.assert_array_equal(got, same)
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("name", [*_in_place_and_more(lucid_gpu), *OF_TWO])
+def test_what_was_made_in_inference_mode_is_refused_where_theirs_save_it(
+    name: str, mode: bool
+) -> None:
+    def refused(m: Any, which: int) -> bool:
+        values = [m.tensor([[0.3, 0.5, 0.7], [0.2, 0.8, 0.4]]).requires_grad_() for _ in "xy"]
+        with m.inference_mode():
+            values[which] = values[which].detach().clone()
+        called = _in_place_and_more(m).get(name) or getattr(m, name)
+        try:
+            called(*values)
+        except RuntimeError as error:
+            assert "Inference tensors cannot be saved for backward" in str(error), error
+            return True
+        return False
+
+    with eager(mode):
+        for which in (0, 1):
+            assert refused(lucid_gpu, which) == refused(torch_module(), which), which
 
 
 def test_resize_counts_as_a_write() -> None:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu
@@ -232,3 +233,61 @@ def test_who_is_given_a_gradient_after_marks_were_changed(start: str, mode: bool
         expected = _marked(torch_module(), start, done, number % 2 == 0)
         with lucid_gpu.fusion.eager(mode):
             assert _marked(lucid_gpu, start, done, number % 2 == 0) == expected, done
+
+
+_WITH_OTHER: dict[str, Callable[[Any, Any], Any]] = {
+    "v * w": lambda v, w: v * w,
+    "v / w": lambda v, w: v / w,
+    "w / v": lambda v, w: w / v,
+    "v ** w": lambda v, w: v**w,
+    "v.exp() * w": lambda v, w: v.exp() * w,
+    "outer product": lambda v, w: v.reshape(-1, 1) @ w.reshape(1, -1),
+}
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("read", [False, True], ids=["pending", "read"])
+@pytest.mark.parametrize("view", ["view", "t", "select", "detach", "split"])
+@pytest.mark.parametrize("name", _WITH_OTHER)
+def test_beside_a_view_without_history_may_be_written_what_only_its_gradient_reads(
+    name: str, view: str, read: bool, mode: bool
+) -> None:
+    def end(m: Any, base: str, target: str) -> Any:
+        x = m.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        b = {"leaf": x, "inner": x * 1, "constant": m.ones(2, 2)}[base]
+        with m.no_grad():
+            v = VIEWS[view](b)
+        w = m.full(tuple(v.shape), 2.0, requires_grad=True)
+        other = w * 1
+        z = _WITH_OTHER[name](v, other)
+        if read:
+            other.tolist()
+        try:
+            (v if target == "view" else other).add_(1)
+            z.sum().backward()
+        except RuntimeError:
+            return "refused"
+        return [x.grad is None, np.round(w.grad.numpy(), 4).tolist()]
+
+    with lucid_gpu.fusion.eager(mode):
+        for case in itertools.product(("leaf", "inner", "constant"), ("view", "other")):
+            assert end(lucid_gpu, *case) == end(torch_module(), *case), case
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("parts", ["split", "unbind", "chunk"])
+def test_parts_whose_base_was_written_have_no_gradient(parts: str, recorded: bool) -> None:
+    def end(m: Any) -> list[Any]:
+        x = m.ones(4, 2, requires_grad=True)
+        y = x * 1
+        part = VIEWS[parts](y)
+        with contextlib.nullcontext() if recorded else m.no_grad():
+            y.mul_(2)
+        before = part.grad
+        part.grad = m.zeros(*part.shape)
+        after = part.grad.tolist()
+        part.grad = None
+        return [before, after, part.grad, part.requires_grad]
+
+    assert end(lucid_gpu) == end(torch_module())
