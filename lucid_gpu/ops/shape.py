@@ -525,7 +525,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     view = view_of(
         input,
         "UnsqueezeBackward0",
-        array[(slice(None),) * dim + (None,)],
+        array.reshape((*shape[:dim], 1, *shape[dim:])),  # an index would give it the stride 0
         _reshape_vjp,
         step,
         results=None if kept is None else kept[1],

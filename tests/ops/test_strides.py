@@ -670,3 +670,14 @@ def test_views_without_elements_begin_where_they_were_cut(name, device):
         return found
 
     gives(run(lucid_gpu, device), run, device)
+
+
+def test_a_dimension_inserted_before_others_has_their_length_as_its_stride(device: str) -> None:
+    def scenario(m: Any, where: str) -> Any:
+        t = m.arange(24.0, device=where).reshape(2, 3, 4)
+        inputs = t.mT, t.permute(2, 0, 1), t[:, ::2]
+        return [[x.unsqueeze(d).stride() for d in range(3)] for x in inputs]
+
+    turned = [[24, 12, 1, 4], [12, 4, 1, 4], [12, 1, 12, 4]]
+    moved = [[4, 1, 12, 4], [1, 24, 12, 4], [1, 12, 12, 4]]
+    gives([turned, moved, [[24, 12, 8, 1], [12, 16, 8, 1], [12, 8, 4, 1]]], scenario, device)
