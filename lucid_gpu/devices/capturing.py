@@ -798,7 +798,7 @@ def stays(leaf: Any) -> bool:
 
     In a recorded call all that was there before is so, for the replays make the call again.
     """
-    current = capturing()
+    current = None if recorder is None else capturing()
     if current is not None and current.off and not current.outside:
         there = leaf not in current.fresh or current.whose(leaf.array) is not None
         return there or (bool(fixed) and is_fixed(leaf.array))

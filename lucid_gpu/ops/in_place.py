@@ -656,12 +656,14 @@ def _is_read(self: Tensor, version: int) -> None:
 
     ``version`` counts the writes until its history was last looked at.
     """
-    storage = self._memory()
+    storage, value, base = self._memory(), self._expr, self._base
     storage.read.append(weakref.ref(self))
-    storage.add_cell(self._expr.leaves[0])
-    counted(self._expr, storage)
-    base = self._base
-    if base is not None and max(base._recorded, storage.unrecorded) > version:
+    storage.add_cell(value.leaves[0])
+    counted(value, storage)
+    if base is None:
+        return
+    lost = value.program.needs_grad and storage.unrecorded > version
+    if lost or base._recorded > version:
         self._catch_up(version)
 
 
