@@ -392,13 +392,13 @@ def _add_to_dense(dense: Tensor, s: SparseTensor, alpha: Any) -> Tensor:
 @op
 def add_(self: SparseTensor, other: Any, *, alpha: Any = 1) -> SparseTensor:
     """Add a sparse tensor, in place."""
-    return self._become(add(self, other, alpha=alpha), "add_")
+    return self._write(add(self, other, alpha=alpha), "add_")
 
 
 @op
 def zero_(self: SparseTensor) -> SparseTensor:
     """List no elements any more."""
-    return self._become(zeros_like(self, None, None, False), "zero_")
+    return self._write(zeros_like(self, None, None, False), "zero_")
 
 
 @op

@@ -186,7 +186,7 @@ class SparseTensor(Tensor):
         """Bytes of the values and of their places."""
         refuse("nbytes", self.device, csr=not self.is_sparse)
 
-    def _become(self, value: Tensor, name: str) -> SparseTensor:
+    def _write(self, value: Tensor, name: str) -> SparseTensor:
         """Take another's elements, as an in-place op does."""
         if self.requires_grad and state.grad and self.is_leaf:
             raise RuntimeError(f"{LEAF_IN_PLACE} {name} changes a sparse leaf.")
@@ -227,7 +227,7 @@ class SparseTensor(Tensor):
         """Say whether every place occurs once, in order."""
         pattern = Pattern(self.pattern.indices, self.pattern.size, coalesced)
         edge = self._edge() if self.requires_grad else None
-        self._become(sparse(Elements(pattern, self.elements.values.detach())), "_coalesced_")
+        self._write(sparse(Elements(pattern, self.elements.values.detach())), "_coalesced_")
         if edge is not None:  # the elements are the same
             self._attach(*edge)
         return self

@@ -173,3 +173,13 @@ def test_a_truth_is_not_subtracted() -> None:
     for m in (lucid_gpu, oracle.torch_module()):
         with pytest.raises(RuntimeError, match="Subtraction"):
             m._foreach_sub_([m.ones(2)], True)
+
+
+def test_sparse_tensors() -> None:
+    for m in (lucid_gpu, oracle.torch_module()):
+        x = m.tensor([[1.0, 0.0], [0.0, 2.0]]).to_sparse()
+        y = m.tensor([[0.0, 3.0], [0.0, 1.0]]).to_sparse()
+        m._foreach_add_([x], [y])
+        m._foreach_mul_([x, y], 2.0)
+        assert x.to_dense().tolist() == [[2, 6], [0, 6]], m.__name__
+        assert y.to_dense().tolist() == [[0, 6], [0, 2]], m.__name__
