@@ -41,6 +41,7 @@ from lucid_gpu.fusion.expression import (
     remember,
 )
 from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.pending_reductions import reread, set_aside
 from lucid_gpu.fusion.program import (
     FORBIDDEN,
     INFERENCE,
@@ -54,6 +55,7 @@ from lucid_gpu.fusion.program import (
     marked,
 )
 from lucid_gpu.fusion.realize import outside, realize
+from lucid_gpu.fusion.scheduler import waiting
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import CONJUGATED, SameMemory, Size, Storage, owner_of, strided
 from lucid_gpu.storage import layout as Layout
@@ -293,11 +295,14 @@ class Tensor(overrides.Fields):
         elif self._siblings is not None or _streams is not None:
             _compute([self])
         else:
+            readers = set_aside((expr,)) if waiting else ()
             (array,) = realize((expr,))
             scheduler.mark_computed(expr)
-            self._settle(expr, array)
+            stored = self._settle(expr, array)
+            if readers:
+                reread(readers, [(expr, stored)])
 
-    def _settle(self, expr: Expr, array: Any) -> None:
+    def _settle(self, expr: Expr, array: Any) -> Expr:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
         program, storage = expr.program, self._storage
         order = program.order
@@ -329,13 +334,15 @@ class Tensor(overrides.Fields):
             plain = program.stored = _load_of(program, None)
         if not in_order or (free and order is not None):  # `fusion.memory_order`
             plain = _load_of(program, None if in_order else array.strides, free)
+        stored = Expr(plain, (cell,), None)
         if self._expr is expr:
-            self._expr = Expr(plain, (cell,), None)
+            self._expr = stored
         if storage is not None:
             storage.add_cell(cell)
             for other in storage.others(self) if len(storage.tensors) > 1 else ():
                 if not other._expr.program.is_load:  # of `detach`: it gets the same array
                     other._settle(other._expr, array)
+        return stored
 
     # --- marks -------------------------------------------------------------------------------
 
@@ -1272,10 +1279,14 @@ def _compute(tensors: Sequence[Tensor]) -> None:
     if not members:  # another thread has stored them meanwhile
         return
     values = [member._expr for member in members]
+    readers = set_aside(values) if waiting else ()
     arrays = realize(values) if _streams is None else _streams.compute(members, values)
+    stored = []
     for member, value, array in zip(members, values, arrays, strict=True):
         scheduler.mark_computed(value)
-        member._settle(value, array)
+        stored.append((value, member._settle(value, array)))
+    if readers:
+        reread(readers, stored)
     if len(members) > 1 and state.grad:
         region.note_family(values)
 
@@ -1300,10 +1311,8 @@ def store_written(*beside: Tensor) -> None:
     """Store what this thread has written in place, and other pending values in kernels with it."""
     if not (state.written or beside):
         return
-    tensors = scheduler.take_written()
-    known = {id(tensor) for tensor in tensors}
-    tensors += [tensor for tensor in beside if id(tensor) not in known]
-    for group in scheduler.kernels_of(tensors):
+    tensors = {id(tensor): tensor for tensor in (*scheduler.take_written(), *beside)}
+    for group in scheduler.kernels_of([*tensors.values()]):
         pending = [tensor for tensor in group if not tensor._expr.program.is_load]
         if pending:
             _compute(pending)
@@ -1512,8 +1521,13 @@ def _may_be_old(since: int, *operands: Any) -> bool:
 
 
 def _store(operands: Sequence[Any], values: Sequence[Expr]) -> None:
-    """Store the operands that have these values."""
-    store_written(*[o for o in operands if isinstance(o, Tensor) and o._expr in values])
+    """Store the operands that have these values, or what was reduced to them."""
+    tensors = [o for o in operands if isinstance(o, Tensor)]
+    for tensor in [*tensors]:
+        for leaf in tensor._expr.leaves:
+            if leaf.result is not None and leaf.source is not None:
+                tensors.append(leaf.source.tensor())
+    store_written(*[t for t in tensors if t is not None and t._expr in values])
 
 
 def unary(op: Op) -> Callable[[Tensor], Tensor]:
@@ -1616,6 +1630,8 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
                 since = b.since
             if leaves is not b.leaves:
                 leaves, pattern = merge(leaves, b.leaves)
+                if waiting and state.task is None and scheduler.met((a, b)):
+                    since = scheduler.COMPUTED
             key = (op, b.program, pattern, state.grad)
             program = a.program.next.get(key)
             if program is None and (op, b.program.form, *key[2:]) in a.program.form.next:

@@ -6,13 +6,15 @@ What is asked of `Expr.made_by`, which says how a pending value was made.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.fusion.expression import Expr, boundary, build
 from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.saving import RESULT_POSITION, Composed, Saved, saved, saves_of
+from lucid_gpu.fusion.scheduler import ALWAYS
 
-__all__ = ["OF_A_NAME", "observed_within", "replay", "saved_inside"]
+__all__ = ["OF_A_NAME", "made_of", "observed_within", "remade", "replay", "saved_inside"]
 
 
 def _inner(expr: Expr) -> list[Expr]:
@@ -55,13 +57,30 @@ def replay(expr: Expr, done: dict[int, Expr], top: bool = False) -> Expr:
     elif made_by is None or not expr.program.needs_grad or expr.program.is_load:
         result = expr
     else:
-        op: Op = made_by[0]
         operands = [replay(e, done) if isinstance(e, Expr) else e for e in made_by[1:]]
-        to = expr.program.dtype if op.rule == "cast" else None
-        shape = expr.program.shape if op.rule == "identity" else None
-        result = build(op, operands, True, to, shape, scheduled=False)
+        result = remade(expr, operands)
     done[id(expr)] = result
     return result
+
+
+def remade(value: Expr, operands: Sequence[Any]) -> Expr:
+    """The result of the op that made a value, of operands equal to its own."""
+    assert value.made_by is not None
+    op: Op = value.made_by[0]
+    to = value.program.dtype if op.rule == "cast" else None
+    shape = value.program.shape if op.rule == "identity" else None
+    return build(op, operands, value.program.needs_grad, to, shape, scheduled=False)
+
+
+def made_of(value: Expr) -> list[Expr]:
+    """A value and all those inside of it that a kernel has to compute."""
+    found, seen = [value], {value}
+    for outer in found:  # which grows
+        for inner in outer.made_by or ():
+            if isinstance(inner, Expr) and inner.since != ALWAYS and inner not in seen:
+                seen.add(inner)
+                found.append(inner)
+    return found
 
 
 def _references_of_a_name() -> int:
@@ -73,7 +92,7 @@ def _references_of_a_name() -> int:
 OF_A_NAME = _references_of_a_name()
 
 
-def saved_inside(expr: Expr) -> list[Any] | None:
+def saved_inside(region: Any) -> list[Any] | None:
     """What ops inside a region saved beside; None where somebody can reach a tensor in there.
 
     (By reference counts.)
@@ -81,7 +100,7 @@ def saved_inside(expr: Expr) -> list[Any] | None:
     beside: list[Any] = []
     held = 0  # references to what lies inside, but for those from inside
     seen: set[Expr] = set()
-    stack = [expr]
+    stack = [region]
     e: Any
     while stack:
         made = stack.pop()
@@ -100,7 +119,7 @@ def saved_inside(expr: Expr) -> list[Any] | None:
                     return None  # somebody looks, or may: a realized tensor leads to the node
                 if e.also:
                     beside += [
-                        entry.within(e.leaves, expr.leaves) if type(entry) is Composed else entry
+                        entry.within(e.leaves, region.leaves) if type(entry) is Composed else entry
                         for entry in e.also
                     ]
                 seen.add(e)

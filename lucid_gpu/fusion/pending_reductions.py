@@ -13,13 +13,13 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from operator import is_
 from threading import get_ident
 from typing import Any
 
 from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.expression import Cell, Expr, LateCell, made_here, of_array
+from lucid_gpu.fusion.expression import Cell, Expr, LateCell, made_here
+from lucid_gpu.fusion.inside import made_of, remade
 from lucid_gpu.fusion.layout import repeated
 from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
 from lucid_gpu.fusion.program import Program, load_program, when_forgotten
@@ -27,7 +27,6 @@ from lucid_gpu.fusion.realize import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.fusion.scheduler import (
     MOST_REDUCTIONS,
-    computed_inside,
     fits_a_kernel,
     mark_computed,
     may_wait,
@@ -76,6 +75,10 @@ class Recipe:
         self.plan: Plan | None = None
 
 
+def _nobody() -> None:
+    """Refer to no tensor."""
+
+
 class Pending:
     """A reduction that waits.
 
@@ -83,8 +86,8 @@ class Pending:
     ----------
     value : Expr
         What is reduced.
-    source : weak reference to Expr
-        The same, as held by the tensor that was reduced.
+    tensor : weak reference to Tensor
+        Who was reduced, if it was a tensor.
     recipe : Recipe
     thread : int
         Who started it.
@@ -92,10 +95,10 @@ class Pending:
         For each result of the row, the leaves that hold it.
     """
 
-    __slots__ = ("__weakref__", "cells", "recipe", "source", "thread", "value")
+    __slots__ = ("__weakref__", "cells", "recipe", "tensor", "thread", "value")
 
-    def __init__(self, value: Expr, recipe: Recipe) -> None:
-        self.source = weakref.ref(value)
+    def __init__(self, value: Expr, recipe: Recipe, tensor: Any = None) -> None:
+        self.tensor: Any = _nobody if tensor is None else weakref.ref(tensor)
         self.value = Expr(value.program, value.leaves, value.made_by)
         self.value.since = value.since
         self.recipe = recipe
@@ -104,12 +107,55 @@ class Pending:
 
     def settle(self, arrays: Sequence[Any]) -> None:
         """Give the leaves their arrays, unless another thread did."""
-        mark_computed(self.source() or self.value, itself=True)
+        if state.task is None:
+            mark_computed(self.reduced or self.value, itself=True)
         for references, array in zip(self.cells, arrays, strict=True):
             for reference in references:
                 cell = reference()
                 if cell is not None and cell.source is not None:
                     cell.array, cell.source = array, None
+
+    def reads(self, value: Expr) -> bool:
+        """Whether a value is what is reduced, or an operand of that."""
+        own = self.value
+        if own.program is value.program and own.leaves == value.leaves:
+            return True
+        return own.made_by is not None and value in own.made_by[1:]
+
+    @property
+    def reduced(self) -> Expr | None:
+        """The value as its tensor has it, if that lives and has it still."""
+        tensor = self.tensor()
+        same = tensor is not None and tensor._expr.program is self.value.program
+        return tensor._expr if same else None
+
+    def shared(self, value: Expr) -> Expr | None:
+        """What is to be stored of a pending value that is made of what this `reads`, or None.
+
+        It is what is reduced, if it lies in there and its tensor lives.
+        """
+        inside, reduced = made_of(value), self.reduced
+        if reduced in inside:
+            return reduced
+        return value if any(map(self.reads, inside)) else None
+
+    def reread(self, value: Expr, stored: Expr) -> None:
+        """Read what was stored in place of a value; the gradient goes back to that, too."""
+        again, own, recipe = stored, self.value, self.recipe
+        if own.made_by is not None and value in own.made_by[1:]:
+            again = remade(own, [stored if e is value else e for e in own.made_by[1:]])
+            for cell in self.results():
+                if cell.node is not None and cell.leads:
+                    for node, _ in cell.node._edges:
+                        if node is not None:
+                            node.remake(own, again)
+        self.value = Expr(again.program, again.leaves, again.made_by)
+        rest = recipe.row, recipe.axes, recipe.shape, recipe.divisor
+        self.recipe = recipe_of(again.program, *rest)
+
+    def results(self) -> list[Any]:
+        """The living leaves that hold a result."""
+        return [cell for cells in self.cells for r in cells if (cell := r()) is not None]
 
 
 class ReducedCell(LateCell):
@@ -139,18 +185,21 @@ class ReducedCell(LateCell):
 
 
 def leaves_of(
-    value: Expr, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any = None
+    value: Expr,
+    row: str,
+    axes: tuple[int, ...],
+    shape: Shape,
+    divisor: Any = None,
+    tensor: Any = None,
 ) -> list[ReducedCell]:
-    """Reduce a value over some axes: a leaf for each result of the row.
+    """Reduce a value, a tensor's, over some axes: a leaf for each result of the row.
 
     They are computed when somebody reads them.
     """
     if waiting:
         _bound(value)
-    if state.task is None and computed_inside(value):
-        mark_computed(value, itself=True)
     recipe = recipe_of(value.program, row, axes, shape, divisor)
-    pending = Pending(value, recipe)
+    pending = Pending(value, recipe, tensor)
     waiting.append(weakref.ref(pending))
     return [ReducedCell(pending, i) for i in range(len(recipe.results))]
 
@@ -243,15 +292,22 @@ def _groups(pending: Sequence[Pending]) -> list[list[Pending]]:
 
 
 def _parts(group: list[Pending]) -> list[list[Pending]]:
+    """Those that fit a kernel together: of the same arrays, as in a region's gradient, most ops
+    are the same.
+    """
     parts: list[list[Pending]] = []
-    steps = arrays = 0
+    steps = 0
+    arrays: set[Cell] = set()
     for pending in group:
-        program = pending.value.program
-        steps += program.length
-        arrays += program.leaves
-        if not parts or not fits_a_kernel(steps, arrays):
-            parts.append([])
-            steps, arrays = program.length, program.leaves
+        leaves, length = pending.value.leaves, pending.value.program.length
+        if parts and arrays.issuperset(leaves):
+            steps = max(steps, length)
+        else:
+            steps += length
+            arrays.update(leaves)
+            if not parts or not fits_a_kernel(steps, len(arrays)):
+                parts.append([])
+                steps, arrays = length, set(leaves)
         parts[-1].append(pending)
     return parts
 
@@ -266,14 +322,10 @@ def realize_beside(values: Sequence[Expr]) -> list[Any] | None:
         if not _wanted():
             return None
         group, made_of_them = _partners(values)
-        same = [] if group else _reducing(values)
-        mine = group or same
-        if mine:
-            waiting[:] = [r for r in waiting if r() not in mine]
+        if group:
+            waiting[:] = [r for r in waiting if r() not in group]
         if waiting:
             flush()
-        if same:
-            return _run_before(same, values)
         return _run(group, values, made_of_them) if group else None
 
 
@@ -318,39 +370,36 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
     return reductions
 
 
-def _reducing(values: Sequence[Expr]) -> list[Pending]:
-    """The pending reductions of just these values, which NumPy then need not compute twice."""
-    wanted = _wanted()
-    return [p for p in wanted if any(_equal(p.value, value) for value in values)]
+def set_aside(values: Sequence[Expr]) -> list[Pending]:
+    """The pending reductions that read these values: they go on with what is stored, see `reread`.
+
+    Until then they wait, unless one kernel does both.
+    """
+    with _lock:
+        readers = [p for p in _wanted() if any(map(p.reads, values))]
+        if readers:
+            apart = {*readers}.difference(_fed(values))
+            waiting[:] = [r for r in waiting if r() not in apart]
+        return readers
 
 
-def _equal(a: Expr, b: Expr) -> bool:
-    return a.program is b.program and all(map(is_, a.leaves, b.leaves))
-
-
-def _run_before(group: Sequence[Pending], values: Sequence[Expr]) -> list[Any]:
-    """Compute values, then the reductions of what was stored."""
-    arrays = realizing.execute(*realizing.plan_for(values))
-    for pending in group:
-        value = pending.value
-        array = next(a for a, v in zip(arrays, values, strict=True) if _equal(value, v))
-        stored = of_array(array, value.program.dtype, value.program.device)
-        recipe = pending.recipe
-        pending.value = stored
-        pending.recipe = recipe_of(
-            stored.program, recipe.row, recipe.axes, recipe.shape, recipe.divisor
-        )
-    for part in _groups(group):
-        _run(part, (), True)
-    return arrays
+def reread(readers: Sequence[Pending], stored: Sequence[tuple[Expr, Expr]]) -> None:
+    """Have reductions read what was stored in place of values."""
+    with _lock:
+        for pending in readers:
+            for value, now in stored:
+                if pending.reads(value):
+                    pending.reread(value, now)
+            if any(cell.source is not None for cell in pending.results()):
+                waiting.append(weakref.ref(pending))
 
 
 def would_run(values: Sequence[Expr]) -> tuple[list[tuple[Plan, Any]], tuple[Plan, Any] | None]:
     """What `realize_beside` would run first, and the kernel that ``values`` would be part of."""
     with _lock:
         group, made_of_them = _partners(values) if values else ([], False)
-        mine = {id(p) for p in group or _reducing(values)}
-        others = _groups([p for p in _wanted() if id(p) not in mine])
+        waits = [p for p in _wanted() if p not in group]
+        others = _groups([p for p in waits if group or not any(map(p.reads, values))])
         own = plan_of(group, values, made_of_them) if group else None
         return [plan_of(g) for g in others], own
 

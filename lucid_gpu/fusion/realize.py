@@ -14,6 +14,7 @@ from lucid_gpu.devices.copies import as_laid, laid_out
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import when_forgotten
+from lucid_gpu.fusion.scheduler import waiting
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.observers import debug, observed, observers
 from lucid_gpu.tape.levels import ENDED
@@ -22,9 +23,6 @@ from lucid_gpu.tape.modes import state
 _plans: dict[Any, Plan] = {}
 when_forgotten.append(_plans.clear)
 misdeclared = 0  # arrays that did not lie as their leaf's program said, so far
-waiting: list[
-    Any
-] = []  # weak references to reductions not yet computed (`fusion.pending_reductions`)
 # Asked first, while reductions wait, for values that it computes in a kernel with them.
 askers: list[Callable[[Sequence[Expr]], list[Any] | None]] = []
 

@@ -39,7 +39,7 @@ from lucid_gpu.fusion.saving import (
     takes_none,
 )
 from lucid_gpu.tape.door import interpreters
-from lucid_gpu.tape.engine import gathering, observing
+from lucid_gpu.tape.engine import counting, gathering, is_counted, observing
 from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import WATCHED, state
@@ -306,7 +306,7 @@ class RegionNode(Node):
                 break
         else:
             return
-        beside = saved_inside(expr)
+        beside = saved_inside(self)
         if beside is None:
             _held.append([weakref.ref(self), 1, 1])
         else:
@@ -366,9 +366,19 @@ class RegionNode(Node):
         operands = self.made_by[1:]
         if any(isinstance(e, Expr) and observed_within(e) for e in operands):
             again = replay(Expr(self.program, self.leaves, self.made_by), {}, top=True)
-            self.program, self.leaves = again.program, again.leaves
-            self.facts = facts_of(again.program)
-            self._edges = _edges(again.leaves, self.facts.gradient_leaves)
+            self._go_through(again)
+
+    def remake(self, value: Expr, again: Expr) -> None:
+        """Where this value is the region's, go back through what it is made of now."""
+        same = self.program is value.program and self.leaves == value.leaves
+        with counting:  # a pass that runs has the edges counted
+            if same and not self.also and not is_counted(self):
+                self.made_by = again.made_by
+                self._go_through(again)
+
+    def _go_through(self, expr: Expr) -> None:
+        self.program, self.leaves, self.facts = expr.program, expr.leaves, facts_of(expr.program)
+        self._edges = _edges(expr.leaves, self.facts.gradient_leaves)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         cotangent, self.gives_new = cotangents[0], False
@@ -762,7 +772,7 @@ def _let_go() -> None:
         waiting = node is not None and node.made_by is not None and not node._released
         beside = None
         if waiting:
-            beside = saved_inside(Expr(node.program, node.leaves, node.made_by))
+            beside = saved_inside(node)
         if beside is not None:
             node.keep_read(beside)
         elif waiting and entry[2] < _LAST_WAIT:

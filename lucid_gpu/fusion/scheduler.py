@@ -11,7 +11,8 @@ first five.
    `kernels_of`; before the write where too much waits: `full`.
 2. What was pending when a step ended is stored when something is built on it: `begin_step`,
    `begin_pass`, `end_pass`, `old`.
-3. So is what a kernel has computed on its way to another value: `mark_computed`, `computed_inside`.
+3. So is what a kernel has computed on its way to another value, or will have when the result of a
+   reduction is there that is an operand, too: `mark_computed`, `met`.
 4. A program that grows is cut: where a turn of a loop begins, or where a kernel is full: `cut`,
    `stored_first`, `fits_a_kernel`.
 5. A number that is another one in a later step, or shape, is an argument: `stays`,
@@ -192,7 +193,8 @@ def old(values: Sequence[Any], recorded: Any) -> list[Any]:
     """
     if state.task is not None:
         return []
-    return [
+    found = met(values) if len(values) > 1 and waiting else []
+    return found + [
         value
         for value in values
         if value.since < state.step and value.leaves and (recorded or value.since != WRITTEN)
@@ -209,7 +211,6 @@ def mark_computed(value: Any, itself: bool = False) -> None:
     step = state.step
     if state.task is not None or (value.since < step and value.since != WRITTEN):
         return
-    state.marked = step
     recorder = None if capturing.recorder is None else capturing.capturing()
     if itself and 0 <= value.since < ALWAYS:
         if recorder is not None:
@@ -229,26 +230,24 @@ def mark_computed(value: Any, itself: bool = False) -> None:
                     sources.append(inner.made_by)
 
 
-def computed_inside(value: Any) -> bool:
-    """Return whether a kernel has computed something that lies inside of a pending value.
+def met(values: Sequence[Any]) -> list[Any]:
+    """Return those operands that a waiting reduction shares ops with, where another reads its
+    result: a second kernel is to compute them, which stores them.
 
-    Who reduces the value computes that again; then all inside counts as computed at once, before
-    the kernel ran, so that the next op stores what it is built on. Asked by
-    `lucid_gpu.fusion.pending_reductions`.
+    The reduction then reads what was stored.
     """
-    if state.marked != state.step or value.made_by is None:
-        return False
-    kind, seen = type(value), {value}
-    stack = [value.made_by]
-    for made_by in stack:  # which grows
-        for inner in made_by:
-            if type(inner) is kind and inner not in seen:
-                if inner.since == COMPUTED:
-                    return True
-                seen.add(inner)
-                if inner.made_by is not None:
-                    stack.append(inner.made_by)
-    return False
+    found: list[Any] = []
+    for other in values:
+        for leaf in other.leaves:
+            if leaf.result is None or leaf.source is None:
+                continue
+            for value in values:
+                if value is other or value.since == ALWAYS:
+                    continue
+                if not set(value.leaves).isdisjoint(leaf.source.value.leaves):
+                    shared = leaf.source.shared(value)
+                    found += [] if shared is None else [shared]
+    return found
 
 
 def mark_written(value: Any) -> None:
@@ -354,6 +353,7 @@ def changes_with_shape(number: Any, firsts: set[Any]) -> bool:
 
 # --- 6: reductions --------------------------------------------------------------------------------
 
+waiting: list[Any] = []  # weak references to them: `lucid_gpu.fusion.pending_reductions`
 MOST_REDUCTIONS = 8  # that wait at the same time
 LARGE = 1 << 22  # elements of a value that waits only beside reductions of the same arrays
 

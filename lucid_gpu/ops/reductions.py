@@ -189,7 +189,7 @@ def reduce(
             _tensor(expression.of_constant(kind.of_nothing, d, shape, program.device))
             for d in kind.types(program.dtype)
         ]
-    leaves = leaves_of(input._expr, row, dims, shape, divisor)
+    leaves = leaves_of(input._expr, row, dims, shape, divisor, input)
     loads = leaves[0].source.recipe.results
     results = [_stored(load, leaf) for load, leaf in zip(loads, leaves, strict=True)]
     if Eager.on or program.barred or open_levels:

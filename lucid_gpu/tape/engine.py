@@ -38,6 +38,8 @@ class observing:
 
 
 _numbers = itertools.count()
+counting = threading.RLock()  # held while a pass counts edges, and where a node gets others
+_running: list[Pass] = []
 _around: Callable[[], AbstractContextManager[None]] | None = None
 
 
@@ -105,6 +107,11 @@ class Pass:
         """Wait for the background, before a user's code runs that may write what it reads."""
         while self.background:
             self.background.pop().end()
+
+
+def is_counted(node: Node) -> bool:
+    """Whether a pass runs, on any thread, that has come to a node's edges."""
+    return any(node in this.waiting for this in _running)
 
 
 def queue_callback(callback: Callable[[], Any]) -> None:
@@ -201,11 +208,13 @@ def _run(
     accumulate: bool,
 ) -> dict[Key, Any]:
     """Run a pass on this thread, in the modes of a pass."""
-    if inputs is None:
-        this.waiting = _count_uses(roots)
-    else:
-        this.ends = _Ends(roots, inputs, accumulate)
-        this.waiting = this.ends.waiting
+    with counting:
+        if inputs is None:
+            this.waiting = _count_uses(roots)
+        else:
+            this.ends = _Ends(roots, inputs, accumulate)
+            this.waiting = this.ends.waiting
+        _running.append(this)
     outer, state.task = state.task, this
     hooks = state.hooks
     recording, state.grad = state.grad, this.create_graph and state.recording
@@ -223,6 +232,7 @@ def _run(
             watch(hooks)
         state.grad = recording
         state.task = outer
+        _running.remove(this)
         if this.background:
             this.settle()
     return {} if this.ends is None else this.ends.gradients

@@ -72,8 +72,6 @@ class _State(threading.local):
         What `lucid_gpu.autograd.set_multithreading_enabled` said.
     composing : bool
         Whether ``LUCID_EAGER=1`` waits for the end of an op: see `lucid_gpu.tape.door.op`.
-    marked : int
-        The last step in which a kernel computed what lies inside of a pending value.
     written : dict
         Tensors written in place whose values wait for this thread's next kernel: see
         `lucid_gpu.fusion.scheduler`.
@@ -94,7 +92,6 @@ class _State(threading.local):
     override_level: int = 0
     function_modes: tuple[Any, ...] = ()
     step: int = 0
-    marked: int = -1
     tangents: bool = True
     surroundings: tuple[Any, ...] = ()
     multithreading: bool = True

@@ -128,6 +128,9 @@ class Node:
         """The vjp of the op that the node is named after."""
         return self.vjp(cotangents)
 
+    def remake(self, value: Any, again: Any) -> None:
+        """Told that an equal value takes a value's place, which reads what was stored meanwhile."""
+
     def lies_in(self, variable: Any) -> None:
         """Told that its value was written into the memory of a tensor, whose variable this is."""
 
