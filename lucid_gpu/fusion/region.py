@@ -18,9 +18,10 @@ from lucid_gpu.fusion.expression import (
     Variable,
     build,
     merge,
+    move,
     of_constant,
     saved,
-    version_of,
+    saved_as,
     written_values,
 )
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
@@ -178,6 +179,9 @@ class RegionNode(Node):
         also = getattr(expr, "also", None)
         if also is not None:
             self.also = also
+            for entry in also:
+                if type(entry) is Saved and entry.variable is expr.variable:
+                    self.result = entry
         if facts.saves_result:
             self.result = saved(expr)
 
@@ -591,10 +595,9 @@ class RegionNode(Node):
         """How many want to see the gradient of this region's value."""
         return 0 if self.observers is None else self.observers.count
 
-    def lies_in(self, variable: Variable) -> None:
-        """Its value is what a tensor holds that was written with it: writes to that reach it."""
-        if self.result is not None:
-            self.result = Saved(self.program, variable, version_of(variable))
+    def lies_in(self, before: Variable, variable: Variable) -> None:
+        """Writes to what is a tensor's now reach what was saved of the value."""
+        move((*self.also, *self.saved, self.result), before, variable)
 
     def _check_versions(self) -> bool:
         """Refuse to go backward where what PyTorch's ops would have saved was written.
@@ -625,7 +628,7 @@ class RegionNode(Node):
             known = program.instructions
             like = next(n for n in known if n.op == "load" and n.value[0] == i)
             loads = load_program(like.dtype, like.shape, None, False, program.device)
-            raise Saved(loads, variable, leaf.version).refusal(self, name)
+            raise saved_as(loads, variable, leaf.version).refusal(self, name)
         for entry in self.also:
             if entry.written:
                 raise entry.refusal(self, self.name() if entry.program is program else None)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import capturing, xp_of
-from lucid_gpu.fusion.expression import Cell, Expr, counted, variable_on, without_grad
+from lucid_gpu.fusion.expression import Cell, Expr, counted, mark_of, variable_on, without_grad
 from lucid_gpu.fusion.program import FORBIDDEN, changed_load
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.elementwise import where
@@ -179,7 +179,7 @@ def _give_history(
         edge = value._edge()
     if not isinstance(value, Overwritten):
         node, _ = value._edge()
-        node.lies_in(variable_on(target._memory()))
+        node.lies_in(mark_of(value._expr)[0], variable_on(target._memory()))
     _point(base, *edge)
     _renew_views(base)
 

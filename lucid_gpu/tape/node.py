@@ -128,8 +128,8 @@ class Node:
         """The vjp of the op that the node is named after."""
         return self.vjp(cotangents)
 
-    def lies_in(self, variable: Any) -> None:
-        """Told that its value was written into the memory of a tensor, whose variable this is."""
+    def lies_in(self, before: Any, variable: Any) -> None:
+        """Told that its value, whose variable was ``before``, is that of another variable now."""
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:
