@@ -31,7 +31,7 @@ from lucid_gpu.fusion.expression import (
     ROOTS,
     Cell,
     Expr,
-    Replaced,
+    Follows,
     Variable,
     apart,
     counted,
@@ -473,7 +473,7 @@ class Tensor(overrides.Fields):
         program = expr.program
         holder: Any = expr.leaves[0] if program.is_load else expr
         variable: Any = holder.variable
-        kept = variable is not None and type(variable._storage) is not Replaced
+        kept = variable is not None and type(variable._storage) is not Follows
         if not program.is_load:
             self._expr = value = expression.boundary(expr, node, output)
             if kept:
@@ -661,8 +661,9 @@ class Tensor(overrides.Fields):
 
     def _cut(self) -> Tensor:
         """Forget where the value came from."""
-        self._expr = expression.without_grad(self._expr)
-        storage = self._storage
+        before, storage = self._expr, self._storage
+        self._expr = expression.without_grad(before)
+        expression.carry(before, self._expr)
         if storage is not None:
             if self._expr.program.is_load:
                 storage.add_cell(self._expr.leaves[0])
@@ -805,7 +806,7 @@ class Tensor(overrides.Fields):
         elif any(other._expr is value for other in others):
             return
         variable, _ = expression.mark_of(value)
-        variable._storage = Replaced(self)
+        variable._storage = Follows(lambda: self._storage, self)
         expression.written_values.add(variable)
 
     # --- Python's own protocols ---------------------------------------------------------------

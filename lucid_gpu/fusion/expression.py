@@ -8,8 +8,8 @@ value change: what changes a tensor gives the tensor another expression.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import capturing
@@ -66,7 +66,7 @@ class Variable:
 
     Attributes
     ----------
-    _storage : Storage, Replaced or None
+    _storage : Storage, Follows or None
         Counts the writes; None while there was none.
     values : list of weak references to Expr, or None
         The pending value that it has had, and detached copies: regions are built on these.
@@ -76,25 +76,31 @@ class Variable:
     values: list[Any] | None = None
 
 
-class Replaced:
-    """In place of a variable's storage once ``x.data = y`` gave the tensor other memory, and so
-    another variable: backward reads what it has then, as in PyTorch.
+class Follows:
+    """In place of a variable's storage: counts the writes of another one while that is there.
+
+    Attributes
+    ----------
+    tensor : Tensor or None
+        The one on that, once ``x.data = y`` gave it other memory and so another variable: backward
+        reads what it has then, as in PyTorch.
     """
 
-    __slots__ = ("tensor",)
+    __slots__ = ("find", "tensor")
 
-    def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor
+    def __init__(self, find: Callable[[], Any], tensor: Any = None) -> None:
+        self.find, self.tensor = find, tensor
 
     @property
     def version(self) -> int:
-        """How often the tensor was written."""
-        return version_of(self.tensor)
+        """How often that was written, 0 where it is not there."""
+        return getattr(self.find(), "version", 0)
 
     @property
     def writer(self) -> str:
         """The op that wrote it last."""
-        return writer_of(self.tensor)
+        writer: str = self.find().writer
+        return writer
 
 
 def version_of(variable: Any) -> int:
@@ -103,13 +109,7 @@ def version_of(variable: Any) -> int:
     return 0 if storage is None else storage.version
 
 
-def writer_of(variable: Any) -> str:
-    """The op that wrote it last."""
-    storage = variable._storage
-    return "an in-place op" if storage is None else storage.writer
-
-
-class Saved(NamedTuple):
+class Saved:
     """What a node saved: it knows when that was written since.
 
     Attributes
@@ -131,7 +131,7 @@ class Saved(NamedTuple):
     program: Program
     variable: Any
     version: int
-    tensor: Any = None
+    tensor: Any = None  # these three are those of most
     output: int | None = None
     only: Any = None
 
@@ -142,7 +142,7 @@ class Saved(NamedTuple):
 
     def refusal(self, reader: Any, maker: str | None) -> RuntimeError:
         """The error of going backward now; ``maker`` names the node that it is an output of."""
-        like, name = self.program, reader.name()
+        like, name, storage = self.program, reader.name(), self.variable._storage
         which = (
             f"saved by {name}"
             if maker is None
@@ -151,8 +151,8 @@ class Saved(NamedTuple):
         return RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace "
             f"operation: [{like.dtype.name} tensor of shape {list(like.shape)}], {which}, is "
-            f"at version {version_of(self.variable)}; expected version {self.version} instead. "
-            f"{writer_of(self.variable)} wrote it after {name} had saved it. Write the change "
+            f"at version {storage.version}; expected version {self.version} instead. "
+            f"{storage.writer} wrote it after {name} had saved it. Write the change "
             "out of place (x = x + 1), or change a clone."
         )
 
@@ -163,8 +163,6 @@ class _Values(weakref.WeakSet[Any]):
     def __bool__(self) -> bool:
         return bool(self.data)  # type: ignore[attr-defined]  # the live ones
 
-
-_new: Any = tuple.__new__  # of what is made often
 
 # Pending values whose tensor was written, and what was replaced.
 written_values = _Values()
@@ -470,17 +468,29 @@ def taken(value: Expr, variable: Variable, version: int) -> None:
     if before is None:
         return
     node = value.node if holder is value else holder.node if holder.leads else None
-    if node is not None and node.result is not None and node.result.variable is before:
-        node.lies_in(variable)
+    if node is not None:
+        node.lies_in(before, variable)
     if value.also:
-        value.also = tuple(
-            [
-                Saved(value.program, variable, version)
-                if type(entry) is Saved and entry.variable is before
-                else entry
-                for entry in value.also
-            ]
-        )
+        move(value.also, before, variable)
+
+
+def move(entries: Sequence[Any], before: Variable, variable: Variable) -> None:
+    """Have what was saved of a value be of the variable of the tensor that holds it from now on."""
+    for entry in entries:
+        if type(entry) is Saved and entry.variable is before:
+            entry.variable, entry.version = variable, version_of(variable)
+
+
+def carry(before: Expr, value: Expr) -> None:
+    """Have a value that takes another's place in a tensor be of the variable that was saved."""
+    old: Any = before.leaves[0] if before.program.is_load else before
+    new: Any = value.leaves[0] if value.program.is_load else value
+    variable: Variable | None = old.variable
+    if variable is None or type(variable._storage) is Follows or new is old:
+        return
+    new.variable, new.version = variable, old.version
+    if new is value:
+        variable.values = [*(variable.values or ()), weakref.ref(value)]
 
 
 def is_written(value: Expr | Cell) -> bool:
@@ -502,7 +512,16 @@ def saved(value: Expr) -> Saved:
         holder.variable = variable
         if holder is value:
             variable.values = [weakref.ref(holder)]
-    return _new(Saved, (program, variable, holder.version, None, None, None))
+    entry = Saved()  # as `saved_as` does
+    entry.program, entry.variable, entry.version = program, variable, holder.version
+    return entry
+
+
+def saved_as(program: Program, variable: Any, version: int) -> Saved:
+    """What is saved of a variable, beside its version."""
+    entry = Saved()
+    entry.program, entry.variable, entry.version = program, variable, version
+    return entry
 
 
 def reread(value: Expr) -> Expr:

@@ -18,9 +18,10 @@ from lucid_gpu.fusion.expression import (
     Variable,
     build,
     merge,
+    move,
     of_constant,
     saved,
-    version_of,
+    saved_as,
     written_values,
 )
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
@@ -176,6 +177,9 @@ class RegionNode(Node):
         self.program: Program = expr.program
         self.leaves: tuple[Cell, ...] = expr.leaves
         self.also = expr.also
+        for entry in expr.also:
+            if type(entry) is Saved and entry.variable is expr.variable:
+                self.result = entry
         if facts.saves_result:
             self.result = saved(expr)
 
@@ -599,10 +603,9 @@ class RegionNode(Node):
         """How many want to see the gradient of this region's value."""
         return 0 if self.observers is None else self.observers.count
 
-    def lies_in(self, variable: Variable) -> None:
-        """Its value is what a tensor holds that was written with it: writes to that reach it."""
-        if self.result is not None:
-            self.result = Saved(self.program, variable, version_of(variable))
+    def lies_in(self, before: Variable, variable: Variable) -> None:
+        """Writes to what is a tensor's now reach what was saved of the value."""
+        move((*self.also, *self.saved, self.result), before, variable)
 
     def _check_versions(self) -> bool:
         """Refuse to go backward where what PyTorch's ops would have saved was written.
@@ -633,7 +636,7 @@ class RegionNode(Node):
             known = program.instructions
             like = next(n for n in known if n.op == "load" and n.value[0] == i)
             loads = load_program(like.dtype, like.shape, None, False, program.device)
-            raise Saved(loads, variable, leaf.version).refusal(self, name)
+            raise saved_as(loads, variable, leaf.version).refusal(self, name)
         for entry in self.also:
             if entry.written:
                 raise entry.refusal(self, self.name() if entry.program is program else None)

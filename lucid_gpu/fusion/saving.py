@@ -17,7 +17,7 @@ from lucid_gpu.device import CPU
 from lucid_gpu.fusion.expression import (
     Cell,
     Expr,
-    Replaced,
+    Follows,
     Saved,
     is_written,
     mark_of,
@@ -146,7 +146,7 @@ class Replacements(NamedTuple):
 def _replaced(value: Expr | Cell) -> Any:
     """The tensor that had this value, if it was given another by ``x.data = y``."""
     storage = None if value.variable is None else value.variable._storage
-    return storage.tensor if type(storage) is Replaced else None
+    return storage.tensor if type(storage) is Follows else None
 
 
 def replacements(
@@ -286,16 +286,14 @@ def _leading_to(known: Sequence[Instruction], wanted: frozenset[int]) -> set[int
 
 def saves_of(op: Op, operands: Sequence[Any], program: Program) -> tuple[int, ...]:
     """Which of these operands PyTorch's op saves; -1 stands for the result."""
-    kinds = [
-        (
-            o.program.dtype,
-            o.program.needs_grad and not (o.program.is_load and takes_none(o.leaves[0])),
-        )
-        if isinstance(o, Expr)
-        else (None, False)
-        for o in operands
-    ]
-    return saves(op.name, tuple(kinds), program.dtype)
+    return saves(op.name, tuple(map(_kind, operands)), program.dtype)
+
+
+def _kind(operand: Any) -> Kind:
+    if not isinstance(operand, Expr):
+        return None, False
+    like = operand.program
+    return like.dtype, like.needs_grad and not (like.is_load and takes_none(operand.leaves[0]))
 
 
 def takes_none(leaf: Cell) -> bool:

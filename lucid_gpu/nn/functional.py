@@ -14,7 +14,7 @@ from lucid_gpu.compat.module_names import beside as _beside
 from lucid_gpu.dtypes import int64
 from lucid_gpu.nn.linear_cross_entropy import linear_cross_entropy
 from lucid_gpu.nn.multi_head_attention import multi_head_attention_forward
-from lucid_gpu.ops import activations, elementwise, user_warnings
+from lucid_gpu.ops import activations, elementwise, record, user_warnings
 from lucid_gpu.ops import cross_entropy as ops
 from lucid_gpu.ops import softmax as softmaxes
 from lucid_gpu.ops.activations import glu, gumbel_softmax, hardshrink, prelu, softshrink
@@ -267,7 +267,7 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             if isinstance(error, TypeError):
                 raise
             raise refusal_of(function, error, (input,)) from None
-        return input._write(result, name) if inplace else result
+        return _held(input, result, name) if inplace else result
 
     activation.__name__ = activation.__qualname__ = function.__name__.lstrip("_")
     parameters = [*signature.parameters.values(), _INPLACE]
@@ -276,6 +276,14 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return activation
 
 
+def _held(input: Tensor, result: Tensor, name: str) -> Tensor:
+    """An input that has been given a result, which some of PyTorch's ops save then."""
+    if name in _SAVED_IN_PLACE:
+        record.keeps(result, output=True)
+    return input._write(result, name)
+
+
+_SAVED_IN_PLACE = ("leaky_relu_", "elu_", "selu_", "celu_", "rrelu_")
 _INPLACE = inspect.Parameter(
     "inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool"
 )
@@ -315,7 +323,7 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def twin(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         require_tensor(twin.__name__, "input", 1, input)
         value = function(alias_before(input, twin.__name__), *args, **kwargs)
-        return input._write(value, twin.__name__)
+        return _held(input, value, twin.__name__)
 
     twin.__name__ = twin.__qualname__ = f"{function.__name__.lstrip('_')}_"
     twin.__doc__ = _saying(function, "The result is written into ``input``.")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.record import keeping
 from lucid_gpu.tensor import Tensor
 
 ALIASES = {
@@ -40,6 +41,7 @@ def _function(name: str, method: str) -> Callable[..., Tensor]:
 
 _MADE = {name: _function(name, ALIASES.get(name, name)) for name in (*ALIASES, *NAMES.split())}
 _LATE = {name: written(_function(name[:-1], name[:-1])) for name in WRITTEN.split()}
+_LATE["ldexp_"] = written(keeping(output=True)(_function("ldexp", "ldexp")))
 METHODS = (*[_MADE[name] for name in ALIASES], *_LATE.values())
 FUNCTIONS = (
     *[_MADE[name] for name in NAMES.split()],

@@ -160,6 +160,7 @@ def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 @op(autocast={"cpu": "promote"})
 @takes_out
 @lying(rule=row_major_order)
+@keeping("source", apart=True)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of the input with slices of ``source`` at positions of a dimension.
 

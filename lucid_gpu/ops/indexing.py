@@ -447,6 +447,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 @op
 @owned
 @lying("input")
+@keeping("source", apart=True)
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of the input with elements of ``source`` at positions of the flattened tensor.
 

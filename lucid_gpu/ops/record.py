@@ -12,7 +12,16 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import expression, region
-from lucid_gpu.fusion.expression import Cell, Expr, Saved, Variable, variable_on
+from lucid_gpu.fusion.expression import (
+    Cell,
+    Expr,
+    Follows,
+    Saved,
+    Variable,
+    mark_of,
+    saved_as,
+    variable_on,
+)
 from lucid_gpu.fusion.expression import saved as saved_of
 from lucid_gpu.fusion.layout import dense_order
 from lucid_gpu.fusion.optable import RESULT as OF_RESULT
@@ -33,7 +42,6 @@ Order = (
     tuple[int, ...] | list[tuple[int, ...] | None] | Callable[..., tuple[int, ...] | None] | None
 )
 F = TypeVar("F", bound=Callable[..., Any])
-_new: Any = tuple.__new__  # of what is made often
 
 
 def unsaved(tensor: Tensor) -> Tensor:
@@ -66,17 +74,14 @@ def saves_for(result: Tensor, inputs: dict[int, Sequence[int]], output: bool = T
     node = value.leaves[0].node
     if not isinstance(node, OpNode):
         return
-    saved: list[Any] = list(node.saved)
     for number, readers in inputs.items():
-        entry = saved[number]
+        entry = node.saved[number]
         if type(entry) is Saved:
             value = entry.tensor
-            saved[number] = entry._replace(only=(readers, value._on(value._load())))
-    if not output:
-        for number, entry in enumerate(saved):
-            if type(entry) is Saved and entry.output is not None:
-                saved[number] = entry._replace(variable=Variable())  # nobody writes that
-    node.saved = tuple(saved)
+            entry.only = readers, value._on(value._load())
+    for entry in node.saved:
+        if not output and type(entry) is Saved and entry.output is not None:
+            entry.variable = Variable()  # nobody writes that
 
 
 def save(
@@ -87,23 +92,22 @@ def save(
     ``outputs`` has the numbers of those that are the node's own, by id; ``seen`` is whether modes
     and hooks are to see them, as of what an op saves.
     """
-    saved: list[Any] = []
-    for tensor in tensors:
-        entry: Any = None
+    saved: list[Any] = list(tensors)
+    for i, tensor in enumerate(tensors):
         if tensor is None:
-            pass
-        elif outputs and id(tensor) in outputs:
-            entry = save_output(tensor, outputs[id(tensor)])
-        else:
-            if seen and modes.watchers:
-                refuse_inference(tensor)
-                if state.hooks:
-                    entry = pack(tensor, state.hooks[-1])
-            if entry is None:
-                storage = tensor._storage
-                version = 0 if storage is None else storage.version
-                entry = _new(Saved, (tensor._expr.program, tensor, version, tensor, None, None))
-        saved.append(entry)
+            continue
+        if outputs and id(tensor) in outputs:
+            saved[i] = save_output(tensor, outputs[id(tensor)])
+            continue
+        if seen and modes.watchers:
+            refuse_inference(tensor)
+            if state.hooks:
+                saved[i] = pack(tensor, state.hooks[-1])
+                continue
+        entry, storage = Saved(), tensor._storage
+        entry.program, entry.variable, entry.tensor = tensor._expr.program, tensor, tensor
+        entry.version = 0 if storage is None else storage.version
+        saved[i] = entry
     return tuple(saved)
 
 
@@ -161,6 +165,8 @@ def keeps(
         value.also = (*value.also, *also)
         if isinstance(value.node, region.RegionNode):
             value.node.also += also
+            if output:
+                value.node.result = saved_of(value)
         return result
     cell = value.leaves[-1 if pending else 0]
     node = cell.node if pending or cell.leads else None
@@ -299,36 +305,22 @@ def save_output(
     """
     if modes.watchers and state.hooks:
         return pack_output(tensor, number, state.hooks[-1])
-    memory = tensor._memory()
+    variable, version = mark_of(tensor._expr)
+    if not alone:
+        # Of several outputs one that is gone may have been written: scikit-learn's PCA turns the
+        # singular vectors, and needs the values only. Our gradient reads what was there.
+        variable = variable_on(Follows(weakref.ref(tensor._memory())))
     if program is not None:
         other = _stored(program, tensor._expr.leaves[0].twin())
     else:
         other = tensor._on(expression.without_grad(tensor._expr))  # an edge would be a cycle
         program = other._expr.program
         if not program.is_load:
-            other._storage = memory
+            other._storage = memory = tensor._memory()
             memory.add(other)
-    variable = variable_on(memory if alone else _WhileThere(memory))
-    return Saved(program, variable, memory.version, other, number)
-
-
-class _WhileThere:
-    """Counts the writes to a memory as long as that is there.
-
-    Of several outputs one that is gone may have been written: scikit-learn's PCA turns the singular
-    vectors, and needs the values only. Our gradient reads what was there.
-    """
-
-    def __init__(self, memory: Any) -> None:
-        self.memory, self.first = weakref.ref(memory), memory.version
-
-    @property
-    def version(self) -> int:
-        return getattr(self.memory(), "version", self.first)
-
-    @property
-    def writer(self) -> str:
-        return getattr(self.memory(), "writer", "")
+    entry = saved_as(program, variable, version)
+    entry.tensor, entry.output = other, number
+    return entry
 
 
 def refuse_inference(tensor: Tensor) -> None:
@@ -506,6 +498,8 @@ class OpNode(Node):
             return False  # what is pending fuses with the sum
         self.earlier = earlier
         return True
+
+    lies_in: Any = region.RegionNode.lies_in
 
     def release(self) -> None:
         self._released = True

@@ -22,6 +22,7 @@ from lucid_gpu.fusion.expression import (
     of_array,
     of_constant,
     saved,
+    saved_as,
     without_grad,
 )
 from lucid_gpu.fusion.inside import replay
@@ -259,11 +260,14 @@ def _open(node: RegionNode) -> None:
     for leaf in alone.rule.saves:
         if leaf < len(alone.sources):
             value = alone.tensors[alone.sources[leaf]]._expr
-            entries.append(saved(value)._replace(tensor=_tensor_on(_fresh(node, value))))
+            entry = saved(value)
+            entry.tensor = _tensor_on(_fresh(node, value))
         else:
             value = without_grad(_result(node)._expr)
             kept = node.result or saved(value)
-            entries.append(kept._replace(tensor=_tensor(value), output=0))
+            entry = saved_as(kept.program, kept.variable, kept.version)
+            entry.tensor, entry.output = _tensor(value), 0
+        entries.append(entry)
     observe(node)  # regions that took this op in are opened too
     node._edges = tuple([edge_of(t._expr) for t in alone.tensors])
     node.saved, node.alone = tuple(entries), alone._replace(tensors=[])

@@ -306,14 +306,14 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
     Its gradient goes to ``input`` where that is not ``other``. NotImplementedError for types that
     are not floating point.
     """
-    value = _of_arrays("nextafter", input, other)
+    read, value = (input, other), _of_arrays("nextafter", input, other)
     input, other = input.to(value.dtype), other.to(value.dtype)
     x = input.detach()
     moved = x != other.detach()
     step = where(moved.logical_and(x.isfinite()), x - input, 0.0)  # 0, with the gradient of -input
     step = where(moved.logical_and(moved.logical_not()), other, step)  # zeros go to ``other``
     result: Tensor = value - step
-    return result
+    return keeps(result, *read) if read[0].requires_grad else result
 
 
 @op

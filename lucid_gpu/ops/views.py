@@ -17,6 +17,7 @@ from lucid_gpu.fusion.expression import (
     Cell,
     Expr,
     counted,
+    mark_of,
     requires_grad,
     variable_on,
     without_grad,
@@ -187,7 +188,7 @@ def _give_history(
         edge = value._edge()
     if not isinstance(value, Overwritten):
         node, _ = value._edge()
-        node.lies_in(variable_on(target._memory()))
+        node.lies_in(mark_of(value._expr)[0], variable_on(target._memory()))
     _point(base, *edge)
     _renew_views(base)
 

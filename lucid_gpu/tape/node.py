@@ -131,8 +131,8 @@ class Node:
     def remake(self, value: Any, again: Any) -> None:
         """Told that an equal value takes a value's place, which reads what was stored meanwhile."""
 
-    def lies_in(self, variable: Any) -> None:
-        """Told that its value was written into the memory of a tensor, whose variable this is."""
+    def lies_in(self, before: Any, variable: Any) -> None:
+        """Told that its value, whose variable was ``before``, is that of another variable now."""
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:

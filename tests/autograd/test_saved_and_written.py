@@ -526,6 +526,147 @@ def test_what_was_made_in_inference_mode_is_refused_where_theirs_save_it(
             assert refused(lucid_gpu, which) == refused(torch_module(), which), which
 
 
+def _written_by(m: Any) -> dict[str, Callable[[Any, Any], Any]]:
+    f, second = m.nn.functional, m.tensor([1, 0])
+    ends = m.tensor([[0], [1]])
+    return {
+        "leaky_relu_": lambda y, w: f.leaky_relu_(y),
+        "leaky_relu, inplace": lambda y, w: f.leaky_relu(y, inplace=True),
+        "elu_": lambda y, w: f.elu_(y),
+        "selu_": lambda y, w: f.selu_(y),
+        "celu_": lambda y, w: f.celu_(y),
+        "rrelu_": lambda y, w: f.rrelu_(y),
+        "rrelu_, training": lambda y, w: f.rrelu_(y, training=True),
+        "relu_": lambda y, w: f.relu_(y),
+        "hardtanh_": lambda y, w: f.hardtanh_(y),
+        "threshold_": lambda y, w: f.threshold_(y, 0.4, 0.0),
+        "silu": lambda y, w: f.silu(y, inplace=True),
+        "cumprod_": lambda y, w: y.cumprod_(1),
+        "cumsum_": lambda y, w: y.cumsum_(1),
+        "scatter_reduce_": lambda y, w: y.scatter_reduce_(1, ends, w[:, :1], "prod"),
+        "index_reduce_": lambda y, w: y.index_reduce_(0, second, w, "amax"),
+        "index_copy_": lambda y, w: y.index_copy_(0, second, w),
+        "index_copy": lambda y, w: y.index_copy(0, second, w),
+        "index_add_": lambda y, w: y.index_add_(0, second, w),
+        "put_": lambda y, w: y.put_(m.tensor([0, 3]), w[0, :2]),
+        "put": lambda y, w: y.put(m.tensor([0, 3]), w[0, :2]),
+        "nextafter_": lambda y, w: y.nextafter_(w),
+        "nextafter": m.nextafter,
+        "ldexp_": lambda y, w: y.ldexp_(w),
+        "ldexp": m.ldexp,
+        "exp_": lambda y, w: y.exp_(),
+        "sin_": lambda y, w: y.sin_(),
+        "sqrt_": lambda y, w: y.sqrt_(),
+        "mul_": lambda y, w: y.mul_(w),
+        "pow_": lambda y, w: y.pow_(w),
+        "clamp_": lambda y, w: y.clamp_(0.25, 0.6),
+        "lerp_": lambda y, w: y.lerp_(w, 0.25),
+        "addcmul_": lambda y, w: y.addcmul_(w, w),
+        "masked_fill_": lambda y, w: y.masked_fill_(w > 0.4, 0.5),
+        "copy_ of a saved result": lambda y, w: y.copy_(w.cumprod(1)),
+    }
+
+
+def _through_no_grad(m: Any, y: Any, w: Any) -> None:
+    with m.no_grad():
+        y.add_(0.25)
+
+
+_LATER: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "itself": lambda m, y, w: y.add_(0.25),
+    "no_grad": _through_no_grad,
+    "a row": lambda m, y, w: y[0].mul_(2),
+    "detached": lambda m, y, w: y.detach().add_(0.25),
+    "the other operand": lambda m, y, w: w.add_(0.25),
+}
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "op by op"])
+@pytest.mark.parametrize("then", _LATER)
+@pytest.mark.parametrize("name", [*_written_by(lucid_gpu)])
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_what_ops_in_place_saved_may_not_be_written(name: str, then: str, mode: bool) -> None:
+    def end(m: Any, viewed: bool, wanted: bool) -> Any:
+        leaves = [
+            m.tensor([[0.3, 0.5, 0.7], [0.2, 0.8, 0.4]], requires_grad=g) for g in (True, wanted)
+        ]
+        y, w = leaves[0] * 1, leaves[1] + 0.125
+        target = y.view(2, 3) if viewed else y
+        _LATER[then](m, _written_by(m)[name](target, w), w)
+        try:
+            y.sum().backward()
+        except RuntimeError as error:
+            assert WRITTEN in str(error), error
+            return WRITTEN
+        return [np.zeros(1) if t.grad is None else t.grad.numpy() for t in leaves]
+
+    for viewed, wanted in itertools.product((False, True), repeat=2):
+        theirs = end(torch_module(), viewed, wanted)
+        with eager(mode):
+            ours = end(lucid_gpu, viewed, wanted)
+        assert (ours is WRITTEN) == (theirs is WRITTEN), (viewed, wanted, theirs)
+        if ours is not WRITTEN and "rrelu" not in name:  # which draws
+            for got, expected in zip(ours, theirs, strict=True):
+                np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+
+
+def _exponential(m: Any) -> Any:
+    class Exponential(m.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = x.exp()
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * ctx.saved_tensors[0]
+
+    return Exponential.apply
+
+
+_SAVES_RESULT: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
+    "softmax": lambda m: lambda y: y.softmax(1),
+    "cumprod": lambda m: lambda y: y.cumprod(1),
+    "exp": lambda m: m.exp,
+    "amax": lambda m: lambda y: y.amax(1),
+    "Function": _exponential,
+}
+_CHANGED: dict[str, Callable[[Any], Any]] = {
+    "detach_, written": lambda y: y.detach_().add_(1),
+    "detach_, detached, written": lambda y: y.detach_().detach().add_(1),
+    "detach_, marked, cloned": lambda y: y.detach_().requires_grad_().clone().add_(1),
+    "set, written": lambda y: (setattr(y, "data", y.detach() * 2), y.add_(1)),
+    "set to itself, written": lambda y: (setattr(y, "data", y.data), y.add_(1)),
+    "viewed, written": lambda y: (y.detach(), y.data, y.view(-1), y.add_(1)),
+    "lent, written": lambda y: (y.detach().numpy(), y.detach().add_(1)),
+}
+
+
+@pytest.mark.parametrize("how", ["pending", "stored", "op by op"])
+@pytest.mark.parametrize("change", _CHANGED)
+@pytest.mark.parametrize("name", _SAVES_RESULT)
+def test_a_saved_result_is_known_through_what_becomes_of_its_tensor(
+    name: str, change: str, how: str
+) -> None:
+    def refused(m: Any) -> bool:
+        x = m.tensor([[0.3, 0.5, 0.7], [0.2, 0.8, 0.4]], requires_grad=True)
+        y = _SAVES_RESULT[name](m)(x * 1)
+        z = (y * m.full(tuple(y.shape), 2.0)).sum()
+        if how == "stored":
+            y.tolist()
+        _CHANGED[change](y)
+        try:
+            z.backward()
+        except RuntimeError as error:
+            assert WRITTEN in str(error), error
+            return True
+        return False
+
+    with eager(how == "op by op"):
+        assert refused(lucid_gpu) == refused(torch_module())
+
+
 def test_resize_counts_as_a_write() -> None:
     x = lucid_gpu.ones(3, requires_grad=True)
     w = lucid_gpu.ones(3)
