@@ -3,8 +3,8 @@
 A reduction gives a leaf that holds no array yet. Reading the array computes it; an
 elementwise expression of the results' shape is computed by the same kernel. Nothing waits long:
 before any other kernel runs, all that the thread let wait are computed, and those over the same
-axes of equally large values by one kernel. So a reduction keeps what it reads alive no longer than
-until the next kernel. Another thread, which may be on another stream of the GPU, leaves them alone.
+axes of equally large values by one kernel, but for those that will read what that kernel stores. So
+a reduction keeps what it reads alive no longer than until the next kernel. Another thread, which may be on another stream of the GPU, leaves them alone.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Pending:
                 if cell.node is not None and cell.leads:
                     for node, _ in cell.node._edges:
                         if node is not None:
-                            node.remake(own, again)
+                            node._remake(own, again)
         self.value = Expr(again.program, again.leaves, again.made_by)
         rest = recipe.row, recipe.axes, recipe.shape, recipe.divisor
         self.recipe = recipe_of(again.program, *rest)
@@ -299,15 +299,14 @@ def _parts(group: list[Pending]) -> list[list[Pending]]:
     steps = 0
     arrays: set[Cell] = set()
     for pending in group:
-        leaves, length = pending.value.leaves, pending.value.program.length
-        if parts and arrays.issuperset(leaves):
-            steps = max(steps, length)
+        own, length = {*pending.value.leaves}, pending.value.program.length
+        if parts and own <= arrays:
+            steps = length if length > steps else steps
+        elif parts and fits_a_kernel(steps + length, len(own | arrays)):
+            steps, arrays = steps + length, own | arrays
         else:
-            steps += length
-            arrays.update(leaves)
-            if not parts or not fits_a_kernel(steps, len(arrays)):
-                parts.append([])
-                steps, arrays = length, set(leaves)
+            parts.append([])
+            steps, arrays = length, own
         parts[-1].append(pending)
     return parts
 
@@ -373,8 +372,10 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
 def set_aside(values: Sequence[Expr]) -> list[Pending]:
     """The pending reductions that read these values: they go on with what is stored, see `reread`.
 
-    Until then they wait, unless one kernel does both.
+    Until then they wait, unless one kernel does both, as nearly always on a GPU.
     """
+    if state.task is not None and values[0].program.device.type != "cpu":
+        return []  # nor has the gradient a node
     with _lock:
         readers = [p for p in _wanted() if any(map(p.reads, values))]
         if readers:

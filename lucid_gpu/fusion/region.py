@@ -372,7 +372,7 @@ class RegionNode(Node):
             again = replay(Expr(self.program, self.leaves, self.made_by), {}, top=True)
             self._go_through(again)
 
-    def remake(self, value: Expr, again: Expr) -> None:
+    def _remake(self, value: Expr, again: Expr) -> None:
         """Where this value is the region's, go back through what it is made of now."""
         same = self.program is value.program and self.leaves == value.leaves
         with counting:  # a pass that runs has the edges counted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -37,9 +36,8 @@ class observing:
             cls.count += change
 
 
-_numbers = itertools.count()
 counting = threading.RLock()  # held while a pass counts edges, and where a node gets others
-_running: list[Pass] = []
+_running: dict[Pass, None] = {}  # on all threads
 _around: Callable[[], AbstractContextManager[None]] | None = None
 
 
@@ -86,6 +84,8 @@ class Pass:
         *("everywhere", "number"),
         *("node", "ready", "retain_graph", "waiting", "watcher"),
     )
+    begun = 0  # so many
+    number: int
 
     def __init__(
         self, outer: Pass | None, everywhere: bool, retain_graph: bool, create_graph: bool
@@ -101,7 +101,6 @@ class Pass:
         self.ready: list[tuple[int, int, Node, list[Any]]] = []
         self.ends: _Ends | None = None
         self.node: Node | None = None
-        self.number = next(_numbers)
 
     def settle(self) -> None:
         """Wait for the background, before a user's code runs that may write what it reads."""
@@ -214,7 +213,8 @@ def _run(
         else:
             this.ends = _Ends(roots, inputs, accumulate)
             this.waiting = this.ends.waiting
-        _running.append(this)
+        _running[this] = None
+        this.number, Pass.begun = Pass.begun, Pass.begun + 1
     outer, state.task = state.task, this
     hooks = state.hooks
     recording, state.grad = state.grad, this.create_graph and state.recording
@@ -232,7 +232,7 @@ def _run(
             watch(hooks)
         state.grad = recording
         state.task = outer
-        _running.remove(this)
+        del _running[this]
         if this.background:
             this.settle()
     return {} if this.ends is None else this.ends.gradients

@@ -128,7 +128,7 @@ class Node:
         """The vjp of the op that the node is named after."""
         return self.vjp(cotangents)
 
-    def remake(self, value: Any, again: Any) -> None:
+    def _remake(self, value: Any, again: Any) -> None:
         """Told that an equal value takes a value's place, which reads what was stored meanwhile."""
 
     def lies_in(self, before: Any, variable: Any) -> None:

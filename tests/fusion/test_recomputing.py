@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu as torch
@@ -192,6 +193,35 @@ def test_a_second_kernel_stores_what_one_has_computed(
     most = 3 if built_before in turns else 2
     again = {value: n for value, n in found.items() if n > most * max(plain[value], 1)}
     assert len(found) > len(turns) and not again, [turn.__name__ for turn in turns]
+
+
+def test_the_gradient_of_a_reduction_reads_what_was_stored() -> None:
+    x = torch.rand(4, 5).requires_grad_()
+    h = (x * 2).tanh()
+    total = (h * h).sum(1, keepdim=True)
+    result = h / (1 + total)
+    assert total.grad_fn is not None
+    product, _ = total.grad_fn.next_functions[0]
+    assert product._edges == ((h.grad_fn, 0),)  # once, and not x
+    with profiler.record() as log:
+        result.sum().backward()
+        assert x.grad is not None
+        x.grad.numpy()
+    assert [kernel.ops.count("tanh") for kernel in log.kernels] == [0] * len(log.kernels)
+    y = x.detach().numpy()
+    h, scale = np.tanh(2 * y), 1 / (1 + np.square(np.tanh(2 * y)).sum(1, keepdims=True))
+    expected = (scale - 2 * h * h.sum(1, keepdims=True) * scale**2) * 2 * (1 - h * h)
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_pass_that_runs_keeps_the_edges_that_it_has_counted() -> None:
+    x = torch.rand(4, 5).requires_grad_()
+    h = (x * 2).tanh()
+    total = (h * h).sum(1)
+    total.register_hook(lambda g: None if h[0].shape else g)  # h is stored: a view reads it
+    total.backward(torch.ones(4))
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, (4 * h * (1 - h * h)).detach())
 
 
 def test_values_are_those_of_eager_execution() -> None:
