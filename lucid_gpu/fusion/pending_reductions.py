@@ -4,7 +4,8 @@ A reduction gives a leaf that holds no array yet. Reading the array computes it;
 elementwise expression of the results' shape is computed by the same kernel. Nothing waits long:
 before any other kernel runs, all that the thread let wait are computed, and those over the same
 axes of equally large values by one kernel, but for those that will read what that kernel stores. So
-a reduction keeps what it reads alive no longer than until the next kernel. Another thread, which may be on another stream of the GPU, leaves them alone.
+a reduction keeps what it reads alive no longer than until the next kernel. Another thread, which
+may be on another stream of the GPU, leaves them alone.
 """
 
 from __future__ import annotations
@@ -196,11 +197,12 @@ def leaves_of(
 
     They are computed when somebody reads them.
     """
-    if waiting:
-        _bound(value)
     recipe = recipe_of(value.program, row, axes, shape, divisor)
-    pending = Pending(value, recipe, tensor)
-    waiting.append(weakref.ref(pending))
+    with _lock:  # who looks for those that wait forgets the dead
+        if waiting:
+            _bound(value)
+        pending = Pending(value, recipe, tensor)
+        waiting.append(weakref.ref(pending))
     return [ReducedCell(pending, i) for i in range(len(recipe.results))]
 
 

@@ -110,7 +110,7 @@ class Pass:
 
 def is_counted(node: Node) -> bool:
     """Whether a pass runs, on any thread, that has come to a node's edges."""
-    return any(node in this.waiting for this in _running)
+    return any(node in this.waiting for this in tuple(_running))
 
 
 def queue_callback(callback: Callable[[], Any]) -> None:
