@@ -198,7 +198,7 @@ def leaves_of(
     They are computed when somebody reads them.
     """
     recipe = recipe_of(value.program, row, axes, shape, divisor)
-    with _lock:  # who looks for those that wait forgets the dead
+    with _lock:  # others forget the dead meanwhile
         if waiting:
             _bound(value)
         pending = Pending(value, recipe, tensor)
@@ -231,7 +231,7 @@ def recipe_of(
 def _bound(value: Expr) -> None:
     """Compute those that wait, where they may not wait beside one of this value."""
     if len(waiting) >= MOST_REDUCTIONS:
-        _wanted()
+        waiting[:] = [r for r in waiting if r() is not None]
     of_results = False
     for cell in value.leaves:
         if type(cell) is ReducedCell and cell.source is not None:
@@ -261,22 +261,14 @@ def flush() -> None:
 def _taken() -> list[Pending]:
     """Those of this thread that wait and that somebody still wants; they wait no longer."""
     mine = _wanted()
-    waiting[:] = [reference for reference in waiting if reference() not in mine]
+    waiting[:] = [r for r in waiting if (p := r()) is not None and p not in mine]
     return mine
 
 
 def _wanted() -> list[Pending]:
-    """Those of this thread that somebody still wants; what nobody wants waits no longer."""
-    mine, kept, me = [], [], get_ident()
-    for reference in waiting:
-        pending = reference()
-        if pending is not None:
-            kept.append(reference)
-            if pending.thread == me:
-                mine.append(pending)
-    if len(kept) < len(waiting):
-        waiting[:] = kept
-    return mine
+    """Those of this thread that somebody still wants."""
+    me = get_ident()
+    return [p for r in waiting if (p := r()) is not None and p.thread == me]
 
 
 def _reduced() -> Iterator[Expr]:
@@ -321,6 +313,7 @@ def realize_beside(values: Sequence[Expr]) -> list[Any] | None:
     """
     with _lock:
         if not _wanted():
+            waiting[:] = [r for r in waiting if r() is not None]  # other threads'
             return None
         group, made_of_them = _partners(values)
         if group:
