@@ -137,7 +137,8 @@ class Executable:
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
         self.sums = self.total > UNSHARED and np.add in self.ufuncs
-        self.few = self._few_calls()
+        # Python calls the ufuncs of one block sooner than it fills in a table of them
+        self.few = self.layout is None and len(code.lines) <= FEW
         self.cold = COLD if whole else 0  # runs line by line before there is a table
         self.stores = [(_memory_for(s), s.shape, s.dtype.numpy) for s in plan.stores]
         self.expanded = [
@@ -149,10 +150,6 @@ class Executable:
             for n in [element_count(own)]
         ]
 
-    def _few_calls(self) -> bool:
-        """Whether Python calls the ufuncs of one block sooner than it fills in a table of them."""
-        return self.layout is None and len(self.code.lines) <= FEW
-
     @functools.cached_property
     def native(self) -> native_loops.Kernel | None:
         """The same block as a table of NumPy's loops, where all are ufuncs on plain layouts.
@@ -161,7 +158,7 @@ class Executable:
         none.
         """
         plan, code = self.plan, self.code
-        if plan.reduction is not None or not self.total or plan.indices or self._few_calls():
+        if plan.reduction is not None or not self.total or plan.indices or self.few:
             return None
         steps = self._steps()
         if steps is None:

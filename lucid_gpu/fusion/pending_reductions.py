@@ -312,10 +312,11 @@ def realize_beside(values: Sequence[Expr]) -> list[Any] | None:
     Returns None where they are neither: then they have a kernel of their own.
     """
     with _lock:
-        if not _wanted():
+        wanted = _wanted()
+        if not wanted:
             waiting[:] = [r for r in waiting if r() is not None]  # other threads'
             return None
-        group, made_of_them = _partners(values)
+        group, made_of_them = _partners(values, wanted)
         if group:
             waiting[:] = [r for r in waiting if r() not in group]
         if waiting:
@@ -323,22 +324,19 @@ def realize_beside(values: Sequence[Expr]) -> list[Any] | None:
         return _run(group, values, made_of_them) if group else None
 
 
-def _partners(values: Sequence[Expr]) -> tuple[list[Pending], bool]:
+def _partners(values: Sequence[Expr], wanted: Sequence[Pending]) -> tuple[list[Pending], bool]:
     """The reductions that share a kernel with values, and whether these are made of them."""
     group = _consumed(values)
-    return (group, True) if group else (_fed(values), False)
+    return (group, True) if group else (_fed(values, wanted), False)
 
 
-def _fed(values: Sequence[Expr]) -> list[Pending]:
-    """The pending reductions whose kernel can store these values too: of what they read themselves.
+def _fed(values: Sequence[Expr], wanted: Sequence[Pending]) -> list[Pending]:
+    """Those wanted whose kernel can store these values too: of what they read themselves.
 
     That saves a pass, where the costs say so.
     """
     program = values[0].program
-    if not costs_of(program.device).stores_beside_sums:
-        return []
-    wanted = _wanted()
-    if not wanted:
+    if not (wanted and costs_of(program.device).stores_beside_sums):
         return []
     arrays: set[Cell] = set()
     steps = 0
@@ -372,9 +370,10 @@ def set_aside(values: Sequence[Expr]) -> list[Pending]:
     if state.task is not None and values[0].program.device.type != "cpu":
         return []  # nor has the gradient a node
     with _lock:
-        readers = [p for p in _wanted() if any(map(p.reads, values))]
+        wanted = _wanted()
+        readers = [p for p in wanted if any(map(p.reads, values))]
         if readers:
-            apart = {*readers}.difference(_fed(values))
+            apart = {*readers}.difference(_fed(values, wanted))
             waiting[:] = [r for r in waiting if r() not in apart]
         return readers
 
@@ -393,8 +392,9 @@ def reread(readers: Sequence[Pending], stored: Sequence[tuple[Expr, Expr]]) -> N
 def would_run(values: Sequence[Expr]) -> tuple[list[tuple[Plan, Any]], tuple[Plan, Any] | None]:
     """What `realize_beside` would run first, and the kernel that ``values`` would be part of."""
     with _lock:
-        group, made_of_them = _partners(values) if values else ([], False)
-        waits = [p for p in _wanted() if p not in group]
+        wanted = _wanted()
+        group, made_of_them = _partners(values, wanted) if values else ([], False)
+        waits = [p for p in wanted if p not in group]
         others = _groups([p for p in waits if group or not any(map(p.reads, values))])
         own = plan_of(group, values, made_of_them) if group else None
         return [plan_of(g) for g in others], own

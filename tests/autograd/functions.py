@@ -21,3 +21,21 @@ def make(
 def gradient(function: Any, x: Any, *rest: Any, **named: Any) -> Any:
     function.apply(x, *rest, **named).sum().backward()
     return x.grad
+
+
+def exponential(m: Any) -> Any:
+    """Elementwise, and saves its output."""
+
+    class Exponential(m.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = x.exp()
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (y,) = ctx.saved_tensors
+            return g * y
+
+    return Exponential

@@ -11,6 +11,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.autograd import Function, FunctionCtx, gradcheck, gradgradcheck
 from lucid_gpu.autograd.function import once_differentiable
+from tests.autograd.functions import exponential
 from tests.oracle import agree, gives, same_error, torch_module
 
 X = np.random.default_rng(11).uniform(0.3, 1.5, (3, 4))
@@ -80,22 +81,6 @@ def constant_factor(m: Any) -> Any:
             return g * ctx.factor, None
 
     return ConstantFactor
-
-
-def exponential(m: Any) -> Any:
-    class Exponential(m.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            y = x.exp()
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        def backward(ctx: Any, g: Any) -> Any:
-            (y,) = ctx.saved_tensors
-            return g * y
-
-    return Exponential
 
 
 def square(m: Any) -> Any:

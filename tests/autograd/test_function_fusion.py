@@ -12,6 +12,7 @@ from lucid_gpu.autograd import Function
 from lucid_gpu.fusion import eager
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.profiler import Log, record
+from tests.autograd.functions import exponential
 
 SIZE = 1000
 BYTES = 4 * SIZE
@@ -37,21 +38,6 @@ class Swish(Function):
         (x,) = ctx.saved_tensors
         s = x.sigmoid()
         return g * (s + x * s * (1 - s))
-
-
-class Exp(Function):
-    """Elementwise, and saves its output."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        y = x.exp()
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Any) -> Any:
-        (y,) = ctx.saved_tensors
-        return g * y
 
 
 class Root(Function):
@@ -110,7 +96,7 @@ def summed(function: Any) -> Any:
 
 FUNCTIONS = {
     "saving its input": alone(Swish),
-    "saving its output": alone(Exp),
+    "saving its output": alone(exponential(lucid_gpu)),
     "saving an intermediate": alone(Root),
     "giving its input back": alone(Reversed),
     "of two outputs": summed(Pair),
@@ -155,7 +141,7 @@ def test_forward_needs_no_kernel_if_only_the_gradient_is_read(name: str, device:
 def test_chains_of_functions_fuse(device: str) -> None:
     x, g = leaf(device), lucid_gpu.rand(SIZE, device=device)
     y = x
-    for f in (Swish, Root, Exp, Reversed):
+    for f in (Swish, Root, exponential(lucid_gpu), Reversed):
         y = f.apply(y) * 0.5
     with record() as forward:
         y.tolist()

@@ -14,6 +14,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.autograd import Function
 from lucid_gpu.cuda import pending
+from tests.autograd.functions import exponential
 from tests.slow import slow_but
 
 LENGTH = 150_000
@@ -150,19 +151,6 @@ def hooked(x: Any) -> Any:
     return y
 
 
-class SavesOutput(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        y = x.exp()
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Any) -> Any:
-        (y,) = ctx.saved_tensors
-        return g * y
-
-
 class KeepsOutputAsAttribute(Function):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -200,7 +188,7 @@ class SavesInput(Function):
 
 
 CASES = [simple, realized, product, reduced, view, written, written_view, hooked]
-FUNCTIONS = [SavesOutput, KeepsOutputAsAttribute, SavesViewOfOutput, SavesInput]
+FUNCTIONS = [exponential(lucid_gpu), KeepsOutputAsAttribute, SavesViewOfOutput, SavesInput]
 USES = ["dropped", "read", "backward", "backward kept", "second order"]
 
 
@@ -306,7 +294,7 @@ def test_a_loss_summed_over_steps_does_not_keep_them_when_detached(device: str) 
 
 
 def test_a_leaf_and_the_gradient_nobody_read_go_together(device: str, without_gc: None) -> None:
-    for build in (simple, product, reduced, SavesOutput.apply):
+    for build in (simple, product, reduced, exponential(lucid_gpu).apply):
         x = lucid_gpu.rand(4, device=device, requires_grad=True)
         build(x).sum().backward()
         cell, node = weakref.ref(x._expr.leaves[0]), weakref.ref(x._edge()[0])

@@ -15,6 +15,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.fusion import eager
+from tests.autograd.functions import exponential
 from tests.oracle import gives, torch_module
 
 PROGRAMS = int(300 * float(os.environ.get("LUCID_TEST_EXAMPLES", "1")))
@@ -610,27 +611,12 @@ def test_what_ops_in_place_saved_may_not_be_written(name: str, then: str, mode: 
                 np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
-def _exponential(m: Any) -> Any:
-    class Exponential(m.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            y = x.exp()
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        def backward(ctx: Any, g: Any) -> Any:
-            return g * ctx.saved_tensors[0]
-
-    return Exponential.apply
-
-
 _SAVES_RESULT: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
     "softmax": lambda m: lambda y: y.softmax(1),
     "cumprod": lambda m: lambda y: y.cumprod(1),
     "exp": lambda m: m.exp,
     "amax": lambda m: lambda y: y.amax(1),
-    "Function": _exponential,
+    "Function": lambda m: exponential(m).apply,
 }
 _CHANGED: dict[str, Callable[[Any], Any]] = {
     "detach_, written": lambda y: y.detach_().add_(1),
