@@ -56,7 +56,7 @@ WITH_LOOPS := $(addprefix tests/,autograd devices fusion kernels nn optim test_o
         first_and_second_gradients_are_those_of_differences tangents_are_those_of_gradients)
 
 test-python-loops: $(STAMPS)/$(TEST_EXTRAS)  ## tests of kernels where NumPy's loops are called from Python only
-	@LUCID_NATIVE_LOOPS=0 $(PY) -m pytest -n 2 $(or $(ARGS),-m "not slow" -k "not cuda and not compile and not ptx" $(WITH_LOOPS))
+	@LUCID_NATIVE_LOOPS=0 LUCID_NATIVE_CORE=0 $(PY) -m pytest -n 2 $(or $(ARGS),-m "not slow" -k "not cuda and not compile and not ptx" $(WITH_LOOPS))
 
 # What prints digits, or compares many.
 WITH_DIGITS := $(addprefix tests/,test_docs.py test_readme.py test_optable.py fusion/test_erf.py \
@@ -177,13 +177,13 @@ fuzz: $(STAMPS)/test-oracle  ## random ops, then random networks, against torch 
 	@$(PY) tools/fuzz.py $(ARGS)
 
 clean:  ## remove .venv, caches and runs
-	rm -rf $(VENV) build dist runs site lucid_gpu/devices/*.so *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist runs site lucid_gpu/*.so lucid_gpu/*/*.so *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .DEFAULT:
 	@echo "make: there is no target $@; make help lists them"; exit 2
 
 # One stamp a set of extras: a second run installs nothing. `test-oracle` is `.[test,oracle]`.
-$(STAMPS)/%: pyproject.toml setup.py lucid_gpu/devices/_native.c | $(PY)
+$(STAMPS)/%: pyproject.toml setup.py $(wildcard lucid_gpu/core/native/*) lucid_gpu/devices/_gpu.c lucid_gpu/devices/_native.c | $(PY)
 	@mkdir -p $(STAMPS)
 	@echo "installing lucid_gpu[$(subst -,$(comma),$*)] into $(VENV)"
 	@$(PY) -m pip install --disable-pip-version-check $(PIP_ARGS) -e '.[$(subst -,$(comma),$*)]' \
@@ -191,6 +191,8 @@ $(STAMPS)/%: pyproject.toml setup.py lucid_gpu/devices/_native.c | $(PY)
 	  || { tail -n 3 $(STAMPS)/$*.log; \
 	       echo "make: pip could not install lucid_gpu[$(subst -,$(comma),$*)]; is a package index within reach? The whole log: $(STAMPS)/$*.log"; \
 	       exit 1; }
+	@$(PY) -c "import lucid_gpu._core, lucid_gpu._gpu, lucid_gpu.devices._native" 2> /dev/null \
+	  || echo "make: the C files were not compiled (is there a C compiler?): all works, small programs are slower; the log: $(STAMPS)/$*.log"
 	@touch $@
 
 $(PY):

@@ -2,7 +2,8 @@
 
 Each program of `bench.host_programs` runs on one thread, in a process of each peer in turn.
 Measured is the least processor time of that thread a step; counted, for lucid_gpu, what a step
-calls and makes. ``--write`` keeps both in ``bench/results/host-costs.md``.
+calls and makes in Python, and not what C does. ``--write`` keeps both in
+``bench/results/host-costs.md``.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def python_calls(step: Step, events: Sequence[str] = ("call",)) -> int:
 @contextmanager
 def watched(made: dict[str, int]) -> Iterator[None]:
     """Count expressions and cells that are made in the block, by standing before their makers."""
-    from lucid_gpu.fusion.expression import Cell, Expr
+    from lucid_gpu.core.value import Cell, Expr
 
     tensor: Any = importlib.import_module("lucid_gpu.tensor")
     new, names = tensor._new, {Expr: "expressions", Cell: "cells"}
@@ -103,16 +104,18 @@ def watched(made: dict[str, int]) -> Iterator[None]:
 def counted(name: str) -> dict[str, int]:
     """Return what a step of a program calls and makes once it is warm: `COUNTS`."""
     import lucid_gpu
-    from lucid_gpu.launch.planning import totals
-    from lucid_gpu.tape import node
+    from lucid_gpu.core import node
+    from lucid_gpu.core.planning import totals
+    from lucid_gpu.core.program import forget_numbers
 
+    forget_numbers()  # of other programs
     step = warmed(lucid_gpu, name)
     made = dict.fromkeys(COUNTS, 0)
     made["calls"] = python_calls(step)
-    before = next(node._sequence), totals.programs, totals.plans
+    before = next(node.sequence), totals.programs, totals.plans
     with watched(made):
         step()
-    after = next(node._sequence) - 1, totals.programs, totals.plans
+    after = next(node.sequence) - 1, totals.programs, totals.plans
     for kind, first, last in zip(("nodes", "programs", "plans"), before, after, strict=True):
         made[kind] = last - first
     return made
@@ -163,7 +166,8 @@ def page(rows: dict[str, dict[str, float]], counts: dict[str, dict[str, int]]) -
         f"Host time of small programs, commit {at['commit']}; {at['cpu']}, Python {at['python']}, "
         f"torch {at['versions']['torch']}: `python -m bench.host_costs --write`. Least processor "
         "time of the one thread a step, microseconds; beside it what a warm step of lucid_gpu "
-        f"calls and makes.\n\n{table(rows, counts)}\n\nMedian of the ratios: "
+        f"calls and makes in Python, and not what C does.\n\n{table(rows, counts)}\n\n"
+        "Median of the ratios: "
         f"{median(map(ratio, rows.values())):.2f}.\n"
     )
 

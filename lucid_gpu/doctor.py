@@ -14,6 +14,7 @@ import platform
 import shlex
 import shutil
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 import lucid_gpu
 from lucid_gpu.devices import blas, cupy_backend, installing, loops
 from lucid_gpu.devices import cudnn as cudnn_package
+from lucid_gpu.tape import native
 
 __all__ = ["Line", "examine", "main"]
 
@@ -118,8 +120,22 @@ def gradient_on(device: str) -> str:
 _REPORT = "a bug: please report it with what this command prints"
 
 
+def native_core() -> str:
+    """The C file by which ops and small kernels run without the interpreter."""
+    if native.core is not None:
+        return "compiled: ops and small kernels run without the interpreter"
+    if os.environ.get("LUCID_NATIVE_CORE") == "0":
+        return "turned off by LUCID_NATIVE_CORE=0"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "not used: this Python has no GIL, on which the C file relies"
+    raise _Absent(
+        "the C file was not compiled, small programs are slower; with a C compiler: "
+        f"{installing.reinstalling()}"
+    )
+
+
 def native_loops() -> str:
-    """The one C file, by which blocks of NumPy's loops run without the interpreter."""
+    """The C file by which blocks of NumPy's loops run without the interpreter."""
     if not loops.compiled():
         raise _Absent(
             "the C file was not compiled, small tensors on the CPU are slower; with a C compiler: "
@@ -304,6 +320,7 @@ Check = tuple[str, Callable[[], str]]
 ALWAYS: tuple[Check, ...] = (
     ("versions", versions),
     ("BLAS and threads", matrix_products),
+    ("native core", native_core),
     ("native loops", native_loops),
     ("gradient, cpu", lambda: gradient_on("cpu")),
     ("C++ compiler", compiler),

@@ -77,9 +77,11 @@ class dtype:
         return _CPP_NAMES.get(self.name) or f"c10::{self.type_name}"
 
     def to_complex(self) -> dtype:
-        """The complex type whose parts have this type."""
+        """The complex type whose parts have this type; RuntimeError for integers and bool."""
         if self.category == 3:
             return self
+        if self.category < 2:
+            raise RuntimeError(f"Unknown Complex ScalarType for {self.type_name}")
         return complex128 if self is float64 else complex64
 
     def to_real(self) -> dtype:

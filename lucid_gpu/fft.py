@@ -5,8 +5,6 @@ They have gradients of every order: the adjoint of a transform is a transform.
 
 from __future__ import annotations
 
-from types import FunctionType
-
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.fourier import (
     fft,
@@ -33,6 +31,7 @@ from lucid_gpu.ops.fourier import (
     rfftn,
 )
 from lucid_gpu.ops.registry import findable
+from lucid_gpu.tape.overrides import METHODS
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",
@@ -41,6 +40,6 @@ __all__ = [
 ]  # fmt: skip
 
 for _name in __all__:
-    if isinstance(globals()[_name], FunctionType):
+    if type(globals()[_name]) in METHODS:
         globals()[_name] = public(globals()[_name])  # with out=
 findable(globals(), __name__)

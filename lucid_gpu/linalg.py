@@ -6,8 +6,6 @@ elements among them, and has first and second derivatives.
 
 from __future__ import annotations
 
-from types import FunctionType
-
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.linalg.cholesky import cholesky, cholesky_ex
 from lucid_gpu.ops.linalg.determinant import det, slogdet
@@ -39,6 +37,7 @@ from lucid_gpu.ops.linalg.qr import qr
 from lucid_gpu.ops.linalg.svd import lstsq, matrix_rank, pinv, svd, svdvals
 from lucid_gpu.ops.matmul import matmul
 from lucid_gpu.ops.registry import findable
+from lucid_gpu.tape.overrides import METHODS
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
@@ -51,6 +50,6 @@ __all__ = [
 ]  # fmt: skip
 
 for _name in __all__:
-    if isinstance(globals()[_name], FunctionType):
+    if type(globals()[_name]) in METHODS:
         globals()[_name] = public(globals()[_name])  # with out=
 findable(globals(), __name__)

@@ -13,57 +13,73 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import backend, backend_of_array, capturing, on_gpu_of
-from lucid_gpu.devices.copies import duplicate, inverse, laid_in, row_major, write
-from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import Eager as _Eager
-from lucid_gpu.fusion import expression, region, scheduler
-from lucid_gpu.fusion import layout as memory_layout
-from lucid_gpu.fusion.assembling import fits
-from lucid_gpu.fusion.expression import (
-    ROOTS,
-    Cell,
-    Expr,
-    Follows,
-    Variable,
-    apart,
-    counted,
-    following,
-    following_pair,
-    merge,
-    remember,
+from lucid_gpu.core import layout as memory_layout
+from lucid_gpu.core import saved
+from lucid_gpu.core.node import (
+    FOLLOWS,
+    UNMARKED,
+    AccumulateGrad,
+    Node,
+    Refitted,
+    RemovableHandle,
+    new_grad,
 )
-from lucid_gpu.fusion.optable import TABLE, Op
-from lucid_gpu.fusion.pending_reductions import reread, set_aside
-from lucid_gpu.fusion.program import (
+from lucid_gpu.core.owner import CONJUGATED, SameMemory, Storage, owner_of
+from lucid_gpu.core.planning import steps
+from lucid_gpu.core.program import (
     FORBIDDEN,
     INFERENCE,
-    NAN,
     SHARED,
     SPARSE,
     WRAPPED,
     Program,
+    Shape,
     changed_load,
     load_program,
     marked,
+    spend,
+    when_forgotten,
 )
-from lucid_gpu.fusion.realize import outside, realize
+from lucid_gpu.core.saved import Follows, counted
+from lucid_gpu.core.value import (
+    ALWAYS,
+    COMPUTED,
+    LEAF_WRITTEN,
+    Cell,
+    Expr,
+    Unread,
+    Variable,
+    give,
+    load_as,
+    mark_of,
+    order_of,
+    strides_of,
+)
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import backend, backend_of_array, on_gpu_of
+from lucid_gpu.devices.copies import duplicate, inverse, laid_in, row_major, write
+from lucid_gpu.devices.port import READ_ONCE
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion import Eager as _Eager
+from lucid_gpu.fusion import building, pending_reductions, region, scheduler
+from lucid_gpu.fusion.building import set_apart
+from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.pending_reductions import reread, set_aside
+from lucid_gpu.fusion.realize import realize
 from lucid_gpu.fusion.scheduler import waiting
-from lucid_gpu.launch.planning import steps
-from lucid_gpu.storage import CONJUGATED, SameMemory, Size, Storage, owner_of, strided
+from lucid_gpu.launch.observers import observers
+from lucid_gpu.storage import Size, strided
 from lucid_gpu.storage import layout as Layout
-from lucid_gpu.tape import door, modes, overrides
+from lucid_gpu.tape import door, modes, overrides, watched
 from lucid_gpu.tape.door import require_kind, type_name
-from lucid_gpu.tape.levels import MARKED_INSIDE, innermost
+from lucid_gpu.tape.levels import MARKED_INSIDE, innermost, open_levels
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
-from lucid_gpu.tape.node import FOLLOWS, UNMARKED, AccumulateGrad, Node, RemovableHandle
+from lucid_gpu.tape.native import core
 from lucid_gpu.tape.overrides import fields
 
 _size: Any = tuple.__new__  # a Size of a shape that is known to be one
@@ -107,12 +123,14 @@ class Tensor(overrides.Fields):
     grad_fn : Node or None
     """
 
+    __slots__ = ("_expr",)
     _expr: Expr
     _storage: Storage | None = None  # set once somebody views, detaches, writes or takes the memory
     _siblings: list[Any] | None = None  # weak references to what is realized together with this
     _base: Tensor | None = None  # what this is a view of; never itself a view
     _steps: tuple[Any, ...] = ()  # how it is made from that: (earlier steps, (function, arguments))
     _creation: str | None = None  # why a view must not be written: see `ops.views`
+    _left: tuple[weakref.ref[Node], int] | None = None  # the edge that `detach_` cut
     _since = 0  # how often the memory of a view had been written when the view was made
     _recorded = 0  # the number of the last write that gave the views of a base another history
     _stream = 0  # the address of the stream a pending value belongs to; 0 for the default stream
@@ -261,8 +279,8 @@ class Tensor(overrides.Fields):
         if not expr.program.is_load:
             self._realize()
             expr = self._expr
-        if capturing.recorder is not None:
-            note_read(expr.leaves[0], self)
+        if watched.by is not None:
+            watched.by.read(expr.leaves[0], self)
         return expr.leaves[0].array
 
     def _cell(self) -> Cell:
@@ -270,8 +288,8 @@ class Tensor(overrides.Fields):
         if not expr.program.is_load:
             self._realize()
             expr = self._expr
-        if capturing.recorder is not None:
-            note_read(expr.leaves[0], self)
+        if watched.by is not None:
+            watched.by.read(expr.leaves[0], self)
         return expr.leaves[0]
 
     def _on(self, expr: Expr) -> Tensor:
@@ -285,10 +303,12 @@ class Tensor(overrides.Fields):
 
     def _realize(self) -> None:
         """Compute a pending value, and the gradients that were made together with it."""
+        if core is not None and core.store(self):
+            return
         expr = self._expr
         if expr.program.is_load:
             return
-        if capturing.recorder is not None and keep_outside(self):
+        if watched.by is not None and watched.by.settle(self):
             return
         if state.written:
             store_written(self)
@@ -296,16 +316,21 @@ class Tensor(overrides.Fields):
             _compute([self])
         else:
             readers = set_aside((expr,)) if waiting else ()
-            (array,) = realize((expr,))
-            scheduler.mark_computed(expr)
-            stored = self._settle(expr, array)
+            if readers and core is not None and core.store(self):
+                stored = self._expr
+            else:
+                (array,) = realize((expr,))
+                if core is not None and not readers and core.settled(self, expr, array):
+                    return
+                scheduler.mark_computed(expr)
+                stored = self._settle(expr, array)
             if readers:
                 reread(readers, [(expr, stored)])
 
     def _settle(self, expr: Expr, array: Any) -> Expr:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
         program, storage = expr.program, self._storage
-        order = program.order
+        order = order_of(expr) if program.laid else None
         free: bool | tuple[int, ...] = True
         in_order = array.flags.c_contiguous
         if order is not None:
@@ -326,17 +351,18 @@ class Tensor(overrides.Fields):
             node.keep_output(expr, cell)
         variable = expr.variable
         if variable is None:  # as `mark_of` does
-            variable = expr.variable = Variable()
-            variable.values, expr.version = [weakref.ref(expr)], 0
+            variable, expr.version = Variable(), 0
+            variable.values = [weakref.ref(expr)]
+            expr.variable = variable
         cell.variable, cell.version = variable, expr.version
         plain = program.stored
         if plain is None:
-            plain = program.stored = _load_of(program, None)
+            plain = program.stored = _load_of(program)
         if not in_order or (free and order is not None):  # `fusion.memory_order`
-            plain = _load_of(program, None if in_order else array.strides, free)
-        stored = Expr(plain, (cell,), None)
+            plain = _load_of(program, not in_order, free)
+        stored = Expr(plain, (cell,), None, expr.shape)
         if self._expr is expr:
-            self._expr = stored
+            give(self, stored)
         if storage is not None:
             storage.add_cell(cell)
             for other in storage.others(self) if len(storage.tensors) > 1 else ():
@@ -349,7 +375,7 @@ class Tensor(overrides.Fields):
     @property
     def shape(self) -> Size:
         """The extents of the dimensions, a `Size`."""
-        return _size(Size, self._expr.program.shape)
+        return _size(Size, self._expr.shape)
 
     @property
     def dtype(self) -> dtype:
@@ -364,7 +390,7 @@ class Tensor(overrides.Fields):
     @property
     def ndim(self) -> int:
         """How many dimensions there are."""
-        return len(self._expr.program.shape)
+        return len(self._expr.shape)
 
     @property
     def requires_grad(self) -> bool:
@@ -425,12 +451,12 @@ class Tensor(overrides.Fields):
             raise RuntimeError(f"{which} can require gradients, got {self.dtype}")
         if scheduler.leaf_first(self._expr):
             self._realize()
-        self._replace_saved()
+        _replace_saved(self)
         self._attach(self._leaf())
         if self._storage is not None and self._base is None:
             for view in self._views():
                 if not view.requires_grad and view.dtype.category >= 2:
-                    view._follow_base()
+                    follow_base(view)
                     if view._memory().version > view._since:
                         view._renew_view()
         return self
@@ -442,16 +468,9 @@ class Tensor(overrides.Fields):
             node = AccumulateGrad()
             node.refer_to(self)
         node.aside = None
-        node.order = dense_order(self._expr.program)
+        node.order = dense_order(self._expr)
         node.grad = fields(self).pop("_kept_grad", None)
         return node
-
-    def _follow_base(self) -> None:
-        """A view that is a leaf requires grad because its base does; it gets none of its own."""
-        node = AccumulateGrad()
-        node.refer_to(self)
-        node.aside = FOLLOWS
-        self._attach(node)
 
     def _follows(self) -> bool:
         """Whether this requires grad only because its base does."""
@@ -475,20 +494,19 @@ class Tensor(overrides.Fields):
         variable: Any = holder.variable
         kept = variable is not None and type(variable._storage) is not Follows
         if not program.is_load:
-            self._expr = value = expression.boundary(expr, node, output)
+            value = building.boundary(expr, node, output)
+            give(self, value)
             if kept:
                 value.variable, value.version = variable, expr.version
             elif storage is not None:
                 counted(value, storage)
             return
-        root = program.root
         cell = holder.twin(node, output)
         if kept:
             cell.variable, cell.version = variable, holder.version
-        needs = load_program(
-            root.dtype, root.shape, root.value[1], True, program.device, program.marks, program.free
-        )
-        self._expr = Expr(needs, (cell,), None)
+        d, axes, strided = program.dtype, program.axes, bool(program.strided)
+        needs = load_program(d, axes, strided, True, program.device, program.marks, program.free)
+        give(self, Expr(needs, (cell,), None, expr.shape))
         if storage is not None:
             storage.add_cell(cell)
             counted(self._expr, storage)
@@ -502,7 +520,8 @@ class Tensor(overrides.Fields):
 
     def _edge(self) -> tuple[Any, int]:
         """The node and output this value's gradient goes to."""
-        return region.edge_of(self._expr)
+        edge = region.edge_of(self._expr)
+        return edge[0]._edges[0] if type(edge[0]) is Refitted else edge
 
     @property
     def grad_fn(self) -> Node | None:
@@ -531,8 +550,8 @@ class Tensor(overrides.Fields):
         """The gradient that backward passes added up, of this tensor's shape; None before."""
         expr = self._expr
         program = expr.program
-        if program.is_load and not program.wrapped:  # as `_edge` says
-            leaf = expr.leaves[0] if program.needs_grad else None
+        if (program.is_load or program.is_boundary) and not program.marks & WRAPPED:
+            leaf = expr.leaves[-1] if program.needs_grad else None  # as `_edge` says
             node = leaf.node if leaf is not None and leaf.leads else None
         else:
             node = self._edge()[0]
@@ -556,17 +575,15 @@ class Tensor(overrides.Fields):
             _check_grad(self, value)
         expr = self._expr
         program = expr.program
-        if program.is_load and not program.wrapped:
-            leaf = expr.leaves[0] if program.needs_grad else None
+        if (program.is_load or program.is_boundary) and not program.marks & WRAPPED:
+            leaf = expr.leaves[-1] if program.needs_grad else None
             node = leaf.node if leaf is not None and leaf.leads else None
         else:
             node = self._edge()[0]
         if type(node) is AccumulateGrad:
             node.replace_gradient(value)
         else:
-            if capturing.recorder is not None:
-                earlier = fields(self).get("_kept_grad")
-                capturing.if_abandoned(functools.partial(setattr, self, "_kept_grad", earlier))
+            new_grad(self)
             self._kept_grad = value
 
     @grad.deleter
@@ -587,14 +604,14 @@ class Tensor(overrides.Fields):
 
     @property
     def _version(self) -> int:
-        if self._expr.program.inference:
+        if self._expr.program.marks & INFERENCE:
             raise RuntimeError("Inference tensors do not track version counter.")
         storage = self._storage
         return 0 if storage is None else storage.version
 
     def is_inference(self) -> bool:
         """Whether this was made in inference mode, or views what was."""
-        return self._expr.program.inference
+        return bool(self._expr.program.marks & INFERENCE)
 
     def _memory(self) -> Storage:
         """The storage record, made now if there was none."""
@@ -662,8 +679,8 @@ class Tensor(overrides.Fields):
     def _cut(self) -> Tensor:
         """Forget where the value came from."""
         before, storage = self._expr, self._storage
-        self._expr = expression.without_grad(before)
-        expression.carry(before, self._expr)
+        give(self, building.without_grad(before))
+        saved.carry(before, self._expr)
         if storage is not None:
             if self._expr.program.is_load:
                 storage.add_cell(self._expr.leaves[0])
@@ -675,8 +692,8 @@ class Tensor(overrides.Fields):
         if self._wrapper is not None:
             wrapped: Tensor = self._wrapper.level.alias(self)
             return wrapped
-        if capturing.recorder is not None:
-            keep_outside(self)
+        if watched.by is not None:
+            watched.by.settle(self)
         expr = self._expr
         if expr.program.is_load:
             return _tensor(_borrowed(self, expr))
@@ -706,32 +723,35 @@ class Tensor(overrides.Fields):
         """
         expr = self._expr
         program = expr.program
-        if shape is not None and program.shape != shape:
+        if shape is not None and expr.shape != shape:
             return self.expand(shape).clone().as_gradient(order, None)
-        if program.plain and order is None and not state.grad and expr.leaves[0].node is None:
+        if program.marks & (SPARSE | WRAPPED):
+            return self.unrecorded()
+        if not program.is_load:
+            if program.marks & SHARED:
+                self._realize()  # before others write what it reads
+            if (order_of(expr) if program.laid else None) == order:
+                if not new or state.grad:
+                    return self.unrecorded()
+                set_apart(self)
+                return self
+        elif order is None and not program.strided and not program.free:
             leaf = expr.leaves[0]
+            if program.marks or program.needs_grad or state.grad or leaf.node is not None:
+                return self.unrecorded()
             if new and not leaf.borrowed:
                 return self
             leaf = leaf.twin()  # what `unrecorded` comes to
             leaf.borrowed = True
-            return _stored(program, leaf)
-        if program.marks & (SPARSE | WRAPPED):
-            return self.unrecorded()
-        if not program.is_load:
-            if program.shared:
-                self._realize()  # before others write what it reads
-            if program.order == order:
-                return self.unrecorded()
-        elif order is None and not program.root.value[1] and not program.free:
-            return self.unrecorded()
-        elif dense_order(program) == order is not None:
+            return _stored(program, leaf, expr.shape)
+        elif dense_order(expr) == order is not None:
             other = self.unrecorded()
             return other if type(program.free) is tuple else other._keep_order()
-        return _laid_out(self, order or tuple(range(len(program.shape))))
+        return _laid_out(self, order or tuple(range(len(expr.shape))))
 
     def plus(self, other: Tensor) -> Tensor:
         """The sum of a gradient and one of many others, of its shape, that come for one node."""
-        if scheduler.sum_first(self._expr.program):
+        if scheduler.sum_first(self._expr):
             self._realize()
         return self + other
 
@@ -739,7 +759,7 @@ class Tensor(overrides.Fields):
         """An alias of a gradient's elements; unless the pass is recorded, without the graph."""
         other = self.alias()
         if not state.grad:
-            other._expr = apart(other._expr)
+            set_apart(other)
         return other
 
     @property
@@ -761,22 +781,27 @@ class Tensor(overrides.Fields):
                 "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have "
                 "incompatible tensor type: `tensor` is sparse; call .to_dense() first"
             )
-        node, output = self._edge()
+        # a part of what was written has a history that it refuses to tell, and goes on so
+        past: Any = self._expr.leaves[0] if self._expr.program.marks & FORBIDDEN else None
+        kept, output = region.edge_of(self._expr) if past is None else (past, 0)
+        node, like = kept, (self._expr.shape, self._expr.program.dtype)
+        if type(kept) is Refitted:
+            (node, output), like = kept._edges[0], (kept.shape, kept.dtype)
         if node is not None and value.dtype.category < 2:
             raise RuntimeError(
                 "data set to a tensor that requires gradients must be floating point or complex "
                 f"dtype, got {value.dtype.name}; call requires_grad_(False) first."
             )
-        if capturing.recorder is not None and (capture := capturing.capturing()) is not None:
-            keep_outside(self)
-            capture.before_moving(self, _OF_MEMORY)
+        if watched.by is not None:
+            watched.by.moving(self, _OF_MEMORY)
         version = 0 if self._storage is None else self._storage.version
         other = value.detach()
-        self._replace_saved()
+        _replace_saved(self)
         if self._storage is not None:
             self._storage.forget(self)
         self._siblings = other._siblings
-        self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
+        give(self, other._expr)
+        self._storage = SameMemory(other._memory(), version)
         if self._expr.program.is_load:
             _take_uncounted_leaf(self)
         counted(self._expr, self._storage)
@@ -786,39 +811,30 @@ class Tensor(overrides.Fields):
             self._stream = other._stream
         self._storage.add(self)
         if type(node) is AccumulateGrad:
-            node.order = dense_order(self._expr.program)
-            node.shape = tuple(self._expr.program.shape)
-        if node is not None:
+            node.order = dense_order(self._expr)
+            node.shape = self._expr.shape
+        if past is not None:
+            self._forbid(past)
+        elif node is not None:
+            fits = like == (self._expr.shape, self._expr.program.dtype)
+            if not fits and type(node) is not AccumulateGrad:
+                node, output = Refitted((node, output), *like), 0
             self._attach(node, output)
 
     @data.deleter
     def data(self) -> None:
         raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
 
-    def _replace_saved(self) -> None:
-        """Ops that saved this tensor read, going backward, what it has then."""
-        value, storage = self._expr, self._storage
-        others = [] if storage is None else storage.others(self)
-        if value.program.is_load:
-            (cell,) = value.leaves
-            if any(cell in other._expr.leaves for other in others):
-                return
-        elif any(other._expr is value for other in others):
-            return
-        variable, _ = expression.mark_of(value)
-        variable._storage = Follows(lambda: self._storage, self)
-        expression.written_values.add(variable)
-
     # --- Python's own protocols ---------------------------------------------------------------
 
     def __len__(self) -> int:
-        shape = self._expr.program.shape
+        shape = self._expr.shape
         if not shape:
             raise TypeError("len() of a 0-d tensor")
         return shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
-        shape = self._expr.program.shape
+        shape = self._expr.shape
         if not shape:
             raise TypeError("iteration over a 0-d tensor")
         count = shape[0]
@@ -864,8 +880,7 @@ class Tensor(overrides.Fields):
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 
-    def __hash__(self) -> int:
-        return id(self)
+    __hash__ = object.__hash__  # by identity, which needs no call of Python
 
     def __contains__(self, element: Any) -> bool:
         if not isinstance(element, (Tensor, bool, int, float, complex, np.generic)):
@@ -927,15 +942,15 @@ class Tensor(overrides.Fields):
         RuntimeError
             For tensors of another number of elements.
         """
-        refuse_capture("item()")
         scheduler.begin_step()
         if state.written:
             store_written()
         array = self.array
         if array.size != 1:
             raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
-        value = backend(self.device).item(array)
-        return float(value) if self.dtype.category == 2 else value
+        program = self._expr.program
+        value = backend(program.device).item(array)
+        return float(value) if program.dtype.category == 2 else value
 
     def numpy(self, *, force: bool = False) -> Any:
         """The buffer as a NumPy array that shares memory with this (CPU) tensor.
@@ -946,7 +961,7 @@ class Tensor(overrides.Fields):
             For tensors that require grad, while ops are recorded (inside a `Function` they are
             not); TypeError for those on a GPU. ``force=True`` detaches and copies from there.
         """
-        refuse_capture("numpy()")
+        backend(CPU).once("numpy()", READ_ONCE)
         scheduler.begin_step()
         if state.written:
             store_written()
@@ -994,7 +1009,7 @@ class Tensor(overrides.Fields):
             self.stride()
             expr = self._expr
         if expr.program.free:
-            self._expr = Expr(changed_load(expr.program, free=False), expr.leaves, None)
+            load_as(self, changed_load(expr.program, free=False))
         return self
 
     def _own_memory(self) -> None:
@@ -1015,22 +1030,23 @@ class Tensor(overrides.Fields):
         return sorted(names)
 
 
-def _detached(tensor: Tensor, record: type[SameMemory] | None = None) -> Tensor:
+def _apart(tensor: Tensor, record: type[SameMemory] | None = None) -> Tensor:
     """The same elements and memory, of which a ``record`` of its own counts the writes."""
-    if capturing.recorder is not None:
-        keep_outside(tensor)
-    realized = tensor._expr.program.is_load
-    if realized:
-        _give_up_order(tensor)
+    if watched.by is not None:
+        watched.by.settle(tensor)
     expr = tensor._expr
+    realized = expr.program.is_load
+    if realized and (expr.program.free or expr.leaves[0].borrowed or watched.by is not None):
+        _give_up_order(tensor)
+        expr = tensor._expr
     if expr.program.independent:  # leaves of its own: see `ops.in_place`
         leaves = (expr.leaves[0].twin(),) if realized else (*expr.leaves,)
-        other = _tensor(Expr(expr.program, leaves, expr.made_by))
+        other = _tensor(Expr(expr.program, leaves, expr.made_by, expr.shape))
     else:
-        other = _tensor(expression.without_grad(expr))
+        other = _tensor(building.without_grad(expr))
     if _streams is not None:
         other._stream = tensor._stream
-    storage = tensor._memory()
+    storage = tensor._storage or tensor._memory()
     other._storage = storage = storage if record is None else record(storage)
     storage.add(other)
     leaf = other._expr.leaves[0] if realized else None
@@ -1040,16 +1056,44 @@ def _detached(tensor: Tensor, record: type[SameMemory] | None = None) -> Tensor:
     return other
 
 
+_detached: Callable[..., Tensor] = _apart if core is None else core.detached
+
+
+def _replace_saved(tensor: Tensor) -> None:
+    """Ops that saved this tensor read, going backward, what it has then."""
+    value, storage = tensor._expr, tensor._storage
+    others = [] if storage is None else storage.others(tensor)
+    if value.program.is_load:
+        (cell,) = value.leaves
+        if any(cell in other._expr.leaves for other in others):
+            return
+    elif any(other._expr is value for other in others):
+        return
+    variable, _ = mark_of(value)
+    variable._storage = Follows(lambda: tensor._storage, tensor)
+    saved.note_written(variable)
+
+
+def follow_base(view: Tensor) -> None:
+    """A view that is a leaf requires grad because its base does; it gets none of its own."""
+    node = AccumulateGrad()
+    node.refer_to(view)
+    node.aside = FOLLOWS
+    view._attach(node)
+
+
 def _set_aside(tensor: Tensor) -> Tensor:
     """Cut the tensor off; a leaf keeps its gradient and hooks for when it is marked again."""
-    node = tensor._edge()[0]
+    node, output = tensor._edge()
     if type(node) is AccumulateGrad and node.aside is None:
         node.aside = UNMARKED
         fields(tensor).update(_leaf_node=node, _kept_grad=node.grad)
+    elif node is not None:
+        tensor._left = weakref.ref(node), output
     tensor._cut()
     if tensor._base is not None:
         if tensor._base.requires_grad:
-            tensor._follow_base()
+            follow_base(tensor)
         return tensor
     for view in tensor._views():
         if view._follows():
@@ -1060,7 +1104,7 @@ def _set_aside(tensor: Tensor) -> Tensor:
 def _take_uncounted_leaf(tensor: Tensor) -> None:
     """Read the memory through a leaf of its own, which writes of other tensors leave good."""
     cell = tensor._expr.leaves[0].twin()
-    tensor._expr = Expr(tensor._expr.program, (cell,), None)
+    load_as(tensor, tensor._expr.program, cell)
     tensor._memory().add_cell(cell)
 
 
@@ -1114,61 +1158,63 @@ def _check_grad(tensor: Tensor, value: Any) -> None:
             )
 
 
-def dense_order(program: Any) -> tuple[int, ...] | None:
+def dense_order(value: Expr) -> tuple[int, ...] | None:
     """How the dimensions of a dense array lie in memory; None for row-major, and with gaps."""
-    strides = program.root.value[1] if program.is_load else None
+    program = value.program
     if type(program.free) is tuple:
         return program.free
+    strides = strides_of(value) if program.is_load else None
     if strides is None:
         return None
-    return memory_layout.dense_order(program.shape, strides, program.dtype.itemsize)
+    return memory_layout.dense_order(value.shape, strides, program.dtype.itemsize)
 
 
 def _borrowed(tensor: Tensor, expr: Expr) -> Expr:
     """The value through a leaf of its own, which yields to the owner of the memory."""
     program, cell = expr.program, expr.leaves[0]
-    if not program.shared:
+    if not program.marks & SHARED:
         fresh = cell.twin(cell.node, cell.output)
     else:
         program, storage = changed_load(program, marks=0), tensor._storage
         if storage is None or storage.is_lent():  # others write it without telling us
-            if capturing.recorder is not None:
-                note_read(cell, tensor)
-            return Expr(program, (Cell(duplicate(cell.array), cell.node, cell.output),), None)
+            if watched.by is not None:
+                watched.by.read(cell, tensor)
+            fresh = Cell(duplicate(cell.array), cell.node, cell.output)
+            return Expr(program, (fresh,), None, expr.shape)
         fresh = cell.twin(cell.node, cell.output)
     fresh.borrowed = True
-    return Expr(program, (fresh,), None)
+    return Expr(program, (fresh,), None, expr.shape)
 
 
 def in_free_order(tensor: Tensor) -> Tensor:
     """The same value, of which results do not take the order in memory."""
     expr = tensor._load()
-    return _tensor(Expr(changed_load(expr.program, free=True), expr.leaves, None))
+    return _tensor(Expr(changed_load(expr.program, free=True), expr.leaves, None, expr.shape))
 
 
 def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     """A copy whose dimensions lie in memory in this order."""
     program = tensor._expr.program
     d, where = program.dtype, program.device
-    memory = backend(where).empty([program.shape[i] for i in order], d, where)
+    memory = backend(where).empty([tensor._expr.shape[i] for i in order], d, where)
     with on_gpu_of(where):  # a leaf's gradient is no op's
         write(memory, tensor.array.transpose(order))
     copy = from_array(memory.transpose(inverse(order)), d, where)._keep_order()
     if tensor._expr.program.needs_grad:
         copy._attach(*tensor._edge())
     elif not tensor._expr.program.independent:
-        copy._expr = expression.dependent(copy._expr)
+        building.mark_dependent(copy)
     return copy
 
 
 def _load_of(
-    program: Program, strides: tuple[int, ...] | None, free: bool | tuple[int, ...] = False
+    program: Program, strided: bool = False, free: bool | tuple[int, ...] = False
 ) -> Program:
     """The program of a value once it is an array; ``free`` as `Program.free`."""
     return load_program(
         program.dtype,
-        program.shape,
-        strides,
+        program.axes,
+        strided,
         program.root.needs_grad,
         program.device,
         program.marks & (WRAPPED | INFERENCE),
@@ -1180,36 +1226,21 @@ def _mark_shared(tensor: Tensor) -> None:
     """Ops on memory others can write are realized at once."""
     expr = tensor._expr
     program = expr.program
-    if program.is_load and not program.shared:
-        tensor._expr = Expr(marked(program, program.marks | SHARED), expr.leaves, None)
+    if program.is_load and not program.marks & SHARED:
+        shared = marked(program, program.marks | SHARED)
+        give(tensor, Expr(shared, expr.leaves, None, expr.shape))
 
 
 def _unmark_shared(tensor: Tensor) -> bool:
     """Let ops on a value wait again once nobody outside holds its memory; whether they may."""
-    expr = tensor._expr
-    if not expr.program.shared or not expr.program.is_load:
+    program = tensor._expr.program
+    if not program.marks & SHARED or not program.is_load:
         return False
     storage = tensor._storage
     if storage is not None and storage.is_lent():
         return False
-    program = expr.program
-    tensor._expr = Expr(marked(program, program.marks & ~SHARED), expr.leaves, None)
+    load_as(tensor, marked(program, program.marks & ~SHARED))
     return True
-
-
-@contextmanager
-def outside_graphs() -> Iterator[None]:
-    """Compute what is made in a ``with`` block now, not in each replay of the graph captured.
-
-    For values that are made in the first step and kept.
-    """
-    recorder = capturing.recording()
-    if recorder is None:
-        yield
-        return
-    with outside(recorder):
-        yield
-        store_written()
 
 
 _OF_MEMORY = ("_expr", "_storage", "_siblings", "_base", "_steps", "_creation")
@@ -1227,44 +1258,7 @@ def move_back(tensor: Tensor, attributes: dict[str, Any]) -> None:
         storage.add(tensor, leaves[0] if program.is_load else None)
     node, _ = tensor._edge()
     if type(node) is AccumulateGrad:
-        node.order, node.shape = dense_order(program), tuple(program.shape)
-
-
-def note_read(leaf: Cell, tensor: Tensor) -> None:
-    """Tell the capture that records on this thread, if any, that a tensor's leaf is read."""
-    recorder = capturing.recording()
-    if recorder is not None:
-        if tensor._expr.program.shared:  # the capture holds the memory, as a borrower would
-            _unmark_shared(tensor)
-        recorder.note_read(leaf)
-
-
-def keep_outside(*values: Any) -> bool:
-    """Compute what was pending before a capture began: it is no part of the graph.
-
-    Returns whether there was any among these values.
-    """
-    recorder = capturing.recording()
-    if recorder is None:
-        return False
-    older = [
-        t
-        for t in values
-        if isinstance(t, Tensor) and not t._expr.program.is_load and not recorder.knows(t)
-    ]
-    if older:
-        with outside(recorder):
-            for tensor in older:
-                if tensor._wrapper is None and not tensor._is_sparse:
-                    tensor._realize()
-    return bool(older)
-
-
-def refuse_capture(what: str) -> None:
-    """Refuse to read on the host what a graph computes: a replay would not read it again."""
-    recorder = capturing.capturing()
-    if recorder is not None and not recorder.off:
-        recorder.refuse(what, "the host reads a value there, which a replay would not do again")
+        node.order, node.shape = dense_order(tensor._expr), tensor._expr.shape
 
 
 # --- computing pending values ----------------------------------------------------------------
@@ -1272,6 +1266,8 @@ def refuse_capture(what: str) -> None:
 
 def _compute(tensors: Sequence[Tensor]) -> None:
     """Store pending values of one shape, and what was made together with them, by one kernel."""
+    if core is not None and len(tensors) == 1 and core.store(tensors[0]):
+        return
     members: Sequence[Tensor] = tensors
     for tensor in tensors:
         if tensor._siblings is not None:
@@ -1284,6 +1280,8 @@ def _compute(tensors: Sequence[Tensor]) -> None:
     arrays = realize(values) if _streams is None else _streams.compute(members, values)
     stored = []
     for member, value, array in zip(members, values, arrays, strict=True):
+        if core is not None and not readers and core.settled(member, value, array):
+            continue
         scheduler.mark_computed(value)
         stored.append((value, member._settle(value, array)))
     if readers:
@@ -1295,14 +1293,14 @@ def _compute(tensors: Sequence[Tensor]) -> None:
 def _with_siblings(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Tensors of one shape, and those that wait to be computed with one of them."""
     members: dict[int, Tensor] = {}  # one for each memory: `_settle` takes aliases along
-    shape = tensors[0]._expr.program.shape
+    shape = tensors[0]._expr.shape
     for tensor in tensors:
         siblings = tensor._siblings or []
         for other in (tensor, *[r() for r in siblings]):
             if other is None:
                 continue
-            program = other._expr.program
-            if not program.is_load and program.shape == shape:
+            value = other._expr
+            if not value.program.is_load and value.shape == shape:
                 members.setdefault(id(other._storage or other), other)
         siblings.clear()
     return list(members.values())
@@ -1310,10 +1308,18 @@ def _with_siblings(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def store_written(*beside: Tensor) -> None:
     """Store what this thread has written in place, and other pending values in kernels with it."""
-    if not (state.written or beside):
+    if not state.written and len(beside) < 2:
+        for tensor in beside:
+            tensor._realize()
         return
-    tensors = {id(tensor): tensor for tensor in (*scheduler.take_written(), *beside)}
-    for group in scheduler.kernels_of([*tensors.values()]):
+    if core is not None and not beside and core.store_written():
+        return
+    tensors = scheduler.take_written()
+    if beside:
+        tensors = [*{id(tensor): tensor for tensor in (*tensors, *beside)}.values()]
+    for group in scheduler.kernels_of(tensors):
+        if core is not None and len(group) == 1 and core.store(group[0]):
+            continue
         pending = [tensor for tensor in group if not tensor._expr.program.is_load]
         if pending:
             _compute(pending)
@@ -1322,33 +1328,104 @@ def store_written(*beside: Tensor) -> None:
 # --- making tensors and ops ------------------------------------------------------------------
 
 
-def _tensor(expr: Expr) -> Tensor:
+def _of_value(value: Expr) -> Tensor:
+    """Return a tensor with this value."""
     tensor = _new(Tensor)
-    tensor._expr = expr
+    tensor._expr = value
     if _streams is not None:
         _streams.add(tensor)
     return tensor
 
 
-def _stored(program: Program, leaf: Cell) -> Tensor:
-    """As `_tensor` of the expression of a leaf's array: a path that is taken often."""
-    tensor = _new(Tensor)
-    tensor._expr = expr = _new(Expr)
-    expr.program = program
-    expr.leaves = (leaf,)
-    expr.made_by = expr.node = expr.variable = None
-    expr.also = ()
-    expr.since = scheduler.ALWAYS
-    if _streams is not None:
-        _streams.add(tensor)
-    return tensor
+def _of_array(program: Program, array: Any, node: Any, output: int, shape: Shape) -> Tensor:
+    """Return a tensor that reads an array by the program of a load, an output of a node or None."""
+    return _of_value(Expr(program, (Cell(array, node, output),), None, shape))
+
+
+def _of_pending(pending: pending_reductions.Pending, node: Any, output: int) -> Tensor:
+    """Return a tensor of the first result of a reduction, an output of a node or None."""
+    return _of_value(pending.result(node, output))
+
+
+_tensor: Callable[[Expr], Tensor] = _of_value if core is None else core.of_value
+_wrapped: Callable[..., Tensor] = _of_array if core is None else core.of_array
+of_pending: Callable[..., Tensor] = _of_pending if core is None else core.of_pending
+
+
+def _stored(program: Program, leaf: Cell, shape: Shape) -> Tensor:
+    """Return a tensor whose array a leaf has."""
+    return _tensor(Expr(program, (leaf,), None, shape))
 
 
 def of_kept(program: Program, array: Any) -> Tensor:
     """A tensor of a new row-major array, whose program the caller has kept from an earlier call."""
     if modes.watchers:
-        return _tensor(expression.of_array(array, program.dtype, program.device))
-    return _stored(program, Cell(array))
+        return from_array(array, program.dtype, program.device)
+    return _wrapped(program, array, None, 0, array.shape)
+
+
+def arrays_of(tensors: Sequence[Tensor]) -> list[Any]:
+    """The arrays of tensors, most of which are realized."""
+    if watched.by is not None:
+        return [tensor.array for tensor in tensors]
+    return [
+        tensor._expr.leaves[0].array if tensor._expr.program.is_load else tensor.array
+        for tensor in tensors
+    ]
+
+
+OF_SHOWN = 200  # bytes, about, of what is kept of a view of a gradient
+
+
+def is_shown(gradient: Tensor) -> bool:
+    """Whether `show` may view a gradient: a realized one that shares no memory as far as is known,
+    in a pass that is not recorded.
+    """
+    program = gradient._expr.program
+    return (
+        program.is_load
+        and not (program.marks or program.free or program.needs_grad)
+        and is_unshared(gradient)
+        and not (state.grad or modes.watchers or open_levels)
+        and watched.by is None
+    )
+
+
+def is_unshared(tensor: Tensor) -> bool:
+    """Whether no other leaf is known to read the array of a realized tensor."""
+    leaf = tensor._expr.leaves[0]
+    return tensor._storage is None and leaf.home is None and leaf.sharers is None
+
+
+def show(gradient: Tensor, array: Any) -> Tensor:
+    """A view of a gradient for the node that it goes to: nobody has to know what it is a view of.
+
+    Either copies before it is written.
+
+    Parameters
+    ----------
+    gradient : Tensor
+        One for which `is_shown` holds.
+    array : array
+        The view of its array.
+    """
+    gradient._expr.leaves[0].borrowed = True
+    return on_borrowed(gradient._expr.program, array)
+
+
+def on_borrowed(like: Program, array: Any) -> Tensor:
+    """A tensor on an array, a part of memory that others have too, of another one's type and
+    device.
+    """
+    key = (on_borrowed, array.shape, array.strides)
+    kept = like.next.get(key)
+    if kept is None:
+        strided = not array.flags.c_contiguous
+        kept = like.next[key] = load_program(like.dtype, array.shape, strided, False, like.device)
+        spend(OF_SHOWN)
+    tensor = _wrapped(kept, array, None, 0, array.shape)
+    tensor._expr.leaves[0].borrowed = True
+    return tensor
 
 
 Tensor._of = staticmethod(_tensor)  # for files below this one
@@ -1361,6 +1438,8 @@ def follow_streams(order: Any) -> Any:
     """
     global _streams
     before, _streams = _streams, order
+    if core is not None:
+        core.close(order is not None)
     return before
 
 
@@ -1389,13 +1468,17 @@ def as_kind(kind: type[T], tensor: Tensor) -> T:
     return other
 
 
-def from_array(array: Any, d: dtype | None = None, where: device | None = None) -> Tensor:
-    """Wrap a NumPy or CuPy array that nobody else will write."""
+def from_array(
+    array: Any, d: dtype | None = None, where: device = CPU, node: Node | None = None
+) -> Tensor:
+    """Wrap an array of NumPy or CuPy that nobody else will write, output 0 of a node or None."""
     if isinstance(array, np.generic):  # what NumPy gives for 0-d results
         array = np.asarray(array)
     if d is None:
         d = dt.from_numpy_dtype(array.dtype)
-    return _tensor(expression.of_array(array, d, CPU if where is None else where))
+    marks, strided = building.made_here() if modes.watchers else 0, not array.flags.c_contiguous
+    program = load_program(d, array.shape, strided, node is not None, where, marks, True)
+    return _wrapped(program, array, node, 0, array.shape)
 
 
 _NUMBERS = (bool, int, float, complex)
@@ -1413,17 +1496,26 @@ def apply(
         if type(o) not in _READY:
             operands = tuple([_operand(op, o, operands) for o in operands])
             break
-    operands = _on_one_device(operands)
-    if capturing.recorder is not None:
-        keep_outside(*operands)
-    shared = False
+    where, marks = None, 0
     for o in operands:
+        if isinstance(o, Tensor):
+            program = o._expr.program
+            marks |= program.marks
+            if where is not program.device:
+                if where is not None and where != program.device:
+                    operands, marks = _on_one_device(operands), -1
+                    break
+                where = program.device
+    if watched.by is not None:
+        watched.by.settle(*operands)
+    shared = False
+    for o in operands if marks else ():
         if isinstance(o, Tensor) and o._expr.program.marks:
-            if o._expr.program.inference and state.grad:
+            if o._expr.program.marks & INFERENCE and state.grad:
                 o._refuse_inference_operands(op, operands, to, shape)
             if not o._expr.program.barred:
                 continue
-            if o._expr.program.wrapped:
+            if o._expr.program.marks & WRAPPED:
                 wrapped: Tensor = innermost(operands).apply(op, operands, to, shape)
                 return wrapped
             if o._expr.program.marks & SPARSE:
@@ -1433,20 +1525,20 @@ def apply(
                 o._edge()  # refuses, at the user's line
             if not _unmark_shared(o):
                 shared = True
-    if state.grad is WATCHED:
-        watched = Tensor._apply_by_op(op, operands, to, shape)
-        if watched is not None:
-            return watched
+    if state.mode is WATCHED:
+        alone = Tensor._apply_by_op(op, operands, to, shape)
+        if alone is not None:
+            return alone
     while True:
         values = []
         for o in operands:
             values.append(o._expr if isinstance(o, Tensor) else o)
         try:
-            result = _tensor(expression.build(op, values, state.grad, to, shape))
+            result = _tensor(building.build(op, values, state.mode, to, shape))
             break
-        except expression.MustStore as which:
+        except building.MustStore as which:
             _store(operands, which.operands)
-    if scheduler.at_once(shared):
+    if (shared or _Eager.on) and scheduler.at_once(shared):
         result._realize()
     return result
 
@@ -1480,16 +1572,6 @@ def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
 
 def _on_one_device(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     """A 0-d CPU tensor may meet any device: it joins as a number."""
-    first = None
-    for o in operands:
-        if isinstance(o, Tensor):
-            where = o._expr.program.device
-            if first is None:
-                first = where
-            elif where is not first and where != first:
-                break
-    else:
-        return operands
     devices = [o._expr.program.device for o in operands if isinstance(o, Tensor)]
     return tuple(
         [
@@ -1511,60 +1593,26 @@ def _converted(result: Any, kind: type[Tensor]) -> Any:
     return result
 
 
-_ids = itertools.count()  # of a row with a number of one kind: short keys for `Program.next`
-
-
-def _may_be_old(since: int, *operands: Any) -> bool:
-    """Whether `scheduler.old` has a say in an op on values as old as that, or every op is seen."""
-    if since < steps.least:
-        return True
-    return bool(scheduler.old([o._expr for o in operands if isinstance(o, Tensor)], state.grad))
-
-
 def _store(operands: Sequence[Any], values: Sequence[Expr]) -> None:
     """Store the operands that have these values, or what was reduced to them."""
-    tensors = [o for o in operands if isinstance(o, Tensor)]
-    for tensor in [*tensors]:
-        for leaf in tensor._expr.leaves:
-            if leaf.result is not None and leaf.source is not None:
-                tensors.append(leaf.source.tensor())
-    store_written(*[t for t in tensors if t is not None and t._expr in values])
+    tensors: list[Tensor | None] = []
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            tensors.append(operand)
+            for leaf in operand._expr.leaves:
+                if leaf.result is not None and leaf.source is not None:
+                    tensors.append(leaf.source.tensor())
+    stored = {id(t): t for t in tensors if t is not None and t._expr in values}
+    store_written(*stored.values())
 
 
 def unary(op: Op) -> Callable[[Tensor], Tensor]:
-    """The method of a one-operand row, with the look-up on its straight path."""
+    """Return the method of a one-operand row."""
 
     def method(self: Tensor) -> Tensor:
-        a, key = self._expr, (op, state.grad)
-        program = a.program.next.get(key)
-        if program is None and key in a.program.form.next:
-            program = following(a.program, key)
-        if program is None or (a.since < steps.fresh and _may_be_old(a.since, self)):
-            result = apply(op, self)
-            _remember(a, key, result)
-            return result
-        tensor = _new(Tensor)
-        tensor._expr = expr = _new(Expr)
-        expr.program = program
-        expr.leaves = a.leaves
-        expr.made_by = (op, a)
-        expr.node = expr.variable = None
-        expr.also = ()
-        expr.since = steps.count
-        if _streams is not None:
-            _streams.add(tensor)
-        return tensor
+        return apply(op, self)
 
     return _at_the_door(op, method)
-
-
-def _remember(a: Expr, key: Any, result: Tensor) -> None:
-    """Let the straight path find a program, unless the op must be realized at once."""
-    expr = result._expr
-    if _Eager.on or a.program.barred or expr.made_by is None:
-        return
-    if expr.leaves is a.leaves:
-        remember(a.program, key, expr.program)
 
 
 def is_foreign(name: str, other: Any) -> bool:
@@ -1590,95 +1638,25 @@ def binary(op: Op, name: str, reflected: bool = False) -> Callable[[Tensor, Any]
     has no name, which functions call.
     """
     named = name[:1] != "_"
-    id_float, id_int = next(_ids), next(_ids)
-    kept = ROOTS if op.name == "pow" else ()
 
     def method(self: Tensor, other: Any) -> Any:
-        a = self._expr
-        b = slot = None
-        leaves, since = a.leaves, a.since
-        kind = type(other)
-        if kind is float or kind is int:
-            id_kind = id_float if kind is float else id_int
-            # -0.0 and 0.0 are equal, their texts are not
-            key: Any = (id_kind, other or repr(other), state.grad)
-            program = a.program.next.get(key)
-            if program is None:
-                if other != other:
-                    other = NAN
-                    key = (id_kind, other, state.grad)
-                    program = a.program.next.get(key)
-                if program is None and key in a.program.form.next:
-                    program = following(a.program, key)
-                if program is None and other not in kept and (kind is float or fits(other)):
-                    slot = (id_kind, None, state.grad)
-                    program = a.program.next.get(slot)
-                    if program is not None:
-                        leaves = (*leaves, Cell(other))
-            made_by = (op, other, a) if reflected else (op, a, other)
-        elif kind is not Tensor and not isinstance(other, Tensor):
+        if type(other) not in _READY and not isinstance(other, Tensor):
             if named:
                 if name and not overrides.handling and overrides.overrides(other):
                     return overrides.declined(name, self, other)
             elif is_foreign(op.name, other):
                 return overrides.declined(name, self, other)
-            return apply(op, other, self) if reflected else apply(op, self, other)
-        elif reflected:
-            return apply(op, other, self)
-        else:
-            b, pattern = other._expr, None
-            if b.since < since:
-                since = b.since
-            if leaves is not b.leaves:
-                leaves, pattern = merge(leaves, b.leaves)
-                if waiting and state.task is None and scheduler.met((a, b)):
-                    since = scheduler.COMPUTED
-            key = (op, b.program, pattern, state.grad)
-            program = a.program.next.get(key)
-            if program is None and (op, b.program.form, *key[2:]) in a.program.form.next:
-                program = following_pair(a.program, key)
-            made_by = (op, a, b)
-        if program is not None and (since >= steps.fresh or not _may_be_old(since, self, other)):
-            tensor = _new(Tensor)
-            tensor._expr = expr = _new(Expr)
-            expr.program = program
-            expr.leaves = leaves
-            expr.made_by = made_by
-            expr.node = expr.variable = None
-            expr.also = ()
-            expr.since = steps.count
-            if _streams is not None:
-                _streams.add(tensor)
-            return tensor
-        result = apply(op, other, self) if reflected else apply(op, self, other)
-        if b is None:
-            _remember_number(a, key, slot, result._expr)
-        elif self._expr is a and other._expr is b:
-            _remember_pair(a, b, leaves, key, result._expr)
-        return result
+        return apply(op, other, self) if reflected else apply(op, self, other)
 
-    return _at_the_door(op, method)
+    return _at_the_door(op, method, reflected)
 
 
-def _remember_number(a: Expr, key: Any, slot: Any, expr: Expr) -> None:
-    """As `_remember`, for a number in the program, or with ``slot`` one that is a leaf of it."""
-    if _Eager.on or a.program.barred:
-        return
-    if expr.leaves is a.leaves:
-        remember(a.program, key, expr.program)
-    elif slot is not None and expr.made_by and a in expr.made_by[1:]:
-        remember(a.program, slot, expr.program)
-
-
-def _remember_pair(a: Expr, b: Expr, leaves: Sequence[Cell], key: Any, expr: Expr) -> None:
-    """As `_remember`, for two tensors."""
-    if _Eager.on or a.program.barred or b.program.barred or expr.program.barred:
-        return
-    if expr.leaves == leaves and expr.made_by is not None:
-        remember(a.program, key, expr.program)
-
-
-def _at_the_door(op: Op, method: Callable[..., Any]) -> Callable[..., Any]:
+def _at_the_door(op: Op, method: Any, reflected: bool = False) -> Callable[..., Any]:
+    """Return a row's method with its short cut, behind the door where autocast casts for it."""
+    if core is not None:
+        power = op.name in ("pow", "root")
+        short = core.Method(method, op, 2 if op.arity > 1 else 1, reflected, power)
+        method = functools.update_wrapper(short, method)
     return door.op(method, autocast=op.autocast) if op.autocast else method
 
 
@@ -1726,6 +1704,35 @@ def _set(name: str, function: Any) -> None:
     setattr(Tensor, name, function)
 
 
+if core is not None:
+    core.bind(
+        tensor=Tensor,
+        expr=Expr,
+        cell=Cell,
+        variable=Variable,
+        program=Program,
+        steps=steps,
+        state=state,
+        waiting=waiting,
+        observers=observers,
+        watched=vars(watched),
+        eager=_Eager,
+        unread=Unread,
+        of_value=_of_value,
+        of_array=_of_array,
+        met=scheduler.met,
+        always=ALWAYS,
+        computed=COMPUTED,
+        leaf_written=LEAF_WRITTEN,
+        pending=pending_reductions.Pending,
+        recipe=pending_reductions.Recipe,
+        reduced=pending_reductions.ReducedCell,
+        of_pending=_of_pending,
+        start=pending_reductions.started,
+        make_room=pending_reductions.make_room,
+        nobody=pending_reductions.nobody,
+    )
+    when_forgotten.append(core.forget)
 _attach_operators()
 _UNWRAPPED = frozenset(
     [vars(Tensor)[name].__get__ for name in ("grad", "_grad")]  # PyTorch's list

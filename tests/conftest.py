@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu.core.planning import forget_lines
+from lucid_gpu.core.program import forget, forget_numbers
 from lucid_gpu.devices import resolve
 from lucid_gpu.fusion import realize
-from lucid_gpu.fusion.program import forget_numbers
 from lucid_gpu.fusion.realize import waiting
 from lucid_gpu.fusion.scheduler import take_written
 from lucid_gpu.launch import compiling
-from lucid_gpu.launch.planning import forget_lines
 from tests.slow import left_out, mark_slow
 
 try:
@@ -234,15 +234,21 @@ def on_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lucid_gpu.Tensor, "numpy", numpy)
 
 
-@pytest.fixture
-def own_heap() -> None:
-    """What other tests left is neither counted by the garbage collector nor walked through.
+def set_aside() -> None:
+    """Freeze what is left for good: no collection counts it or walks through it, for seconds.
 
-    It stays so: most of it is plans, which live as long as the process, and to walk through them
-    takes seconds.
+    Programs and plans are forgotten first. Frozen in a cycle they would stay for good, and every
+    `forget`, of which each use of `eager` makes two, walks through all of them.
     """
+    forget()
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def own_heap() -> None:
+    """What other tests left is neither counted by the garbage collector nor walked through."""
+    set_aside()
 
 
 @pytest.fixture
@@ -256,8 +262,7 @@ def without_gc(own_heap: None) -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="module")
 def _what_is_kept() -> None:
     """What the tests before have left for good is no garbage: collections do not look at it."""
-    gc.collect()
-    gc.freeze()
+    set_aside()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -265,8 +270,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Twenty thousand tests, and what they import, are no garbage: no collection looks at them.
     """
-    gc.collect()
-    gc.freeze()
+    set_aside()
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "tests" and module is not None:
             held = [getattr(value, "__self__", value) for value in vars(module).values()]
@@ -299,26 +303,13 @@ def _alike(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _layouts_as_declared(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No kernel of the test was given an array that lay otherwise than its leaf's program says."""
+def _nothing_amiss(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No kernel of the test was given an array that lay otherwise than its leaf's program says.
+
+    Over the stand-in for CUDA's driver nothing that the test left to do fails, and over that for
+    CuPy no kernel wrote outside its arrays.
+    """
     before = realize.misdeclared
-    yield
-    assert request.node.get_closest_marker("misdeclares") or realize.misdeclared == before
-
-
-@pytest.fixture(autouse=True)
-def _no_kernel_failed(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Over the stand-in for CUDA's driver: nothing that the test left to do fails."""
-    yield
-    if request.config.getoption("--driver"):
-        import driver_standin
-
-        assert driver_standin.settled() == "", driver_standin.counts()
-
-
-@pytest.fixture(autouse=True)
-def _memory_whole(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Over the stand-in: no kernel of the test wrote outside its arrays."""
     yield
     if request.config.getoption("--standin"):
         from cupy.cuda import memory
@@ -326,3 +317,8 @@ def _memory_whole(request: pytest.FixtureRequest) -> Iterator[None]:
         memory._check_all()
         faults, memory._faults[:] = list(memory._faults), []
         assert not faults, "\n".join(faults)
+    if request.config.getoption("--driver"):
+        import driver_standin
+
+        assert driver_standin.settled() == "", driver_standin.counts()
+    assert request.node.get_closest_marker("misdeclares") or realize.misdeclared == before

@@ -43,7 +43,7 @@ REFUSED = (
     "[method-assign]",
 )
 LEFT = {
-    ("launch/planning.py", "walk_stack("),  # summed up by `traceback`: the user's line in reports
+    ("core/planning.py", "walk_stack("),  # summed up by `traceback`: the user's line in reports
     ("devices/cuda_errors.py", "f_globals"),  # of the traceback of an error of the driver's
     ("devices/cuda_errors.py", "f_locals"),
     # what only the caller's instruction and module tell: `a, b = proxy`, `fx.wrap("name")`

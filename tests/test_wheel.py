@@ -57,7 +57,8 @@ def test_it_carries_the_kernels_and_the_types(installed):
 
     kernels = named(TREE / "kernels", "cu", "cuh", "h", "md")
     assert kernels and kernels <= named(installed / "lucid_gpu" / "_kernels", "*")
-    assert {"py.typed", "devices/_native.pyi"} <= named(installed / "lucid_gpu", "typed", "pyi")
+    typed = {"py.typed", "_core.pyi", "_gpu.pyi", "devices/_native.pyi"}
+    assert typed <= named(installed / "lucid_gpu", "typed", "pyi")
 
 
 def test_every_module_of_the_tree_can_be_imported_from_it(installed, tmp_path):

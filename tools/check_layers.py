@@ -1,12 +1,13 @@
 """Hold the package to its layering: imports point downward, arrays are made in one folder.
 
 No file imports another that leads back to it, imports inside functions counted, and none assigns
-to an attribute of a class or module that it imports: the owner has a function that changes it.
+to an attribute of a class or module that it imports, or to a tensor's value: the owner has a
+function that changes it. Public functions of core say their types.
 
-`BELOW` says which rooms each room of lucid_gpu may import, directly or through what those may. The
-other tables name the exceptions. Run it as ``python tools/check_layers.py``; it prints each breach
-with file and line, and each entry of a table that the tree no longer needs, and exits 1 when there
-is one.
+`BELOW` says which rooms each room of lucid_gpu may import, directly or through what those may, and
+`KNOWN` which modules only few files may. The other tables name the exceptions. Run it as ``python
+tools/check_layers.py``; it prints each breach with file and line, and each entry of a table that
+the tree no longer needs, and exits 1 when there is one.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ BELOW: dict[str, tuple[str, ...]] = {
     "distributed": ("ops", "compat"),
     "multiprocessing": ("nn",),
     "device": ("dtypes",),
-    "devices": ("device", "tape"),
-    "tape": (),
+    "tape": ("_core", "_gpu"),
+    "_core": (),  # compiled of core/native/: it is told of all it knows
+    "_gpu": (),  # the same of devices/_gpu.c
+    "core": ("device", "tape"),
+    "devices": ("core",),
     "storage": ("dtypes",),
     "launch": ("devices",),
     "kernels": ("launch",),
-    "fusion": ("launch", "tape"),
+    "fusion": ("launch",),
     "profiler": ("fusion",),
     "tensor": ("fusion", "storage"),
     "ops": ("tensor", "kernels"),
@@ -57,7 +61,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "amp": ("ops", "distributed"),
     "distributions": ("nn", "linalg"),
     "utils": ("autograd", "cuda", "distributed"),
-    "cuda": ("amp", "autograd", "compat", "func"),
+    "cuda": ("amp", "autograd", "compat", "func", "optim"),
     "viz": ("optim", "profiler"),
     "backends": ("ops",),
     "accelerator": ("cuda",),
@@ -90,6 +94,7 @@ _NUMPY_EXECUTOR = (
     "fusion/numpy_source.py",
     "fusion/memory_order.py",
     "fusion/native_loops.py",
+    "fusion/native_reductions.py",
     "fusion/special.py",
     "fusion/special_functions.py",
 )
@@ -129,6 +134,35 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "torch_names/quasirandom.py",
     ),
 }
+
+# Modules that few files know: who may import each. A step that is captured is the affair of the
+# first three; what values tell whoever notes one is told in these places. Lists only fall.
+KNOWN: dict[str, tuple[str, ...]] = {
+    "devices.capturing": ("cuda/captured_steps.py", "cuda/graphs.py", "ops/captured.py"),
+    "devices.stream_capture": ("cuda/graphs.py",),
+    "cuda.captured_steps": ("cuda/graphs.py",),
+    "ops.captured": ("cuda/captured_steps.py", "cuda/graphs.py"),
+    "tape.watched": (
+        "amp/grad_scaler.py",
+        "cuda/graphs.py",
+        "core/value.py",
+        "fusion/realize.py",
+        "fusion/scheduler.py",
+        "nn/modules/lazy.py",
+        "ops/in_place.py",
+        "ops/shape.py",
+        "ops/views.py",
+        "tensor.py",
+    ),
+}
+
+# Who may assign an attribute: a tensor's value changes in `core.value.give` alone.
+OWNED: dict[str, tuple[str, ...]] = {
+    "_expr": ("core/", "tensor.py"),  # tensor.py where it makes tensors
+}
+
+# Functions of core whose signature may say `Any`: what a user notes on a node may be anything.
+ANYTHING = ("metadata",)
 
 
 @dataclass(frozen=True)
@@ -216,7 +250,16 @@ def breaches(root: Path) -> list[str]:
             problem = _problem(name, room, one)
             if problem:
                 found.append(f"{name}:{one.line}: {problem}")
+            for module in _known(one):
+                if name not in KNOWN[module]:
+                    found.append(f"{name}:{one.line}: imports {module}; KNOWN says who may")
     return found
+
+
+def _known(one: Import) -> set[str]:
+    """The modules of `KNOWN` that a statement imports."""
+    named = {f"{one.module}.{name}" for name in one.names} | {one.module}
+    return {module for module in KNOWN if f"{PACKAGE}.{module}" in named}
 
 
 def circles(root: Path) -> list[str]:
@@ -269,6 +312,30 @@ def assignments(root: Path) -> list[str]:
     return found
 
 
+def owned(root: Path) -> list[str]:
+    """One sentence for each assignment to an attribute that is another file's to assign."""
+    files = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.py"))}
+    return [
+        f"{name}:{node.lineno}: assigns {node.attr}; OWNED says who may"
+        for name, path in files.items()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if not name.startswith(OWNED.get(node.attr, ("",)))
+    ]
+
+
+def vague(root: Path) -> list[str]:
+    """One sentence for each public function of core whose signature says `Any`."""
+    return [
+        f"core/{path.name}:{node.lineno}: {node.name} says Any; give the type"
+        for path in sorted((root / "core").glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name[0] != "_" and node.name not in ANYTHING
+        for said in [*ast.walk(node.args), *ast.walk(node.returns or node.args)]
+        if isinstance(said, ast.Name) and said.id == "Any"
+    ]
+
+
 def _is_owner(trees: dict[str, tuple[Path, ast.Module]], module: str, name: str) -> bool:
     """Whether a name of a module is a module or a class."""
     if f"{module}.{name}" in trees:
@@ -310,19 +377,28 @@ def unneeded(root: Path) -> list[str]:
     rooms: set[str] = set()
     late: set[tuple[str, str]] = set()
     arrays: set[tuple[str, str]] = set()
+    known: set[tuple[str, str]] = set()
     for name, room, imports in all_imports(root):
         rooms.add(room)
         for one in imports:
             top, *rest = one.module.split(".")
             if top == PACKAGE and one.late:
                 late.add((name, room_of(tuple(rest))))
+            known |= {(module, name) for module in _known(one)}
             if top in ARRAYS:
                 arrays |= {(top, who) for who in ARRAYS[top] if name.startswith(who)}
     listed = {(module, who) for module, users in ARRAYS.items() for who in users}
+    rooms |= {path.stem for path in root.glob("*.pyi")}  # what is compiled
     return [
         *[f"BELOW has a row for {room}, which does not exist" for room in set(BELOW) - rooms],
         *[f"LATE lists {pair}, which no longer happens" for pair in LATE - late],
         *[f"ARRAYS lets {who} import {module}; it does not" for module, who in listed - arrays],
+        *[
+            f"KNOWN lets {who} import {module}; it does not"
+            for module, users in KNOWN.items()
+            for who in users
+            if (module, who) not in known
+        ],
     ]
 
 
@@ -355,7 +431,8 @@ def _array_problem(name: str, one: Import, top: str) -> str | None:
 def main() -> int:
     """Print the breaches of the tree this script lies in."""
     root = Path(__file__).resolve().parent.parent / PACKAGE
-    found, idle = [*breaches(root), *circles(root), *assignments(root)], unneeded(root)
+    found = [*breaches(root), *circles(root), *assignments(root), *owned(root), *vague(root)]
+    idle = unneeded(root)
     for line in sorted(found):
         print(f"{PACKAGE}/{line}", file=sys.stderr)
     for line in sorted(idle):

@@ -1,7 +1,7 @@
 """Random small networks, run in several ways: ``make fuzz ARGS="--minutes 60"``.
 
 Their losses, all gradients, buffers and trained parameters are held against PyTorch, and against
-the same network run another way: op by op, without native loops, on one thread, and now and then
+the same network run another way: op by op, without what is in C, on one thread, and now and then
 as CUDA C on the host. `EXACT` says where another way gives the same bits; else a number may be
 off by a rounding, and by what the network makes of roundings, which runs of the judge in double
 precision tell. A network that fails is cut down to a few lines, which are printed as a file that
@@ -38,7 +38,11 @@ MODES: dict[str, dict[str, str]] = {  # and the environment of each
     "torch": {},
     "fused": {"LUCID_NUM_THREADS": "2"},
     "eager": {"LUCID_NUM_THREADS": "2", "LUCID_EAGER": "1"},
-    "native off": {"LUCID_NUM_THREADS": "2", "LUCID_NATIVE_LOOPS": "0"},
+    "native off": {
+        "LUCID_NUM_THREADS": "2",
+        "LUCID_NATIVE_LOOPS": "0",
+        "LUCID_NATIVE_CORE": "0",
+    },
     "one thread": {"LUCID_NUM_THREADS": "1"},
     "host-cuda": {"LUCID_NUM_THREADS": "2", "LUCID_EXECUTOR": "host-cuda"},
 }

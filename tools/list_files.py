@@ -23,7 +23,8 @@ MARKS = "<!-- tree: tools/list_files.py -->", "<!-- end of tree -->"
 LISTED = ("lucid_gpu", "kernels", "bench", "examples", "tools")
 SUFFIXES = (".py", ".c", ".cu", ".cuh", ".h")
 WITHOUT_INIT = {  # folders that are no packages
-    "lucid_gpu/tape": "The backward graph: nodes, engine, modes; the door of ops, and their rules.",
+    "lucid_gpu/tape": "What is on: modes, levels, who watches; the door of ops, and their rules.",
+    "lucid_gpu/core/native": "The usual cases of the core in C, compiled as `lucid_gpu._core`.",
     "lucid_gpu/ops": "Ops that are not elementwise, by family, and the compositions.",
     "kernels": "CUDA C: the kernels written by hand, and what generated ones include.",
     "kernels/host": "CUDA C's own functions as C++, for kernels executed on the host.",

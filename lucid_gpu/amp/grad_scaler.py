@@ -10,16 +10,18 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
 
+from lucid_gpu.device import CPU
 from lucid_gpu.device import device as Device
-from lucid_gpu.devices import capturing
+from lucid_gpu.devices import backend
 from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.dtypes import float16, float32, int32
 from lucid_gpu.kernels.multi_tensor import unscale
 from lucid_gpu.ops.creation import full
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.foreach import write_together
+from lucid_gpu.tape import watched
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tensor import Tensor, outside_graphs
+from lucid_gpu.tensor import Tensor
 
 __all__ = ["GradScaler", "OptState"]
 
@@ -38,6 +40,13 @@ class _Optimizer:
     def __init__(self) -> None:
         self.stage = OptState.READY
         self.found_inf: list[Tensor] = []
+
+
+class _Unless:
+    """Arrays: where one is not zero, a step that is made again is left out, if ``read``."""
+
+    def __init__(self, flags: list[Any]) -> None:
+        self.flags, self.read = flags, False
 
 
 class GradScaler:
@@ -121,8 +130,8 @@ class GradScaler:
             return outputs
         if isinstance(outputs, Tensor):
             if self._scale is None:
-                capturing.keep(self)
-                with outside_graphs():  # else each replay would begin with it
+                backend(CPU).keep(self)
+                with watched.aside():  # else each replay would begin with it
                     self._scale = full((), self._init_scale, dtype=float32, device=outputs.device)
                     tracker = self._init_growth_tracker
                     self._growth_tracker = full((), tracker, dtype=int32, device=outputs.device)
@@ -190,11 +199,19 @@ class GradScaler:
         if not one.found_inf:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         result = None
-        capture = capturing.recording()
-        if capture is not None:
-            flags = [flag.array for flag in one.found_inf]
-            with capture.skipping(flags, type(optimizer).__name__):
+        there = backend(CPU)
+        if there.records:  # the flags are looked at each time, and not now
+            there.keep(optimizer)
+            unless = optimizer._unless = _Unless([flag.array for flag in one.found_inf])
+            try:
                 result = optimizer.step(*args, **kwargs)
+            finally:
+                del optimizer._unless
+            if not unless.read:
+                there.once(
+                    f"GradScaler.step() of {type(optimizer).__name__}",
+                    "its own step() cannot be left out where a gradient is infinite",
+                )
         elif not sum([flag.item() for flag in one.found_inf]):
             result = optimizer.step(*args, **kwargs)
         self._note(optimizer, OptState.STEPPED, one.found_inf)
@@ -242,7 +259,7 @@ class GradScaler:
         if not self._enabled:
             return
         scale, tracker = self._ready("update")
-        capturing.keep(self, repeated=True)
+        backend(CPU).keep(self, repeated=True)
         with no_grad():
             if new_scale is None:
                 self._grow_or_fall(scale, tracker)
@@ -255,7 +272,7 @@ class GradScaler:
                 scale.copy_(new_scale.reshape(()))
             else:
                 scale.fill_(new_scale)
-        capturing.repeat("GradScaler.update", self._optimizers.clear)
+        backend(CPU).repeat("GradScaler.update", self._optimizers.clear)
 
     def _grow_or_fall(self, scale: Tensor, tracker: Tensor) -> None:
         some = [t.to(scale.device) for one in self._optimizers.values() for t in one.found_inf]
@@ -270,14 +287,16 @@ class GradScaler:
 
     def _known(self, optimizer: Any) -> _Optimizer:
         """What is known of an optimizer, to be changed."""
-        capturing.keep(self, repeated=True)
+        there = backend(CPU)
+        there.keep(self, repeated=True)
         one = self._optimizers[id(optimizer)]
-        capturing.keep(one, repeated=True)
+        there.keep(one, repeated=True)
         return one
 
     def _note(self, optimizer: Any, stage: OptState, flags: list[Tensor]) -> None:
         """Note what was done with an optimizer, and what was found."""
-        capturing.repeat(f"GradScaler {stage.name.lower()}", self._put, id(optimizer), stage, flags)
+        name = f"GradScaler {stage.name.lower()}"
+        backend(CPU).repeat(name, self._put, id(optimizer), stage, flags)
 
     def _put(self, optimizer: int, stage: OptState, flags: list[Tensor]) -> None:
         one = self._optimizers[optimizer]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lucid_gpu.amp.state import cast, eligible, state
+from lucid_gpu.core.node import run_node
 from lucid_gpu.dtypes import float32
 from lucid_gpu.tape.door import AUTOCAST, Cast, Watch
 from lucid_gpu.tape.modes import state as modes
-from lucid_gpu.tape.node import run_node
 from lucid_gpu.tensor import Tensor
 
 UNSAFE = (

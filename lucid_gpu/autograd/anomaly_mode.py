@@ -11,14 +11,14 @@ import traceback
 import warnings
 from typing import Any
 
+from lucid_gpu.core.node import Node, run_node, watching
+from lucid_gpu.core.planning import call_stack, steps
+from lucid_gpu.core.program import Program
 from lucid_gpu.fusion import set_eager
 from lucid_gpu.fusion.gradient import gradient_leaves
-from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import RegionNode
 from lucid_gpu.fusion.scheduler import begin_pass
-from lucid_gpu.launch.planning import call_stack, steps
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import Node, run_node, watching
 
 __all__ = [
     "detect_anomaly",

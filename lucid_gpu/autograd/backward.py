@@ -8,17 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lucid_gpu.autograd.graph import GradientEdge
-from lucid_gpu.fusion import expression
-from lucid_gpu.fusion.expression import Expr
+from lucid_gpu.core import engine
+from lucid_gpu.core.node import FOLLOWS
+from lucid_gpu.core.program import SHARED
+from lucid_gpu.core.value import Expr
+from lucid_gpu.fusion import building
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
 from lucid_gpu.fusion.scheduler import begin_pass, end_pass
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user_once
-from lucid_gpu.tape import engine
 from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.levels import BACKWARD_INSIDE, innermost, open_levels
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import FOLLOWS
 from lucid_gpu.tape.overrides import UNHANDLED, changed, handled, handling
 from lucid_gpu.tensor import Tensor, _tensor, store_written
 
@@ -125,7 +126,7 @@ def _refuse_wrapped(tensors: Sequence[Any]) -> None:
 
 
 def _run(*arguments: Any) -> dict[Any, Any]:
-    """`lucid_gpu.tape.engine.backward`: a pass, with which a step of a loop ends."""
+    """`lucid_gpu.core.engine.backward`: a pass, with which a step of a loop ends."""
     if state.written:
         store_written()
     begin_pass()
@@ -170,8 +171,8 @@ def run_pass(
     reached = _run_observed(roots, cotangents, keep, create_graph, edges, accumulate=False)
     for gradient in reached.values():
         if not gradient.requires_grad and gradient._wrapper is None:
-            gradient._expr = expression.apart(gradient._expr)
-        if gradient._expr.program.shared:
+            building.set_apart(gradient)
+        if gradient._expr.program.marks & SHARED:
             gradient._realize()  # before others write what it reads
     return [None if edge[0].aside == FOLLOWS else reached.get(edge) for edge in edges]
 
@@ -296,9 +297,9 @@ def cotangents_of(outputs: Sequence[Any], grad_outputs: Any) -> list[Tensor]:
 
 def cotangent_of(i: int, output: Any, cotangent: Any) -> Tensor:
     """The cotangent of output ``i``, checked and of its type."""
-    like = output._expr.program if isinstance(output, Tensor) else described(output)
+    like = output._expr if isinstance(output, Tensor) else described(output)
     if cotangent is None:
-        if isinstance(output, GradientEdge) or like.needs_grad:
+        if isinstance(output, GradientEdge) or like.program.needs_grad:
             _check_implicit(like)
         return _ones(like)
     if not isinstance(cotangent, Tensor):
@@ -306,33 +307,32 @@ def cotangent_of(i: int, output: Any, cotangent: Any) -> Tensor:
             f"gradients can be either Tensors or None, but got {type(cotangent).__name__} "
             f"for grad_output[{i}]"
         )
-    program = cotangent._expr.program
-    if program.shape == like.shape and program.device is like.device:
-        return _typed(i, cotangent, like) if program.dtype is not like.dtype else cotangent
+    program, known = cotangent._expr.program, like.program
+    if cotangent._expr.shape == like.shape and program.device is known.device:
+        return _typed(i, cotangent, known) if program.dtype is not known.dtype else cotangent
     if cotangent.shape != like.shape:
         raise RuntimeError(
             f"Mismatch in shape: grad_output[{i}] has a shape of {cotangent.shape} and output[{i}] "
             f"has a shape of {_shape(output, like)}."
         )
-    if cotangent.device is not like.device:
+    if cotangent.device is not known.device:
         if cotangent.ndim:
             raise RuntimeError(
-                f"invalid gradient at index {i} - expected device {like.device} but got "
+                f"invalid gradient at index {i} - expected device {known.device} but got "
                 f"{cotangent.device}"
             )
-        cotangent = cotangent.to(like.device)  # a number, as PyTorch takes it
-    return _typed(i, cotangent, like)
+        cotangent = cotangent.to(known.device)  # a number, as PyTorch takes it
+    return _typed(i, cotangent, known)
 
 
 def _ones(like: Any) -> Tensor:
     """A cotangent that takes no memory; its program is looked up."""
-    if isinstance(like, Tensor):
-        like = like._expr.program
-    program = like.gradients.get("ones")
-    if program is None:
-        made = expression.of_constant(1.0, like.dtype, like.shape, like.device)
-        program = like.gradients["ones"] = made.program
-    return _tensor(Expr(program, (), None))
+    program, shape = like.program, like.shape
+    ones = program.gradients.get("ones")
+    if ones is None:
+        made = building.of_constant(1.0, program.dtype, shape, program.device)
+        ones = program.gradients["ones"] = made.program
+    return _tensor(Expr(ones, (), None, shape))
 
 
 def _shape(output: Any, like: Any) -> Any:
@@ -361,7 +361,7 @@ def described(edge: GradientEdge) -> Any:
             f"{edge.node.name()} does not know what its output {edge.output_nr} looks like; pass "
             "the tensor instead of a GradientEdge"
         )
-    return metadata
+    return metadata._expr if isinstance(metadata, Tensor) else metadata
 
 
 def _check_implicit(like: Any) -> None:
@@ -371,8 +371,9 @@ def _check_implicit(like: Any) -> None:
             f"grad can be implicitly created only for scalar outputs; this one has shape "
             f"{list(like.shape)}: pass backward(gradient) or take .sum() first"
         )
-    if like.dtype.category != 2:
+    d = like.program.dtype
+    if d.category != 2:
         raise RuntimeError(
-            "grad can be implicitly created only for real scalar outputs but got "
-            f"{like.dtype}: pass backward(gradient)"
+            f"grad can be implicitly created only for real scalar outputs but got {d}: pass "
+            "backward(gradient)"
         )

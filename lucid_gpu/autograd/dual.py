@@ -15,9 +15,9 @@ from typing import Any
 from lucid_gpu.autograd.backward import gradients
 from lucid_gpu.autograd.dual_function import call, call_on_duals
 from lucid_gpu.autograd.grad import grad
-from lucid_gpu.fusion.expression import of_constant
+from lucid_gpu.core.layout import may_overlap
+from lucid_gpu.fusion.building import of_constant
 from lucid_gpu.fusion.gradient import Symbol
-from lucid_gpu.fusion.layout import may_overlap
 from lucid_gpu.fusion.optable import NONE, RESULT, TABLE, ZERO, Op
 from lucid_gpu.ops.elementwise import spread_copy
 from lucid_gpu.ops.in_place import UNNOTICED, _reading_afresh
@@ -316,7 +316,7 @@ def _or_zeros(value: Tensor | None, like: Tensor) -> Tensor:
 def from_vjp(call: Call) -> Sequence[Tensor | None]:
     """The derivative of ``<vjp(u), t>`` by ``u``."""
     directions = [t for t in call.tangents if t is not None]
-    record_tangent = bool(state.grad)
+    record_tangent = state.grad
     with inference_mode(False):
         cotangents = [_probe(result) for result in call.results]
         pulled = call.vjp(_node_of(call), *cotangents)

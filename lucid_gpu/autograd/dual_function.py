@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.function import FunctionCtx
 from lucid_gpu.autograd.outputs import finish
+from lucid_gpu.core.node import Node
 from lucid_gpu.ops.record import constant, save
 from lucid_gpu.ops.shape import replay
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import innermost
-from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import Node
+from lucid_gpu.tape.modes import FORWARD, OFF, set_mode, state
 from lucid_gpu.tensor import Tensor
 
 
@@ -51,9 +51,10 @@ def call(cls: Any, args: Sequence[Any]) -> Called:
         return below
     ctx = cls._node()
     ctx._surroundings = state.surroundings
-    recording = state.grad
+    before = state.mode
     ctx.needs_input_grad = tuple([isinstance(a, Tensor) and a.requires_grad for a in args])
-    state.grad = None if recording and True in ctx.needs_input_grad else False
+    recording = state.grad and True in ctx.needs_input_grad
+    set_mode(FORWARD if recording else OFF)
     try:
         if cls._methods_of().separate:
             output = cls.forward(*args)
@@ -61,10 +62,10 @@ def call(cls: Any, args: Sequence[Any]) -> Called:
         else:
             output = cls.forward(ctx, *args)
     finally:
-        state.grad = recording
+        set_mode(before)
     outputs = output if isinstance(output, tuple) else (output,)
     constant, dirty = ctx._constant, ctx._dirty
-    result = finish(ctx, tuple(args), output, recording and True in ctx.needs_input_grad)
+    result = finish(ctx, tuple(args), output, None if before is FORWARD else recording)
     return Called(ctx, result, outputs, constant, dirty)
 
 

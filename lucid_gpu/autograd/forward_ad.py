@@ -17,7 +17,7 @@ from lucid_gpu.ops.mirrors import is_batched
 from lucid_gpu.ops.shape import view_as
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import FORWARD, state
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -86,7 +86,7 @@ class dual_level(ContextDecorator):
 
 def _is_fwd_grad_enabled() -> bool:
     """Whether ops act on tangents: not inside of `Function.forward`."""
-    return state.tangents and state.grad is not None
+    return state.tangents and state.mode is not FORWARD
 
 
 class _set_fwd_grad_enabled(ContextDecorator):

@@ -17,16 +17,18 @@ from lucid_gpu.autograd.second_derivatives import (
     once_differentiable,
     refusing_what_lacks,
 )
+from lucid_gpu.core.node import SECOND_TIME, Node
+from lucid_gpu.core.program import Program, Shape
+from lucid_gpu.core.value import Like
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.cuda_errors import tell_what_to_write
-from lucid_gpu.fusion import expression
-from lucid_gpu.fusion.program import Program
+from lucid_gpu.fusion import building
 from lucid_gpu.ops.record import unpack
 from lucid_gpu.ops.saved_values import SavedTensor
 from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tape.modes import state, surrounded
-from lucid_gpu.tape.node import SECOND_TIME, Node
+from lucid_gpu.tape.modes import FORWARD, OFF, set_mode, state, surrounded
+from lucid_gpu.tape.native import core
 from lucid_gpu.tensor import Tensor, _tensor
 
 __all__ = [
@@ -61,8 +63,8 @@ class FunctionCtx(Node):
     _constant: tuple[Any, ...] = ()  # outputs without a gradient
     _materialize = True
     _materialize_non_diff_grads = True  # for outputs without a gradient too
-    _inputs: tuple[Program | None, ...] = ()  # of forward; None for what is no tensor
-    _outputs: tuple[Program | None, ...] = ()
+    _inputs: tuple[tuple[Program, Shape] | None, ...] = ()  # of forward; None for what is no tensor
+    _outputs: tuple[tuple[Program, Shape] | None, ...] = ()
     _defaulted = 0  # how many of the last inputs are defaults
     _recorded = False  # is backward running under create_graph=True
     _lacking: str | None = None  # why its results are no further differentiable by inputs
@@ -234,7 +236,7 @@ class FunctionCtx(Node):
 
     @property
     def _input_metadata(self) -> Sequence[Any]:
-        return self._outputs
+        return tuple([None if pair is None else Like(*pair) for pair in self._outputs])
 
     def apply(self, *grad_outputs: Any) -> Any:
         """Call the function's backward."""
@@ -265,14 +267,10 @@ class FunctionCtx(Node):
         except AttributeError as error:
             tell_what_to_write(error)
             raise
-        if not isinstance(results, tuple):
-            if results is not None and not isinstance(results, Tensor):
-                self._refuse_kind(results)
-            results = (results,)
         return self._checked(results)
 
     def _run_recorded(self, cotangents: Sequence[Any]) -> Any:
-        self._recorded = bool(state.grad)
+        self._recorded = state.grad
         try:
             results = self._run_backward(*cotangents)
             if self._lacking is None:
@@ -282,32 +280,37 @@ class FunctionCtx(Node):
             self._recorded, self._lacking = False, None
 
     def _zeros(self, i: int) -> Any:
-        program = self._outputs[i]
-        if program is None:
+        pair = self._outputs[i]
+        if pair is None:
             return None
-        zeros = expression.of_constant(0.0, program.dtype, program.shape, program.device)
-        return _tensor(zeros)
+        program, shape = pair
+        return _tensor(building.of_constant(0.0, program.dtype, shape, program.device))
 
-    def _checked(self, results: tuple[Any, ...]) -> Sequence[Any]:
+    def _checked(self, results: Any) -> Sequence[Any]:
         """One gradient a tensor among the inputs of forward, each fit for it."""
+        if not isinstance(results, tuple):
+            if results is not None and not isinstance(results, Tensor):
+                self._refuse_kind(results)
+            results = (results,)
         inputs = self._inputs
         if len(results) != len(inputs):
             results = self._as_many(results, len(inputs))
         chosen: list[Tensor | None] = []
-        for result, program in zip(results, inputs):
+        for result, wanted in zip(results, inputs):
             if result is None:
-                if program is not None:
+                if wanted is not None:
                     chosen.append(None)
                 continue
-            if program is None or not isinstance(result, Tensor):
+            if wanted is None or not isinstance(result, Tensor):
                 self._refuse(results)
+            program, shape = wanted
             have = result._expr.program
             if (
-                have.shape != program.shape
+                result._expr.shape != shape
                 or have.dtype is not program.dtype
                 or have.device is not program.device
             ):
-                result = self._fitted(result, len(chosen), program)
+                result = self._fitted(result, len(chosen), program, shape)
             chosen.append(result)
         return chosen
 
@@ -332,11 +335,11 @@ class FunctionCtx(Node):
 
     def _refuse(self, results: tuple[Any, ...]) -> NoReturn:
         """Say which result is no gradient for its input."""
-        for index, (result, program) in enumerate(zip(results, self._inputs, strict=True)):  # noqa: B007
-            if result is not None and (program is None or not isinstance(result, Tensor)):
+        for index, (result, wanted) in enumerate(zip(results, self._inputs, strict=True)):  # noqa: B007
+            if result is not None and (wanted is None or not isinstance(result, Tensor)):
                 break
         name = self._function._methods_of().parameter_names(index + 1)[index]
-        if program is None:
+        if wanted is None:
             raise RuntimeError(
                 f"function {self.name()} returned a gradient different than None at position "
                 f"{index + 1}, but the corresponding forward input was not a Variable: return None "
@@ -360,11 +363,11 @@ class FunctionCtx(Node):
             f"forward ({', '.join(names)}); got {got}.{mend}"
         )
 
-    def _fitted(self, result: Tensor, index: int, program: Program) -> Tensor:
+    def _fitted(self, result: Tensor, index: int, program: Program, shape: Shape) -> Tensor:
         """A gradient summed and cast to its input; unneeded ones are dropped as they are."""
         if self._edges[index][0] is None:
             return result
-        shape, d, where = program.shape, program.dtype, program.device
+        d, where = program.dtype, program.device
         invalid = f"Function {self.name()} returned an invalid gradient at index {index} - "
         if result.device != where:
             raise RuntimeError(f"{invalid}expected device {where} but got {result.device}")
@@ -390,6 +393,10 @@ class FunctionCtx(Node):
     def release(self) -> None:
         self._released = True
         self._saved = ()
+
+
+if core is not None:
+    core.bind(function=FunctionCtx, tell=tell_what_to_write)
 
 
 _AS_TENSOR = "a tensor: lucid_gpu.as_tensor(...) makes one of an array or a number"
@@ -607,13 +614,13 @@ class Function(metaclass=FunctionMeta):
                 called = level.function(cls, args)
                 called.ctx._for_forward = ()
                 return called.result
-        before = state.grad
-        ctx.needs_input_grad = needs = tuple(
-            [isinstance(a, Tensor) and a._expr.program.needs_grad for a in args]
-        )
-        recording = before and True in needs
-        # None: not recorded, yet what depends on inputs is told from constants
-        state.grad = None if recording else recording
+        before, needs = state.mode, []
+        for a in args:
+            needs.append(isinstance(a, Tensor) and a._expr.program.needs_grad)
+        ctx.needs_input_grad = tuple(needs)
+        recording = state.grad and True in needs
+        if state.grad:
+            set_mode(FORWARD if recording else OFF)
         try:
             if methods.separate:
                 output = cls.forward(*args, **kwargs)
@@ -624,11 +631,11 @@ class Function(metaclass=FunctionMeta):
             tell_what_to_write(error)
             raise
         finally:
-            state.grad = before
+            set_mode(before)
         plain = type(output) is Tensor and not ctx._dirty and not ctx._constant
         if recording and plain and output._expr.program.dtype.category >= 2:
             return finish_one(ctx, args, output)
-        return finish(ctx, args, output, recording)
+        return finish(ctx, args, output, None if before is FORWARD else recording)
 
 
 class InplaceFunction(Function):

@@ -166,7 +166,7 @@ def _check_batched(i: int, output: Any, cotangent: Any) -> None:
             f"Tensor of dimensionality 0: with is_grads_batched=True grad_outputs[{i}] needs a "
             "first dimension, one cotangent a row"
         )
-    like = output._expr.program if isinstance(output, Tensor) else described(output)
+    like = output if isinstance(output, Tensor) else described(output)
     shape = list(cotangent.shape[1:])
     if shape != list(like.shape):
         raise RuntimeError(

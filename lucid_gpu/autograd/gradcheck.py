@@ -27,8 +27,8 @@ from lucid_gpu.autograd.jacobians import (
     tangents,
     xp,
 )
+from lucid_gpu.core.node import Node
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = [

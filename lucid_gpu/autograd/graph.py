@@ -13,11 +13,11 @@ from lucid_gpu.autograd.saved_hooks import (
     save_on_cpu,
     saved_tensors_hooks,
 )
+from lucid_gpu.core.engine import Pass
+from lucid_gpu.core.hooks import RemovableHandle
+from lucid_gpu.core.node import Node
 from lucid_gpu.ops import in_place as _in_place
-from lucid_gpu.tape.engine import Pass
-from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor
 
 __all__ = [

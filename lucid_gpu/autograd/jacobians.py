@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.grad import grad
+from lucid_gpu.core.value import give
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import backend
 from lucid_gpu.tape.overrides import fields
@@ -103,7 +104,7 @@ class Case:
 @contextlib.contextmanager
 def moved(t: Tensor, array: Any) -> Iterator[None]:
     """The same tensor, with the same place in the graph, holds other numbers for a while."""
-    kept = dict(fields(t))
+    value, kept = t._expr, dict(fields(t))
     node, output = t._edge()
     try:
         t.data = like(array, t)
@@ -112,6 +113,7 @@ def moved(t: Tensor, array: Any) -> Iterator[None]:
     finally:
         fields(t).clear()
         fields(t).update(kept)
+        give(t, value)
 
 
 # --- by finite differences ------------------------------------------------------------------------

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lucid_gpu.fusion.expression import Saved
-from lucid_gpu.fusion.program import Program
+from lucid_gpu.core.node import AccumulateGrad, Edge
+from lucid_gpu.core.program import Program, Shape
+from lucid_gpu.core.saved import Saved
 from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.ops.in_place import count_write
 from lucid_gpu.ops.record import save
 from lucid_gpu.ops.shape import view_of_all
 from lucid_gpu.ops.views import rebase, refuse_written_view
-from lucid_gpu.tape.node import AccumulateGrad, Edge
+from lucid_gpu.tape.native import core
 from lucid_gpu.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -42,13 +43,13 @@ RETURNED_AND_SAVED = (
 )
 
 
-def finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tensor:
+def _finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tensor:
     """`finish` for what nearly every Function returns: one tensor with a gradient."""
     for a in args:
         if output is a:
             output = _alias_of_input(ctx, a)
     connect(ctx, args)
-    ctx._outputs = (output._expr.program,)
+    ctx._outputs = ((output._expr.program, output._expr.shape),)
     if output._expr.program.needs_grad:
         output._cut()
     output._attach(ctx)
@@ -65,12 +66,12 @@ def finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tenso
 def connect(ctx: FunctionCtx, args: tuple[Any, ...]) -> None:
     """Note where each argument's gradient goes, and what it must look like."""
     edges: list[Edge] = []
-    inputs: list[Program | None] = []
+    inputs: list[tuple[Program, Shape] | None] = []
     for a in args:
         if isinstance(a, Tensor):
             expr = a._expr
             edges.append(edge_of(expr))
-            inputs.append(expr.program)
+            inputs.append((expr.program, expr.shape))
         else:
             inputs.append(None)
     ctx._edges = tuple(edges)
@@ -96,7 +97,9 @@ def finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: Any)
         unwanted = () if ctx._materialize_non_diff_grads else constant
         ctx._outputs = tuple(
             [
-                o._expr.program if isinstance(o, Tensor) and id(o) not in unwanted else None
+                (o._expr.program, o._expr.shape)
+                if isinstance(o, Tensor) and id(o) not in unwanted
+                else None
                 for o in outputs
             ]
         )
@@ -220,3 +223,9 @@ def _store_together(saved: Sequence[Any], args: Sequence[Any], results: Sequence
         for result in results:
             if isinstance(result, Tensor):
                 result._siblings = group
+
+
+finish_one: Callable[..., Tensor] = _finish_one
+if core is not None:
+    finish_one = core.finish_one
+    core.bind(finish_one=_finish_one, store_together=_store_together)

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid_gpu.fusion.expression import Saved
+from lucid_gpu.core.node import Node
+from lucid_gpu.core.saved import Saved
 from lucid_gpu.ops.packing import Packed
 from lucid_gpu.ops.shape import replay
 from lucid_gpu.tape.modes import no_grad, state
-from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor
 
 

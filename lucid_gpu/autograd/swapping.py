@@ -6,8 +6,8 @@ import copyreg
 import sys
 from typing import Any
 
+from lucid_gpu.core.node import AccumulateGrad
 from lucid_gpu.ops.in_place import read_anew
-from lucid_gpu.tape.node import AccumulateGrad
 from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import Tensor
 

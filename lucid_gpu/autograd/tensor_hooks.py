@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.devices import capturing
+from lucid_gpu.core.node import AccumulateGrad, RemovableHandle, add_hook, new_grad
 from lucid_gpu.fusion import region
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.levels import MARKED_INSIDE
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import AccumulateGrad, RemovableHandle, add_hook
 from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import Tensor
 
@@ -95,9 +93,7 @@ def retain_grad(self: Tensor) -> None:
         if tensor is not None:
             earlier = fields(tensor).get("_kept_grad")
             fresh = gradient.as_gradient(None, None) if earlier is None else earlier + gradient
-            if capturing.recorder is not None:
-                undo = functools.partial(setattr, tensor, "_kept_grad", earlier)
-                capturing.if_abandoned(undo)
+            new_grad(tensor)
             tensor._kept_grad = fresh
 
     fields(self)["_retains_grad"] = True

@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid_gpu.autograd.backward import backward
 from lucid_gpu.autograd.grad import grad
-from lucid_gpu.tape.engine import queue_callback
+from lucid_gpu.core.engine import queue_callback
 from lucid_gpu.tensor import Tensor
 
 

@@ -24,21 +24,23 @@ from lucid_gpu.amp.state import state as autocast
 from lucid_gpu.autograd.function import Function
 from lucid_gpu.autograd.grad import grad
 from lucid_gpu.autograd.second_derivatives import once_differentiable
+from lucid_gpu.core.node import watch_gradients
+from lucid_gpu.core.owner import Loan
+from lucid_gpu.core.planning import steps, user_line
+from lucid_gpu.core.value import Cell, Expr, give
+from lucid_gpu.cuda.captured_steps import following
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, capturing, is_initialized, threads
+from lucid_gpu.devices import backend, capturing, held, is_initialized, threads
 from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.devices.stream_capture import StreamCapture
 from lucid_gpu.func.trees import flatten, unflatten
 from lucid_gpu.fusion import pending_reductions, scheduler
 from lucid_gpu.fusion import realize as realizing
-from lucid_gpu.fusion.expression import Cell, Expr
-from lucid_gpu.launch.planning import steps, user_line
 from lucid_gpu.ops import captured
 from lucid_gpu.ops.creation import ones_like
-from lucid_gpu.storage import Loan
+from lucid_gpu.tape import watched
 from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tape.node import watch_gradients
 from lucid_gpu.tensor import Tensor, _mark_shared, follow_streams, move_back, store_written
 
 __all__ = [
@@ -106,7 +108,9 @@ class _Capture:
         self.noting = _Noting(self.recorder)
         self.watch = captured.watching()
         self.watch.__enter__()
-        self.gradients: dict[Any, Any] = {}  # of leaves, before they were replaced
+        watched.tell(captured.Watcher(self.recorder))
+        self.end_steps = following(self.recorder)
+        self.gradients: dict[Any, Any] = {}  # of leaves and tensors, before they were replaced
         self.casts, autocast.cached = autocast.cached, {}  # a graph casts parameters itself
         watch_gradients(self._before_gradient)
         if is_initialized():
@@ -116,9 +120,9 @@ class _Capture:
                 self.leave()
                 raise
 
-    def _before_gradient(self, leaf: Any) -> None:
+    def _before_gradient(self, of: Any) -> None:
         if capturing.capturing() is self.recorder:
-            self.gradients.setdefault(leaf, leaf.grad)
+            self.gradients.setdefault(of, of._grad if isinstance(of, Tensor) else of.grad)
 
     def finish(self) -> list[Tensor]:
         """Record what is left to do and try all of it out; gives the tensors replays write."""
@@ -172,6 +176,8 @@ class _Capture:
         steps.least = 0
         scheduler.begin_step()
         watch_gradients(None)
+        self.end_steps()
+        watched.tell(None)
         self.watch.__exit__()
         follow_streams(self.noting.before)
         capturing.end()
@@ -188,10 +194,9 @@ class _Capture:
                 move_back(tensor, attributes)
                 if taken:
                     _put_back(self.recorder.taken[id(tensor)])
-            for leaf, gradient in self.gradients.items():
-                leaf.grad = gradient
-            for undo in reversed(self.recorder.undo_abandoned):
-                undo()
+            watch_gradients(None)
+            for of, gradient in self.gradients.items():
+                of.grad = gradient
             self.leave()
             self.recorder.restore()
             self.recorder.give_back()
@@ -200,7 +205,7 @@ class _Capture:
 def _put_back(own: capturing.Taken) -> None:
     """Give a tensor the memory back that it had before the capture."""
     cell = Cell(own.array, own.node, own.output)
-    own.tensor._expr = Expr(own.program, (cell,), None)
+    give(own.tensor, Expr(own.program, (cell,), None, own.array.shape))
     own.tensor._memory().add_cell(cell)
 
 
@@ -284,7 +289,7 @@ class CUDAGraph:
             raise
         recorder = self._recorder = capture.recorder
         self._runs = [step.run for step in recorder.steps]
-        capturing.hold(recorder)
+        held.hold(recorder, recorder.places())
         recorder.forget_trial()
         recorder.give_back(whole=True)
         for tensor in written:
@@ -321,11 +326,11 @@ class CUDAGraph:
         """Forget what was captured; its tensors keep what they hold."""
         self._abandon()
         if self._recorder is not None:
-            capturing.release(self._recorder)
+            held.release(self._recorder)
             for reference, loan in self._written:
                 tensor = reference()
                 storage = None if tensor is None else tensor._storage
-                if storage is not None and not capturing.is_fixed(loan.owner):
+                if storage is not None and not held.is_held(loan[0]):
                     storage.take_back(loan)
         self._recorder = None
         self._runs, self._written = [], []

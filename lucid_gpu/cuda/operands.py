@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from lucid_gpu.core.program import INFERENCE
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices import device_of as _of_array
@@ -129,7 +130,7 @@ def _check_use(name: str, parameter: Parameter, tensor: Tensor) -> None:
             "kernel in an autograd.Function that has a vmap or jvp method"
         )
     if not parameter.const:
-        if tensor._expr.program.inference:
+        if tensor._expr.program.marks & INFERENCE:
             refuse_inference()
         if state.grad:
             refuse_recorded(tensor, False, name)

@@ -22,13 +22,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lucid_gpu.device import device
-from lucid_gpu.devices import backend, capturing, cuda_memory
+from lucid_gpu.core import engine
+from lucid_gpu.core.value import Expr
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import backend, cuda_memory
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.fusion import pending_reductions
 from lucid_gpu.fusion import realize as realizing
-from lucid_gpu.fusion.expression import Expr
-from lucid_gpu.tape import engine
 from lucid_gpu.tensor import Tensor, follow_streams
 
 made: dict[tuple[int, int], Any] = {}  # the package's streams, by GPU and address
@@ -99,10 +99,15 @@ def watch() -> None:
     global _watching
     with _lock:
         if not _watching:
-            if capturing.recorder is not None:
-                capturing.recorder.refuse("the first stream or event", "its order was not followed")
+            backend(CPU).once("the first stream or event", "its order was not followed")
+            other = follow_streams(_noted)
+            if other is not None:
+                follow_streams(other)
+                raise RuntimeError(
+                    "the first stream or event of a process cannot be made while another thread "
+                    "captures a graph: make one before"
+                )
             engine.run_inside(lambda: _in_order(_streams))
-            follow_streams(_noted)
             _watching = True
 
 
@@ -119,9 +124,7 @@ def flush() -> None:
 
 def switch(stream: Any, index: int) -> None:
     """Make a CuPy stream the current one of the current device, its pending values computed."""
-    recorder = capturing.capturing()
-    if recorder is not None and recorder.gpu is not None:
-        recorder.refuse("a change of the stream", "what is captured has one stream")
+    backend(device("cuda")).once("a change of the stream", "what is captured has one stream")
     flush()
     _streams[index, stream.ptr] = stream
     _noted.current[index] = stream.ptr
@@ -139,9 +142,12 @@ def _in_order(streams: dict[tuple[int, int], Any]) -> Iterator[None]:
 
 
 def _meet(streams: dict[tuple[int, int], Any], before: bool) -> None:
-    if not streams or capturing.on_gpu() is not None:  # what is captured has one stream
+    if not streams:
         return
-    cuda = backend(device("cuda")).xp.cuda
+    there = backend(device("cuda"))
+    if there.records:  # what is noted has one stream
+        return
+    cuda = there.xp.cuda
     # What is pending now was written on these streams since the last switch, and may go on fusing.
     for (where, _), other in tuple(streams.items()):
         current = cuda.get_current_stream(where)

@@ -7,6 +7,7 @@ differently. Everything above this folder asks a backend and never imports cupy.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +17,22 @@ if TYPE_CHECKING:
     from lucid_gpu.devices.port import Backend
 
 _backends: dict[str, Backend] = {}
-owners: dict[type, Backend] = {}  # by NumPy's and CuPy's classes of arrays and numbers
+
+
+class _Owners(dict[type, "Backend"]):
+    """Backends by NumPy's and CuPy's classes of arrays and numbers."""
+
+    def __missing__(self, kind: type) -> Backend:
+        if kind.__module__ == "numpy":
+            owner = self[kind] = backend(CPU)
+        elif kind.__module__.partition(".")[0] == "cupy":
+            owner = self[kind] = backend(device("cuda"))
+        else:
+            raise KeyError(kind)
+        return owner
+
+
+owners = _Owners()
 
 
 def backend(where: device) -> Backend:
@@ -48,6 +64,15 @@ def backend(where: device) -> Backend:
 
         follow_tensors(instance.xp.cuda)
     return instance
+
+
+def wrap(wrapper: Callable[[Backend], Backend]) -> None:
+    """Put in the place of each backend in use what ``wrapper`` makes of it."""
+    made = {one: wrapper(one) for one in _backends.values()}
+    tables: tuple[dict[Any, Backend], ...] = _backends, owners
+    for table in tables:
+        for key, one in [*table.items()]:
+            table[key] = made.get(one, one)
 
 
 def on_gpu_of(where: device) -> AbstractContextManager[Any]:
@@ -113,14 +138,10 @@ def xp_of(tensor: Any) -> Any:
 
 def backend_of_array(array: Any) -> Backend | None:
     """The backend a NumPy or CuPy array belongs to, or None for anything else."""
-    kind = type(array)
-    owner = owners.get(kind)
-    if owner is None:
-        if kind.__module__ == "numpy":
-            owner = owners[kind] = backend(CPU)
-        elif kind.__module__.split(".")[0] == "cupy":
-            owner = owners[kind] = backend(device("cuda"))
-    return owner
+    try:
+        return owners[type(array)]
+    except KeyError:
+        return None
 
 
 def device_of(array: Any) -> device:

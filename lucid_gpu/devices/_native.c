@@ -267,7 +267,172 @@ addresses(PyObject *module, PyObject *arrays)
     return result;
 }
 
+/* --- loops of our own, as those of a ufunc: what no ufunc computes ----------------------------- */
+
+/* Choose elements of 4 bytes where a condition holds, and others elsewhere. */
+static void
+choose_4(char **arguments, npy_intp const *counts, npy_intp const *steps, void *Py_UNUSED(data))
+{
+    const char *condition = arguments[0], *x = arguments[1], *y = arguments[2];
+    char *out = arguments[3];
+    if (steps[0] == 1 && steps[1] == 4 && steps[2] == 0 && steps[3] == 4) {
+        const npy_uint32 other = *(const npy_uint32 *)y; /* most often nothing */
+        for (npy_intp i = 0; i < counts[0]; ++i) {
+            npy_uint32 chosen = ((const npy_uint32 *)x)[i];
+            ((npy_uint32 *)out)[i] = condition[i] ? chosen : other;
+        }
+        return;
+    }
+    if (steps[0] == 1 && steps[1] == 4 && steps[2] == 4 && steps[3] == 4) {
+        for (npy_intp i = 0; i < counts[0]; ++i) {
+            npy_uint32 chosen = ((const npy_uint32 *)x)[i], other = ((const npy_uint32 *)y)[i];
+            ((npy_uint32 *)out)[i] = condition[i] ? chosen : other;
+        }
+        return;
+    }
+    for (npy_intp i = 0; i < counts[0]; ++i) {
+        *(npy_uint32 *)out = *(const npy_uint32 *)(*condition ? x : y);
+        condition += steps[0];
+        x += steps[1];
+        y += steps[2];
+        out += steps[3];
+    }
+}
+
+/* The same of 8 bytes. */
+static void
+choose_8(char **arguments, npy_intp const *counts, npy_intp const *steps, void *Py_UNUSED(data))
+{
+    const char *condition = arguments[0], *x = arguments[1], *y = arguments[2];
+    char *out = arguments[3];
+    for (npy_intp i = 0; i < counts[0]; ++i) {
+        npy_uint64 chosen = *(const npy_uint64 *)x, other = *(const npy_uint64 *)y;
+        *(npy_uint64 *)out = *condition ? chosen : other;
+        condition += steps[0];
+        x += steps[1];
+        y += steps[2];
+        out += steps[3];
+    }
+}
+
+/* Take a truth value for 1 or 0. */
+static void
+truth_as_float(char **arguments, npy_intp const *counts, npy_intp const *steps, void *Py_UNUSED(d))
+{
+    const char *x = arguments[0];
+    char *out = arguments[1];
+    for (npy_intp i = 0; i < counts[0]; ++i, x += steps[0], out += steps[1]) {
+        *(npy_float *)out = *x ? 1.0f : 0.0f;
+    }
+}
+
+static void
+truth_as_double(char **arguments, npy_intp const *counts, npy_intp const *steps, void *Py_UNUSED(d))
+{
+    const char *x = arguments[0];
+    char *out = arguments[1];
+    for (npy_intp i = 0; i < counts[0]; ++i, x += steps[0], out += steps[1]) {
+        *(npy_double *)out = *x ? 1.0 : 0.0;
+    }
+}
+
+static void
+truth_as_long(char **arguments, npy_intp const *counts, npy_intp const *steps, void *Py_UNUSED(d))
+{
+    const char *x = arguments[0];
+    char *out = arguments[1];
+    for (npy_intp i = 0; i < counts[0]; ++i, x += steps[0], out += steps[1]) {
+        *(npy_long *)out = *x ? 1 : 0;
+    }
+}
+
+/* Copy elements of 1, 4 or 8 bytes. */
+static void
+copy_1(char **arguments, npy_intp const *counts, npy_intp const *steps, void *Py_UNUSED(data))
+{
+    const char *x = arguments[0];
+    char *out = arguments[1];
+    for (npy_intp i = 0; i < counts[0]; ++i, x += steps[0], out += steps[1]) {
+        *out = *x;
+    }
+}
+
+static void
+copy_4(char **arguments, npy_intp const *counts, npy_intp const *steps, void *Py_UNUSED(data))
+{
+    const char *x = arguments[0];
+    char *out = arguments[1];
+    for (npy_intp i = 0; i < counts[0]; ++i, x += steps[0], out += steps[1]) {
+        *(npy_uint32 *)out = *(const npy_uint32 *)x;
+    }
+}
+
+static void
+copy_8(char **arguments, npy_intp const *counts, npy_intp const *steps, void *Py_UNUSED(data))
+{
+    const char *x = arguments[0];
+    char *out = arguments[1];
+    for (npy_intp i = 0; i < counts[0]; ++i, x += steps[0], out += steps[1]) {
+        *(npy_uint64 *)out = *(const npy_uint64 *)x;
+    }
+}
+
+/* -1, 0 or 1; 0 for NaN. */
+static void
+sign_float(char **arguments, npy_intp const *counts, npy_intp const *steps, void *Py_UNUSED(data))
+{
+    const char *x = arguments[0];
+    char *out = arguments[1];
+    for (npy_intp i = 0; i < counts[0]; ++i, x += steps[0], out += steps[1]) {
+        npy_float value = *(const npy_float *)x;
+        *(npy_float *)out = (npy_float)((value > 0) - (value < 0));
+    }
+}
+
+static void
+sign_double(char **arguments, npy_intp const *counts, npy_intp const *steps, void *Py_UNUSED(data))
+{
+    const char *x = arguments[0];
+    char *out = arguments[1];
+    for (npy_intp i = 0; i < counts[0]; ++i, x += steps[0], out += steps[1]) {
+        npy_double value = *(const npy_double *)x;
+        *(npy_double *)out = (npy_double)((value > 0) - (value < 0));
+    }
+}
+
+PyDoc_STRVAR(own_loops_doc,
+"own_loops()\n"
+"--\n\n"
+"A dictionary of the loops that no ufunc has: by name and types, their addresses.");
+
+static PyObject *
+own_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
+{
+    const struct {
+        const char *name, *types;
+        PyUFuncGenericFunction loop;
+    } loops[] = {
+        {"where", "?ff->f", choose_4},       {"where", "?dd->d", choose_8},
+        {"cast", "?->f", truth_as_float},    {"cast", "?->d", truth_as_double},
+        {"cast", "?->?", copy_1},            {"cast", "f->f", copy_4},
+        {"cast", "d->d", copy_8},            {"sign", "f->f", sign_float},
+        {"sign", "d->d", sign_double},       {"cast", "?->l", truth_as_long},
+    };
+    PyObject *found = PyDict_New();
+    for (size_t i = 0; found != NULL && i < sizeof loops / sizeof *loops; ++i) {
+        PyObject *key = Py_BuildValue("ss", loops[i].name, loops[i].types);
+        PyObject *address = PyLong_FromSsize_t((Py_ssize_t)loops[i].loop);
+        if (key == NULL || address == NULL || PyDict_SetItem(found, key, address) < 0) {
+            Py_CLEAR(found);
+        }
+        Py_XDECREF(key);
+        Py_XDECREF(address);
+    }
+    return found;
+}
+
 static PyMethodDef methods[] = {
+    {"own_loops", own_loops, METH_NOARGS, own_loops_doc},
     {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, walk_doc},
     {"point", (PyCFunction)(void (*)(void))point, METH_FASTCALL, point_doc},
     {"find_loop", find_loop, METH_VARARGS, find_loop_doc},

@@ -48,6 +48,8 @@ def each(blocks: Sequence[Any], work: Callable[[Any], Any]) -> list[Any]:
     list
         What the calls returned, in the blocks' order.
     """
+    if len(blocks) == 1:
+        return [on_few_threads(0, threads.run_quietly, work, blocks[0])]
     results: list[Any] = [None] * len(blocks)
 
     def take(numbers: Iterator[int]) -> None:

@@ -20,34 +20,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.devices import gemm, held, wrap
+from lucid_gpu.devices.copies import write
+from lucid_gpu.devices.held import owner_of
+from lucid_gpu.devices.port import READ_ONCE
+
 __all__ = [
     "CaptureError",
     "Draw",
     "Recorder",
     "Step",
     "begin",
-    "call",
-    "call_again",
-    "call_between",
     "capturing",
     "constant",
-    "constants",
     "end",
-    "hold",
-    "if_abandoned",
-    "is_fixed",
-    "keep",
     "on_gpu",
     "outside",
     "recording",
-    "release",
-    "repeat",
-    "stays",
     "waits",
-    "write",
 ]
 
 EXTERNAL, MADE = "external", "made"  # whose an array's memory is; one of neither is foreign
+NUMBERS = frozenset(["picked"])  # ops whose arrays of numbers are what the user wrote
 POISON = 0xA5  # what memory is filled with before a recording is tried out
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, slice, np.dtype, np.generic, type)
 
@@ -88,7 +82,7 @@ class Draw(int):
         return seed if self.number is None else (first + self.number) & ((1 << 64) - 1)
 
 
-class Step:
+class Step(NamedTuple):
     """One call.
 
     Attributes
@@ -100,24 +94,9 @@ class Step:
     results : list of arrays
     """
 
-    __slots__ = ("name", "results", "run")
-
-    def __init__(self, name: str, run: Callable[[], Any], results: Sequence[Any]) -> None:
-        self.name, self.run, self.results = name, run, results
-
-
-class Frame:
-    """An op that is under way.
-
-    Attributes
-    ----------
-    name : str
-    """
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
+    run: Callable[[], Any]
+    results: Sequence[Any]
 
 
 class Taken(NamedTuple):
@@ -149,7 +128,7 @@ class Recorder:
     steps : list of Step
     begun : int
         The scheduler's step in which it began: what is older is no part of it.
-    frames : list of Frame
+    frames : list of str
         The ops under way, the innermost last.
     """
 
@@ -159,25 +138,19 @@ class Recorder:
         self.begun = begun
         self.user_line = user_line
         self.steps: list[Step] = []
-        self.frames: list[Frame] = []
+        self.frames: list[str] = []
         self.off = 0  # inside a recorded call, whose own calls are part of it
         self.outside = 0  # inside what was there before and is no part of the recording
-        self.names: dict[int, str] = {}  # by id of a made array's owner: the step that made it
         self.owners: dict[int, tuple[Any, str]] = {}  # by id, with whose they are
-        self.saved: dict[
-            int, tuple[Any, Any]
-        ] = {}  # external memory as it was before it was written
+        self.saved: dict[int, tuple[Any, Any]] = {}  # external memory before it was written
         self.tensors: dict[int, Any] = {}  # weak references to those made since, by id
         self.owed: dict[int, str] = {}  # writes announced and not yet made, by the owner's id
         self.taken: dict[int, Taken] = {}  # tensors that took another value, by id
         self.moved: dict[int, Moved] = {}  # tensors that were given other memory, by id
         self.written: dict[int, Any] = {}  # tensors whose memory was written
         self.undo: list[Callable[[], None]] = []
-        self.undo_abandoned: list[Callable[[], None]] = []  # not after a trial
         # Dicts and lists, what was in them, and whether replays make the changes again, by id.
         self.kept: dict[int, tuple[Any, Any, bool]] = {}
-        self.skips: list[Any] = []  # arrays: where one is not zero, no optimizer steps
-        self.skips_read = False
         self.fresh: weakref.WeakSet[Any] = weakref.WeakSet()  # leaves made since it began
         self.values: weakref.WeakSet[Any] = weakref.WeakSet()  # values known to be of this time
         self.draws: dict[int, tuple[Any, int, set[int]]] = {}  # generators: draws, those not used
@@ -189,9 +162,9 @@ class Recorder:
         """`EXTERNAL`, `MADE`, or None for memory that nobody is known to have made."""
         if self._on_gpu(array):
             return MADE if self.gpu.is_made(array) else EXTERNAL
-        entry = self.owners.get(id(_owner(array)))
+        entry = self.owners.get(id(owner_of(array)))
         if entry is None:
-            if not (fixed and is_fixed(array)):
+            if not (held.by and held.is_held(array)):
                 return None
             self.adopt(array, EXTERNAL)  # another graph's, which a gradient saved of it may read
             return EXTERNAL
@@ -201,35 +174,22 @@ class Recorder:
         """Whether an array's memory is the business of the GPU's own capture."""
         return self.gpu is not None and self.gpu.is_array(array)
 
-    def adopt(self, array: Any, whose: str, name: str = "") -> None:
+    def adopt(self, array: Any, whose: str) -> None:
         """Keep an array's memory, and know whose it is."""
         if self._on_gpu(array):
             if whose is EXTERNAL:
                 self.gpu.hold(array)
             return
-        owner = _owner(array)
+        owner = owner_of(array)
         if id(owner) not in self.owners:
             self.owners[id(owner)] = owner, whose
-            self.names[id(owner)] = name
 
     def leaf_made(self, leaf: Any) -> None:
         """A leaf is made; its memory was not there before, unless that was seen."""
         if not self.outside:
             self.fresh.add(leaf)
-
-    def pause(self) -> None:
-        """What comes is no part of the recording, until `go_on`."""
-        self.off += 1
-        self.outside += 1
-        if self.gpu is not None:
-            self.gpu.suspend()
-
-    def go_on(self) -> None:
-        """Record again."""
-        self.off -= 1
-        self.outside -= 1
-        if self.gpu is not None:
-            self.gpu.resume()
+        if type(leaf.array) is Draw:  # by whichever kernels read it; none where nobody does
+            self.use_draws((leaf.array,))
 
     def note_read(self, leaf: Any) -> None:
         """A leaf is read: if it was there before, so was its memory."""
@@ -291,7 +251,7 @@ class Recorder:
         self.written[id(tensor)] = tensor
         if self._on_gpu(array):
             return  # a capture runs nothing, so nothing is to be put back
-        owner = _owner(array)
+        owner = owner_of(array)
         if self.whose(array) is None:
             self.adopt(array, EXTERNAL)
         if self.owners[id(owner)][1] is EXTERNAL and id(owner) not in self.saved:
@@ -300,14 +260,24 @@ class Recorder:
 
     def fill(self, array: Any, source: Any) -> None:
         """New memory is about to be filled, all of it, from known memory."""
-        new = self.whose(array) is None and array.nbytes == _owner(array).nbytes
+        new = self.whose(array) is None and array.nbytes == owner_of(array).nbytes
         if new and self.whose(source) is not None:
-            self.adopt(array, MADE, "a copy")
+            self.adopt(array, MADE)
 
     def settle_writes(self) -> None:
         """Refuse a write that no recorded call has made."""
         for name in self.owed.values():
             self.refuse(name, "it writes memory in a way that is not recorded")
+
+    def stays(self, leaf: Any) -> bool:
+        """Whether a tensor that takes another value is to write its memory: a graph reads it there.
+
+        In a recorded call all that was there before is so, for the replays make the call again.
+        """
+        if self.off and not self.outside:
+            there = leaf not in self.fresh or self.whose(leaf.array) is not None
+            return there or held.is_held(leaf.array)
+        return held.is_held(leaf.array)
 
     def places(self) -> list[int]:
         """The memory that replays read and write, as `_address` tells it."""
@@ -318,37 +288,56 @@ class Recorder:
 
     # --- calls -----------------------------------------------------------------------------------
 
+    def compute(self, plan: Any, run: Any, first: Any, args: Sequence[Any]) -> Any:
+        """Run a plan by ``first``, and by ``run`` in each replay."""
+        call = self.call if plan.device.type == "cpu" else self.call_on_gpu
+        return call(plan.name, run, args, first)
+
     def call(
-        self, name: str, function: Callable[..., Any], args: Sequence[Any], writes: bool = False
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        first: Callable[..., Any] | None = None,
     ) -> Any:
-        """Make a call and record it; inside a recorded call, only make it."""
+        """Make a call, by ``first`` if that is given, and record it.
+
+        Inside a recorded call it is only made.
+        """
+        first = first or function
         if self.off:
-            return function(*args)
+            return first(*args)
         if self.gpu is not None and any(self.gpu.is_array(part) for part in _flat(args)):
-            return self.call_on_gpu(name, function, args)
+            return self.call_on_gpu(name, function, args, first)
         arrays = list(_arrays(args))
         unknown = [a for a in arrays if self.whose(a) is None]
         owed = dict(self.owed)
         self.off += 1
         try:
-            result = function(*args)
+            result = first(*args)
         finally:
             self.off -= 1
             self.owed = owed  # what the call announced to write it has written
         result = _in_memory(result)  # NumPy's numbers are results too
         if unknown:
-            if writes or not self.frames:
+            if not self.frames:
                 self.refuse(name, "it reads memory that no recorded call has made")
             return result  # of unknown memory too: the op it is a part of is recorded as a whole
         self.record(name, function, args, result)
         for array in arrays:
-            self.owed.pop(id(_owner(array)), None)
+            self.owed.pop(id(owner_of(array)), None)
         return result
 
-    def call_on_gpu(self, name: str, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+    def call_on_gpu(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        first: Callable[..., Any],
+    ) -> Any:
         """Make a call whose work a GPU's stream captures; one with draws is made by each replay."""
         if self.off:
-            return function(*args)
+            return first(*args)
         if self.gpu is None:
             self.refuse(name, "a graph has a GPU's work where the GPU was in use before")
         if any(True for _ in _arrays(args)):
@@ -358,7 +347,7 @@ class Recorder:
         self.gpu.names.append(name)
         self.off += 1
         try:
-            return function(*args)
+            return first(*args)
         finally:
             self.off -= 1
 
@@ -367,11 +356,8 @@ class Recorder:
 
         It is made now on whatever lies in the graph's memory, for the shapes of its results.
         """
-        self.pause()
-        try:
+        with outside():
             result = function(*args)
-        finally:
-            self.go_on()
         made = [part for part in _flat(result) if self.gpu.is_array(part)]
         for array in made:
             self.gpu.give(array)
@@ -385,8 +371,14 @@ class Recorder:
         self.gpu.interrupt(call)
         return result
 
-    def again_on_gpu(self, name: str, function: Callable[..., Any], args: Sequence[Any]) -> None:
-        """Have each replay make a call that gives nothing, from Python; it is not made now."""
+    def call_again(self, name: str, function: Callable[..., Any], args: Sequence[Any]) -> None:
+        """`call` what a replay computes anew in Python, such as an optimizer's step.
+
+        It gives nothing. On a GPU it is not made now.
+        """
+        if self.gpu is None or not any(map(self.gpu.is_array, args)):
+            self.call(name, function, args)
+            return
         for array in args:
             if self.gpu.is_array(array) and not self.gpu.is_made(array):
                 self.gpu.hold(array)
@@ -407,24 +399,15 @@ class Recorder:
         """Record a call that was made."""
         made = list(_arrays(result))
         for array in made:
-            self.adopt(array, MADE, name)
+            self.adopt(array, MADE)
         bind = getattr(function, "bound", None)
+        bound = None
         if self.use_draws(args):
-            run = self._drawing(function, list(args), result)
+            function = partial(_renewed, function)
         elif bind is not None:
-            run = bind(*args, result)
-        else:
-            run = again(name, function, tuple(args), result)
+            bound = bind(*args, result)
+        run = again(name, function, tuple(args), result) if bound is None else bound
         self.steps.append(Step(name, run, made))
-
-    def _drawing(self, function: Callable[..., Any], args: list[Any], result: Any) -> Any:
-        """A call whose arguments are a draw: the next replay's has other ones."""
-        name = getattr(function, "__name__", "random numbers")
-
-        def run() -> None:
-            _put(name, result, function(*_drawn(args)))
-
-        return run
 
     def draw(self, generator: Any, seed: int, offset: int) -> tuple[int, int]:
         """Seed and offset of a generator's draw, as the arguments of recorded calls."""
@@ -465,20 +448,6 @@ class Recorder:
                     container.extend(before)
         self.kept.clear()
 
-    @contextmanager
-    def skipping(self, flags: Sequence[Any], name: str) -> Iterator[None]:
-        """Of optimizers that step in here, replays leave out steps where a flag is not zero."""
-        self.skips, self.skips_read = list(flags), False
-        try:
-            yield
-            if not self.skips_read:
-                self.refuse(
-                    f"GradScaler.step() of {name}",
-                    "its own step() cannot be left out where a gradient is infinite",
-                )
-        finally:
-            self.skips = []
-
     # --- replay ----------------------------------------------------------------------------------
 
     def restore(self) -> None:
@@ -492,7 +461,6 @@ class Recorder:
         """Let go of what `restore` would put back: the graph is whole."""
         self.saved.clear()
         self.undo.clear()
-        self.undo_abandoned.clear()
         self.moved.clear()
 
     def advance(self) -> None:
@@ -584,14 +552,6 @@ def _differs(name: str) -> None:
     )
 
 
-def _owner(array: Any) -> Any:
-    owner, base = array, array.base
-    while base is not None:  # `as_strided` of NumPy puts an object of its own between two arrays
-        owner = base if type(base) is np.ndarray else owner
-        base = getattr(base, "base", None)
-    return owner
-
-
 def _flat(value: Any, depth: int = 0) -> Iterator[Any]:
     """What lies in nested sequences, in order; of our own objects, what they hold."""
     if type(value) is np.ndarray or isinstance(value, _PLAIN):
@@ -638,6 +598,10 @@ def _drawn(value: Any) -> Any:
     return value
 
 
+def _renewed(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*_drawn(args))
+
+
 # --- the place where all calls come by ------------------------------------------------------------
 
 
@@ -653,96 +617,30 @@ def capturing() -> Recorder | None:
     return None if current is None or current.thread != get_ident() else current
 
 
-def call(name: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of arrays, whose results follow from its arguments alone."""
-    current = recorder
-    if current is None or current.thread != get_ident():
-        return function(*args)
-    return current.call(name, function, args)
-
-
-def write(name: str, function: Callable[..., Any], *args: Any) -> Any:
-    """`call` a function that writes some of its arguments."""
-    current = recorder
-    if current is None or current.thread != get_ident():
-        return function(*args)
-    return current.call(name, function, args, True)
-
-
-def call_again(name: str, function: Callable[..., Any], *args: Any) -> Any:
-    """`write` what a replay computes anew in Python, such as an optimizer's step."""
-    gpu = on_gpu()
-    if gpu is None or not any(gpu.is_array(array) for array in args):
-        return write(name, function, *args)
-    assert recorder is not None
-    return recorder.again_on_gpu(name, function, args)
-
-
-def call_between(name: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of a GPU's arrays whose work no stream can capture: it waits for the GPU."""
-    if on_gpu() is None:
-        return function(*args)
-    assert recorder is not None
-    return recorder.call_between(name, function, args)
-
-
 def on_gpu() -> Any:
     """The capture of this thread's work on a GPU, where what is called now belongs to it."""
     current = capturing()
     return None if current is None or current.gpu is None or current.outside else current.gpu
 
 
-def keep(owner: Any, repeated: bool = False) -> None:
-    """An object is about to change: a capture that fails takes that back.
-
-    So does any, where ``repeated`` says that replays make the change (see `repeat`).
-    """
-    current = capturing()
-    if current is not None:
-        current.keep(owner.__dict__, repeated)
-
-
-def if_abandoned(undo: Callable[[], None]) -> None:
-    """Have a capture that fails undo something; those that were asked last come first."""
-    current = capturing()
-    if current is not None:
-        current.undo_abandoned.append(undo)
-
-
-def repeat(name: str, change: Callable[..., Any], *args: Any) -> None:
-    """Change what Python holds, now and in each replay."""
-    change(*args)
-    current = recording()
-    if current is not None:
-        current.steps.append(Step(name, partial(change, *args), ()))
-
-
 @contextmanager
 def outside() -> Iterator[None]:
     """What is made once and kept, as a table, is no part of a graph: it is computed at once."""
-    current = recording()
+    current = capturing()
     if current is None:
         yield
         return
-    current.pause()
+    current.off += 1
+    current.outside += 1
+    if current.gpu is not None:
+        current.gpu.suspend()
     try:
         yield
     finally:
-        current.go_on()
-
-
-@contextmanager
-def constants() -> Iterator[None]:
-    """Numbers are constants of the graph in the op that the user called, as they are outside."""
-    current = recording()
-    if current is None or len(current.frames) > 1:  # an op that another one calls: of its values
-        yield
-        return
-    frames, current.frames = current.frames, []
-    try:
-        yield
-    finally:
-        current.frames = frames
+        current.off -= 1
+        current.outside -= 1
+        if current.gpu is not None:
+            current.gpu.resume()
 
 
 def waits(leaf: Any) -> bool:
@@ -763,14 +661,14 @@ def is_computed(data: Any) -> bool:
     current = recording()
     if current is None or type(data) is not np.ndarray:
         return False
-    return bool(current.frames) or current.whose(data) is not None
+    return not NUMBERS.issuperset(current.frames) or current.whose(data) is not None
 
 
 def constant(array: Any) -> Any:
     """A new array of Python's numbers, which a graph has as they are."""
     current = recording()
     if current is not None and is_array(array):
-        current.adopt(array, MADE, "a constant")
+        current.adopt(array, MADE)
         current.record("constant", _same, (array.copy(),), array)
     return array
 
@@ -780,44 +678,6 @@ def _same(array: Any) -> Any:
 
 
 _beginning = Lock()
-# Of each graph the memory that it uses, as `_address` tells it: one step of a dict to enter, one to
-# leave, for a graph may be deleted in any thread and in the middle of anything.
-fixed: dict[int, frozenset[int]] = {}
-
-
-def is_fixed(array: Any) -> bool:
-    """Whether a graph reads this memory: a tensor that takes another value is to write it."""
-    if array is None:
-        return False
-    own = _address(array)
-    return any(own in memory for memory in list(fixed.values()))
-
-
-def stays(leaf: Any) -> bool:
-    """Whether a tensor that takes another value is to write its memory: a graph reads it there.
-
-    In a recorded call all that was there before is so, for the replays make the call again.
-    """
-    current = None if recorder is None else capturing()
-    if current is not None and current.off and not current.outside:
-        there = leaf not in current.fresh or current.whose(leaf.array) is not None
-        return there or (bool(fixed) and is_fixed(leaf.array))
-    return bool(fixed) and is_fixed(leaf.array)
-
-
-def hold(captured: Recorder) -> None:
-    """A graph uses its memory from now on."""
-    fixed[id(captured)] = frozenset(captured.places())
-
-
-def release(captured: Recorder) -> None:
-    """It does so no longer."""
-    fixed.pop(id(captured), None)
-
-
-def _address(array: Any) -> int:
-    """What tells an array's memory from other memory that is held: a GPU's by its address."""
-    return id(_owner(array)) if type(array) is np.ndarray else -array.data.mem.ptr
 
 
 def begin(new: Recorder) -> None:
@@ -827,9 +687,153 @@ def begin(new: Recorder) -> None:
         if recorder is not None:
             raise RuntimeError("a capture is under way already; one graph is captured at a time")
         recorder = new
+        gemm.take(on_gpu)
+        wrap(_recorded)
 
 
 def end() -> None:
     """Record no more."""
     global recorder
     recorder = None
+    gemm.take(None)
+    wrap(_as_it_was)
+
+
+class _Recording:
+    """A backend while a step is captured: what its thread asks for is recorded, or refused."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    @property
+    def records(self) -> bool:
+        return recording() is not None
+
+    def item(self, array: Any) -> Any:
+        self.once("item()", READ_ONCE)
+        return self.inner.item(array)
+
+    def aside(self, function: Callable[..., Any], *args: Any) -> Any:
+        with outside():
+            return function(*args)
+
+    def once(self, what: str, why: str) -> None:
+        current = recording()
+        if current is not None:
+            current.refuse(what, why)
+
+    def keep(self, owner: Any, repeated: bool = False) -> None:
+        current = capturing()
+        if current is not None:
+            current.keep(owner.__dict__, repeated)
+
+    def repeat(self, name: str, change: Callable[..., Any], *args: Any) -> None:
+        change(*args)
+        current = recording()
+        if current is not None:
+            current.steps.append(Step(name, partial(change, *args), ()))
+
+    def draw(self, generator: Any, seed: int, offset: int) -> tuple[int, int]:
+        current = recording()
+        return (seed, offset) if current is None else current.draw(generator, seed, offset)
+
+    def call(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        current = recording()
+        if current is None:
+            return function(*args)
+        if function is write:
+            current.fill(*args)
+        return current.call(name, function, args)
+
+
+def _called(name: str) -> Any:
+    """A function of a backend whose calls are recorded."""
+    return lambda self, *args: self.call(name, getattr(self.inner, name), *args)
+
+
+def _constantly(name: str) -> Any:
+    """A function of a backend that makes numbers of Python's an array."""
+    return lambda self, *args: constant(getattr(self.inner, name)(*args))
+
+
+class OnCPU(_Recording):
+    """NumPy's."""
+
+    matmul, argsort = map(_called, ("matmul", "argsort"))
+    full, arange = map(_constantly, ("full", "arange"))
+
+    def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
+        copy = np.ascontiguousarray
+        return [a if a.flags.c_contiguous else self.call("a copy", copy, a) for a in arrays]
+
+    def asarray(self, data: Any, d: Any, where: Any) -> Any:
+        if is_computed(data):
+            return self.call("a copy", self.inner.asarray, data, d, where)
+        return constant(self.inner.asarray(data, d, where))
+
+    def matmul_of_rows(self, a: Any, b: Any, d: Any) -> Any:
+        return self.matmul(a.T, b, d)
+
+    def matmul_in_background(self, a: Any, b: Any, d: Any) -> Any:
+        return None if self.records else self.inner.matmul_in_background(a, b, d)
+
+    def library(self, module: str, name: str, where: Any, *arrays: Any, **options: Any) -> Any:
+        function = partial(self.inner.library, module, name, where, **options)
+        return self.call(name, function, *arrays)
+
+
+class OnGPU(_Recording):
+    """CuPy's: most of its work is captured by the stream; here is what waits for the GPU."""
+
+    def to_numpy(self, array: Any) -> Any:
+        _refuse_on_gpu("a copy to the CPU", "the host waits there for what a graph computes")
+        return self.inner.to_numpy(array)
+
+    def item(self, array: Any) -> Any:
+        self.once("item()", READ_ONCE)
+        return self.to_numpy(array).item()
+
+    def asarray(self, data: Any, d: Any, where: Any) -> Any:
+        return self._constant(data, partial(self.inner.asarray, data, d, where))
+
+    def from_numpy(self, array: Any, where: Any) -> Any:
+        return self._constant(array, partial(self.inner.from_numpy, array, where))
+
+    def _constant(self, data: Any, copy: Callable[[], Any]) -> Any:
+        """A copy of the host's data, made now and not by each replay."""
+        capture = on_gpu()
+        if capture is None or capture.is_array(data):
+            return copy()
+        if is_computed(data):
+            _refuse_on_gpu("a copy to the GPU", "it comes from what the CPU computes or was given")
+        with outside():
+            made = copy()
+            capture.hold(made)
+        return made
+
+    def library(self, module: str, name: str, where: Any, *arrays: Any, **options: Any) -> Any:
+        _refuse_on_gpu(f"{module}.{name}()", "CuPy does not compute it where work is captured")
+        return self.inner.library(module, name, where, *arrays, **options)
+
+    def argsort(self, array: Any, dim: int) -> Any:
+        if on_gpu() is None:
+            return self.inner.argsort(array, dim)
+        assert recorder is not None  # Thrust waits for the GPU
+        return recorder.call_between("argsort", self.inner.argsort, (array, dim))
+
+
+def _refuse_on_gpu(what: str, why: str) -> None:
+    if on_gpu() is not None:
+        assert recorder is not None
+        recorder.refuse(what, why)
+
+
+def _recorded(one: Any) -> Any:
+    return {"cpu": OnCPU, "cuda": OnGPU}.get(one.type, _as_it_was)(one)
+
+
+def _as_it_was(one: Any) -> Any:
+    return getattr(one, "inner", one)

@@ -15,7 +15,7 @@ import os
 from threading import RLock
 from typing import Any, NamedTuple
 
-from lucid_gpu.devices import capturing, gemm, installing
+from lucid_gpu.devices import gemm, installing
 
 __all__ = ["BIAS", "SUMS", "multiply", "prefer", "preferred"]
 
@@ -106,7 +106,7 @@ def multiply(xp: Any, a: Any, b: Any, out: Any, vector: Any, kind: str, epilogue
     with _lock:
         known = key in _plans
         plan = _plans[key] if known else None
-        handle, stream, capture = _here(key.device)
+        handle, stream, taker = _here(key.device)
         if not known:
             if len(_plans) >= _MOST_PLANS:
                 _forget()
@@ -115,8 +115,8 @@ def multiply(xp: Any, a: Any, b: Any, out: Any, vector: Any, kind: str, epilogue
             return False
         workspace = xp.empty(plan.choice.workspace, "u1") if plan.choice.workspace else None
         _run(handle, stream, plan, places, factors, workspace)
-    if capture is not None:
-        capture.names.append(f"matmul {[product.m, product.n]}")
+    if taker is not None:
+        taker.names.append(f"matmul {[product.m, product.n]}")
     return True
 
 
@@ -138,15 +138,15 @@ def _run(
 
 
 def _here(device: int) -> tuple[Any, int, Any]:
-    """The handle, the stream, and the capture under way on it, if any.
+    """The handle, the stream, and who takes the products that it is given, if anybody does.
 
-    A capture has a handle of cuBLAS's, which is one of cuBLASLt's: none is made while it runs.
+    That has a handle of cuBLAS's, which is one of cuBLASLt's.
     """
     from cupy.cuda import get_current_stream
 
-    capture = None if capturing.recorder is None else capturing.on_gpu()
-    handle = _handle(device) if capture is None else capture.blas_handle
-    return ctypes.c_void_p(handle), get_current_stream().ptr, capture
+    taker = None if gemm.taken is None else gemm.taken()
+    handle = _handle(device) if taker is None else taker.blas_handle
+    return ctypes.c_void_p(handle), get_current_stream().ptr, taker
 
 
 @functools.cache

@@ -17,10 +17,12 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from lucid_gpu.devices.cuda_errors import explained, out_of_memory
 from lucid_gpu.devices.current_gpu import on_gpu
+from lucid_gpu.tape.native import gpu
 
 # (event, memory): not free before the event. No lock guards it: arrays die anywhere, in the middle
 # of what would hold one too, and each step of a deque is one step.
@@ -48,13 +50,11 @@ def allocator(cupy: Any, pool: Any) -> Callable[[int], Any]:
     malloc, failed = pool.malloc, cupy.cuda.memory.OutOfMemoryError
     lost = cupy.cuda.runtime.CUDARuntimeError
 
-    def allocate(size: int) -> Any:
-        try:
-            return malloc(size)
-        except failed:
-            pass
-        except lost as error:  # of some kernel before
+    def again(size: int, error: Exception) -> Any:
+        if isinstance(error, lost):  # of some kernel before
             raise explained(error) from error
+        if not isinstance(error, failed):
+            raise error
         index = cupy.cuda.runtime.getDevice()
         retries[index] = retries.get(index, 0) + 1
         note_reserved(cupy, index)
@@ -72,7 +72,16 @@ def allocator(cupy: Any, pool: Any) -> Callable[[int], Any]:
             free, total = max(0, min(free, limit - pool.total_bytes())), min(limit, total)
         raise out_of_memory(size, index, free, total, pool.used_bytes(), pool.free_bytes())
 
-    return allocate
+    return gpu.Guarded(malloc, again) if gpu is not None else partial(_guarded, malloc, again)
+
+
+def _guarded(malloc: Callable[[int], Any], again: Callable[..., Any], size: int) -> Any:
+    """An allocation, and where it fails another one, as `_gpu.Guarded`."""
+    try:
+        return malloc(size)
+    except Exception as error:
+        raised = error
+    return again(size, raised)
 
 
 # --- memory that other streams use ----------------------------------------------------------------

@@ -10,26 +10,19 @@ import os
 import tempfile
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import (
-    capturing,
-    cublaslt,
-    cuda_memory,
-    cudnn,
-    device_errors,
-    gemm,
-    installing,
-)
+from lucid_gpu.devices import cublaslt, cuda_memory, cudnn, device_errors, gemm, installing
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.current_gpu import on_gpu
+from lucid_gpu.devices.port import Calls
 from lucid_gpu.dtypes import dtype, from_numpy_dtype
 
 INSTALL = "python -m pip install 'cupy-cuda12x[ctk]>=14'"
+DRIVER = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
 _forked = False
 
 
@@ -92,7 +85,7 @@ def runtime_version() -> str | None:
 @functools.cache
 def _has_driver() -> bool:
     try:
-        ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        ctypes.CDLL(DRIVER)
     except OSError:
         return False
     return True
@@ -141,7 +134,7 @@ def _lose() -> None:
     _forked = True
 
 
-class CupyBackend:
+class CupyBackend(Calls):
     """CuPy arrays, in the memory pool CuPy keeps for each device and stream.
 
     Raises
@@ -223,13 +216,9 @@ class CupyBackend:
         with on_gpu(self.xp.cuda, where.index):
             if isinstance(data, self.xp.ndarray):
                 return self.xp.array(data, dtype=d.numpy, order="C")
-            return self._copied(data, np.asarray(data).astype(d.numpy, order="C"))
+            return self.xp.asarray(np.asarray(data).astype(d.numpy, order="C"))
 
     def to_numpy(self, array: Any) -> Any:
-        if capturing.on_gpu() is not None:
-            recorder = capturing.capturing()
-            assert recorder is not None
-            recorder.refuse("a copy to the CPU", "the host waits there for what a graph computes")
         try:
             host = self.xp.asnumpy(array)
         except self.xp.cuda.runtime.CUDARuntimeError as error:  # most likely some kernel's
@@ -239,24 +228,7 @@ class CupyBackend:
 
     def from_numpy(self, array: Any, where: device) -> Any:
         with on_gpu(self.xp.cuda, where.index):
-            return self._copied(array, np.ascontiguousarray(array).reshape(array.shape))
-
-    def _copied(self, data: Any, array: Any) -> Any:
-        """A copy on the GPU of an array made of some data; in a graph it is a constant."""
-        capture = capturing.on_gpu()
-        if capture is None:
-            return self.xp.asarray(array)
-        recorder = capturing.capturing()
-        assert recorder is not None
-        if capturing.is_computed(data):
-            recorder.refuse("a copy to the GPU", "it comes from what the CPU computes or was given")
-        recorder.pause()  # it is copied now, not by each replay
-        try:
-            made = self.xp.asarray(array)
-            capture.hold(made)
-        finally:
-            recorder.go_on()
-        return made
+            return self.xp.asarray(np.ascontiguousarray(array).reshape(array.shape))
 
     def item(self, array: Any) -> Any:
         return self.to_numpy(array).item()
@@ -270,7 +242,7 @@ class CupyBackend:
             return self.xp.matmul(a, b, out=out)  # by name: it is not one of CuPy's ufuncs
         if out is None:
             left, right = a.shape, b.shape
-            shape = (*left[:-1], right[1]) if len(right) == 2 else gemm.shape_of(left, right)
+            shape = (*left[:-1], right[1]) if b.ndim == 2 else gemm.shape_of(left, right)
             out = self.xp.ndarray(shape, d.numpy)
         gemm.multiply(self.xp, a, b, out, d.name)
         return out
@@ -309,9 +281,6 @@ class CupyBackend:
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         import cupyx
 
-        capture = capturing.capturing()
-        if capture is not None and capturing.on_gpu() is not None:
-            capture.refuse(f"{module}.{name}()", "CuPy does not compute it where work is captured")
         function = getattr(getattr(self.xp, module), name)
         with (
             on_gpu(self.xp.cuda, where.index),
@@ -323,8 +292,7 @@ class CupyBackend:
     def argsort(self, array: Any, dim: int) -> Any:
         if array.dtype.name == "bfloat16":  # CuPy's Thrust sorts none
             array = array.astype(np.float32)
-        order = partial(self.xp.argsort, axis=dim, kind="stable")
-        return capturing.call_between("argsort", order, array)  # Thrust waits for the GPU
+        return self.xp.argsort(array, axis=dim, kind="stable")
 
     def synchronize(self) -> None:
         self.xp.cuda.runtime.deviceSynchronize()

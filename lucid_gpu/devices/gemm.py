@@ -16,18 +16,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import capturing, installing
+from lucid_gpu.devices import installing
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.precision import matmul as precision
 
 _AS_IS, _TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 _ANY_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
-_POINTERS_TO_HOST = 0  # CUBLAS_POINTER_MODE_HOST
 _DEFAULT_MATH, _EXACT_REDUCTION = 0, 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 _LONGEST = 2**31 - 1  # cuBLAS takes leading dimensions as int
 
@@ -81,6 +82,8 @@ class Plan(NamedTuple):
 class Call(NamedTuple):
     """A call of cuBLAS: its arguments but for the handle and the addresses, which stand between
     these, and the math mode.
+
+    ``name`` is of the function, as CuPy's binding has it.
     """
 
     name: str
@@ -121,16 +124,13 @@ def multiply(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
     RuntimeError
         If a dimension is longer than cuBLAS can be told.
     """
-    if out.size == 0:
-        return
-    if a.shape[-1] == 0:  # sums of nothing
-        out[...] = 0
-        return
-    lead = out.shape[:-2]
-    if not _start(plan, a, b, out, kind, lead):
-        a, b = _taken(xp, a, lead), _taken(xp, b, lead)
-        took = _start(plan, a, b, out, kind, lead)
-        assert took
+    size, lead = a.itemsize, out.shape[:-2]
+    layouts = (a.shape, a.strides, b.shape, b.strides, lead)
+    call = _call(plan, layouts, size, kind, out.itemsize > size, precision._chosen)
+    if call is not None:
+        _run(call, a, b, out)
+    elif not _is_nothing(a, out):
+        multiply(xp, _taken(xp, a, lead), _taken(xp, b, lead), out, kind)
 
 
 def multiply_rows(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
@@ -149,27 +149,20 @@ def multiply_rows(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
     RuntimeError
         If a dimension is longer than cuBLAS can be told.
     """
-    if out.size == 0:
-        return
-    if a.size == 0:  # sums of nothing
-        out[...] = 0
-        return
-    if not _start(plan_of_rows, a, b, out, kind):
-        a, b = xp.ascontiguousarray(a), xp.ascontiguousarray(b)
-        took = _start(plan_of_rows, a, b, out, kind)
-        assert took
+    size, layouts = a.itemsize, (a.shape, a.strides, b.shape, b.strides)
+    call = _call(plan_of_rows, layouts, size, kind, out.itemsize > size, precision._chosen)
+    if call is not None:
+        _run(call, a, b, out)
+    elif not _is_nothing(a, out):
+        multiply_rows(xp, xp.ascontiguousarray(a), xp.ascontiguousarray(b), out, kind)
 
 
-def _start(planned: Any, a: Any, b: Any, out: Any, kind: str, *lead: Numbers) -> bool:
-    """Have cuBLAS compute a product; False where an array has to be copied first."""
-    layouts = (a.shape, a.strides, b.shape, b.strides, *lead)
-    size = a.itemsize
-    call = _call(planned, layouts, size, kind, out.itemsize > size, precision._chosen)
-    if call is None:
+def _is_nothing(a: Any, out: Any) -> bool:
+    """Whether a product has no elements, or they are sums of nothing, which it is filled with."""
+    if a.size and out.size:
         return False
-    name, start, of_b, of_a, zero, end, mode = call
-    arguments = (*start, b.data.ptr, *of_b, a.data.ptr, *of_a, zero, out.data.ptr, *end)
-    _run(name, arguments, mode)
+    if out.size:
+        out[...] = 0
     return True
 
 
@@ -177,7 +170,8 @@ def _start(planned: Any, a: Any, b: Any, out: Any, kind: str, *lead: Numbers) ->
 def _call(
     planned: Any, layouts: tuple[Numbers, ...], size: int, kind: str, widened: bool, chosen: Any
 ) -> Call | None:
-    """The call for arrays of these shapes and strides; None where one has to be copied.
+    """The call for arrays of these shapes and strides; None where one has to be copied, and where
+    nothing is multiplied.
 
     ``widened`` says that the result is float32, ``chosen`` is what `precision` holds.
     """
@@ -185,6 +179,8 @@ def _call(
     if product is None:
         return None
     left, right, m, n, k, batch = product
+    if not m * n * k * batch:
+        return None
     result = number = TYPES[kind]
     compute, mode, (one, zero) = arithmetic(kind)
     if widened:
@@ -305,37 +301,75 @@ def arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
     return _IN_TF32 if precision.allow_tf32 else _IN_FLOAT32, _DEFAULT_MATH, _SINGLE
 
 
+class _Handle:
+    """A handle of cuBLAS, for one thread and device, which nobody else knows.
+
+    Attributes
+    ----------
+    of : int
+        Its address.
+    mode : int
+        Its math mode; pointers are to the host.
+    """
+
+    def __init__(self, cublas: Any) -> None:
+        self.of: int = cublas.create()
+        self.mode, self._destroy = _DEFAULT_MATH, cublas.destroy
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():  # the driver may be gone
+            self._destroy(self.of)
+
+
+class _Thread(threading.local):
+    """The calling thread's handles, by device."""
+
+    def __init__(self) -> None:
+        self.handles: dict[int, _Handle] = {}
+
+
+_thread = _Thread()
+
+
 @functools.cache
-def _library() -> tuple[Any, Any, Any]:
-    """What gives the current device's handle, CuPy's binding of cuBLAS, and how calls fail."""
-    from cupy.cuda import device, runtime
+def _library() -> tuple[Any, dict[str, Any], Any]:
+    """CuPy's binding of cuBLAS, its functions that multiply, and how they fail."""
+    from cupy.cuda import runtime
 
     cublas = installing.binding("cublas")
-    return device.get_cublas_handle, cublas, (cublas.CUBLASError, runtime.CUDARuntimeError)
+    names = "gemmEx", "gemmStridedBatchedEx"
+    return (
+        cublas,
+        {name: getattr(cublas, name) for name in names},
+        (cublas.CUBLASError, runtime.CUDARuntimeError),
+    )
 
 
-def _run(name: str, arguments: tuple[Any, ...], mode: int) -> None:
-    """Call cuBLAS on the current device's handle and stream, leaving its modes as they were."""
-    capture = None if capturing.recorder is None else capturing.on_gpu()
-    if capture is not None:
-        capture.product(name, arguments, mode)
+# Gives what takes the calling thread's products in the place of our handle, if anything does.
+taken: Callable[[], Any] | None = None
+
+
+def take(by: Callable[[], Any] | None) -> None:
+    """Ask ``by`` from now on who takes a thread's products; None asks nobody."""
+    global taken
+    taken = by
+
+
+def _run(call: Call, a: Any, b: Any, out: Any) -> None:
+    """Have cuBLAS multiply arrays of the current device on its current stream."""
+    name, start, of_b, of_a, zero, end, mode = call
+    arguments = (*start, b.data.ptr, *of_b, a.data.ptr, *of_a, zero, out.data.ptr, *end)
+    taker = None if taken is None else taken()
+    if taker is not None:
+        taker.product(name, arguments, mode)
         return
-    get_handle, cublas, failures = _library()
-    handle = get_handle()
-    call = getattr(cublas, name)
-    pointers, before = cublas.getPointerMode(handle), cublas.getMathMode(handle)
-    if pointers == _POINTERS_TO_HOST and before == mode:  # nearly always
-        try:
-            call(handle, *arguments)
-        except failures as error:
-            raise explained(error) from error
-        return
-    cublas.setPointerMode(handle, _POINTERS_TO_HOST)
-    cublas.setMathMode(handle, mode)
+    cublas, functions, failures = _library()
     try:
-        call(handle, *arguments)
+        index, handles = out.data.device_id, _thread.handles
+        handle = handles[index] if index in handles else handles.setdefault(index, _Handle(cublas))
+        if handle.mode != mode:
+            cublas.setMathMode(handle.of, mode)
+            handle.mode = mode
+        functions[name](handle.of, *arguments)
     except failures as error:
         raise explained(error) from error
-    finally:
-        cublas.setPointerMode(handle, pointers)
-        cublas.setMathMode(handle, before)

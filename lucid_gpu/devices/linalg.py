@@ -190,7 +190,10 @@ def lower_inverse(where: device, array: Any) -> Any:
     """
     n, xp = array.shape[-1], backend(where).xp
     if n <= SMALL:
-        return xp.tril(call("inv", where, array))
+        inverse = call("inv", where, array)
+        if xp is not np:
+            return xp.tril(inverse)
+        return np.where(_kept_triangle(n, inverse.real.dtype)[0], inverse, 0)
     first, last = slice(None, n // 2), slice(n // 2, None)
     inverse = xp.zeros_like(array)
     a = inverse[..., first, first] = lower_inverse(where, array[..., first, first])

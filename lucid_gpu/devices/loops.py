@@ -23,6 +23,7 @@ except ImportError:  # it is optional: without a compiler there is none
     _native = None  # type: ignore[assignment]
 
 __all__ = [
+    "OWN",
     "POINTER",
     "TABLE",
     "address",
@@ -50,6 +51,21 @@ def available() -> bool:
     return compiled() and os.environ.get("LUCID_NATIVE_LOOPS") != "0"
 
 
+class Own:
+    """Loops of ours, beside those of ufuncs: of a name in `lucid_gpu.fusion.special`."""
+
+    signature = None
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        own = {} if _native is None else _native.own_loops()
+        self.loops = {types: (at, 0) for (of, types), at in own.items() if of == name}
+        self.types = [*self.loops]
+
+
+OWN = {name: Own(name) for name in ("where", "cast", "sign")}
+
+
 @functools.cache
 def has_loop(ufunc: Any, signature: str) -> bool:
     """Whether a ufunc has a loop for types such as ``"ff->f"``."""
@@ -59,6 +75,8 @@ def has_loop(ufunc: Any, signature: str) -> bool:
 @functools.cache
 def loop_of(ufunc: Any, signature: str) -> tuple[int, int] | None:
     """Address and data of a ufunc's loop for types such as ``"ff->f"``, or None."""
+    if type(ufunc) is Own:
+        return ufunc.loops.get(signature)
     return _native.find_loop(ufunc, signature)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
+from lucid_gpu.devices.port import Calls
 from lucid_gpu.dtypes import dtype
 
 __all__ = ["META", "MetaArray", "MetaBackend", "meta_array", "no_rule"]
@@ -509,7 +510,7 @@ def _decomposed(name: str, a: Any, *others: Any, **options: Any) -> Any:
     raise no_rule(f"linalg.{name}")
 
 
-class MetaBackend:
+class MetaBackend(Calls):
     """Arrays without elements."""
 
     type = "meta"

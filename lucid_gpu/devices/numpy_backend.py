@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import capturing
 from lucid_gpu.devices.background_matmul import BackgroundMatmul, worth_it
 from lucid_gpu.devices.blas import UNSHARED, UNSPLIT, on_few_threads
 from lucid_gpu.devices.loops import address
 from lucid_gpu.devices.pool import aligned, pool, wrapped
+from lucid_gpu.devices.port import Calls
 from lucid_gpu.dtypes import dtype, float64
 
 _WORK = {  # multiplications, in n^3; of the last ones those that a second thread hastens
@@ -24,7 +24,7 @@ _WORK = {  # multiplications, in n^3; of the last ones those that a second threa
 FEW_INTEGERS = 1 << 10  # elements of a matrix: below it NumPy's loops are as good as BLAS
 
 
-class NumpyBackend:
+class NumpyBackend(Calls):
     """NumPy arrays, with large buffers recycled by a pool."""
 
     type = "cpu"
@@ -53,8 +53,8 @@ class NumpyBackend:
             return pointer
 
     def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
-        copy, call = np.ascontiguousarray, capturing.call
-        return [a if a.flags.c_contiguous else call("a copy", copy, a) for a in arrays]
+        copy = np.ascontiguousarray
+        return [a if a.flags.c_contiguous else copy(a) for a in arrays]
 
     def is_borrowed(self, array: Any) -> bool:
         return array.base is not None
@@ -65,19 +65,12 @@ class NumpyBackend:
     def full(self, shape: Sequence[int], value: Any, d: dtype, where: device) -> Any:
         array = pool.empty(shape, d.numpy)
         array.fill(value)
-        return capturing.constant(array)
+        return array
 
     def arange(self, count: int, d: dtype, where: device) -> Any:
-        return capturing.constant(np.arange(count, dtype=d.numpy))
+        return np.arange(count, dtype=d.numpy)
 
     def asarray(self, data: Any, d: dtype, where: device) -> Any:
-        if capturing.recorder is not None:
-            if capturing.is_computed(data):
-                return capturing.call("a copy", self._asarray, data, d)
-            return capturing.constant(self._asarray(data, d))
-        return self._asarray(data, d)
-
-    def _asarray(self, data: Any, d: dtype) -> Any:
         source = np.asarray(data)
         count = source.size
         memory = pool.empty(source.shape, d.numpy)
@@ -96,19 +89,11 @@ class NumpyBackend:
         return array.item()
 
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
-        if capturing.recorder is not None:
-            return capturing.call("matmul", self._matmul, a, b, d, out)
-        return self._matmul(a, b, d, out)
-
-    def matmul_of_rows(self, a: Any, b: Any, d: dtype) -> Any:
-        return self.matmul(a.T, b, d)  # `joins_rows` is not said: they are matrices
-
-    def _matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         if d.compute is not d:
             wide = np.matmul(a.astype(np.float32, copy=False), b.astype(np.float32, copy=False))
             return wide.astype(d.numpy) if out is None else _stored(wide, out)
         if a.dtype.kind in "iu" and _exact_as_floats(a, b):
-            product = self._matmul(a.astype(np.float64), b.astype(np.float64), float64)
+            product = self.matmul(a.astype(np.float64), b.astype(np.float64), float64)
             return _stored(product.astype(np.int64).astype(d.numpy, copy=False), out)
         a, b = _for_blas(a), _for_blas(b)
         if a.ndim == b.ndim == 2:
@@ -123,13 +108,14 @@ class NumpyBackend:
             return on_few_threads(count, np.matmul, a, b, out)
         return on_few_threads(a.shape[-2] * a.shape[-1] * b.shape[-1], np.matmul, a, b, out)
 
+    def matmul_of_rows(self, a: Any, b: Any, d: dtype) -> Any:
+        return self.matmul(a.T, b, d)  # `joins_rows` is not said: they are matrices
+
     def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> None:
         return None
 
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> BackgroundMatmul | None:
         """``a.T @ b``, which another thread begins, or None where that gains nothing."""
-        if capturing.recorder is not None:
-            return None
         if d.compute is not d or d.category < 2 or not worth_it(a.size * b.shape[1]):
             return None
         return BackgroundMatmul(
@@ -145,11 +131,6 @@ class NumpyBackend:
         return None
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
-        if capturing.recorder is not None:
-            return capturing.call(name, partial(self._library, module, name, **options), *arrays)
-        return self._library(module, name, *arrays, **options)
-
-    def _library(self, module: str, name: str, *arrays: Any, **options: Any) -> Any:
         function = getattr(getattr(np, module), name)
         if module != "linalg":
             return function(*arrays, **options)
@@ -159,7 +140,7 @@ class NumpyBackend:
     def argsort(self, array: Any, dim: int) -> Any:
         from lucid_gpu.devices.ordering import stable_argsort
 
-        return capturing.call("argsort", stable_argsort, array, dim)
+        return stable_argsort(array, dim)
 
     def synchronize(self) -> None:
         pass

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices.blocks import each_of_rows
+from lucid_gpu.dtypes import bfloat16
 
 __all__ = ["leading", "stable_argsort"]
 
@@ -21,11 +22,11 @@ SHORTEST = 32
 
 def stable_argsort(array: Any, dim: int) -> Any:
     """As ``np.argsort(array, dim, kind="stable")``; NaNs are last, in their order."""
-    if array.dtype.name == "bfloat16":  # NumPy's comparisons of it leave NaNs where they are
+    if array.dtype == bfloat16.numpy:  # NumPy's comparisons of it leave NaNs where they are
         array = array.astype(np.float32)
     n = array.shape[dim] if array.ndim else 0
     if array.size < FEWEST or n < SHORTEST:
-        return np.argsort(array, axis=dim, kind="stable")
+        return array.argsort(dim, "stable")
     bits = (n - 1).bit_length()
     ranks = _ranks(array, 63 - bits)
     if ranks is None:

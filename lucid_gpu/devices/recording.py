@@ -233,6 +233,11 @@ class Recording:
         else:
             self.steps.append(step)
 
+    def calls(self) -> list[tuple[Any, ...]]:
+        """What each step of a line calls: loop, data, operands, offsets, strides."""
+        parts = [_part(step) for step in self.steps]
+        return [(*p.loop, tuple(p.operands), tuple(p.offsets), tuple(p.numbers[1:])) for p in parts]
+
     @cached_property
     def length(self) -> int:
         """The elements of each call, where all run along lines of one length, else 0."""
@@ -413,26 +418,21 @@ class _Native:
     def run(self, addresses: Sequence[int], repeats: int, groups: int, rest: int) -> None:
         point(addresses, *self.pointed)
         if groups == 1 and self.plain:
-            walk(self.row, self.entries, repeats)
+            if repeats:
+                walk(self.row, self.entries, repeats)
             if rest:
-                self._walk_part(rest)
+                length, self.length[0] = self.length[0], rest
+                walk(self.row, self.entries, 1)
+                self.length[0] = length
             return
         if self.repeats != repeats:
             np.subtract(self.leaps, self.moves * repeats, self.onward)
             self.repeats = self.group[self.times] = repeats
         walk(self.group, len(self.group) // 5, groups)
 
-    def _walk_part(self, length: int) -> None:
-        """Make the calls on so many elements of each line."""
-        before = self.length[0]
-        self.length[0] = length
-        walk(self.row, self.entries, 1)
-        self.length[0] = before
-
     def run_each(self, jobs: Sequence[tuple[Sequence[int], int]]) -> None:
         for addresses, length in jobs:
-            point(addresses, *self.pointed)
-            self._walk_part(length)
+            self.run(addresses, 0, 1, length)
 
     def run_at(self, addresses: Any) -> None:
         """All runs' entries are one table, with arguments of their own."""

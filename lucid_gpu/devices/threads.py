@@ -44,12 +44,8 @@ def run_quietly(function: Callable[..., Any], *args: Any) -> Any:
 
 def quietly(function: F) -> F:
     """A function that is called without floating point warnings; with arguments in order."""
-
-    @functools.wraps(function)
-    def call(*args: Any) -> Any:
-        return run_quietly(function, *args)
-
-    return cast(F, call)
+    call: Any = functools.partial(run_quietly, function)
+    return cast(F, functools.update_wrapper(call, function))
 
 
 def processors() -> int:

@@ -379,6 +379,7 @@ def take_over(tensor: Tensor, kind: type[DTensor], sharding: Sharding) -> None:
     own = fields(tensor)
     kept = overrides.user_attributes(own)
     own.clear()
+    del tensor._expr
     own.update(kept, rows=rows, sharding=sharding)
     tensor.__class__ = kind
     _start_asking()

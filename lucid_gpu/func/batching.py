@@ -11,10 +11,10 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from lucid_gpu.core.program import WRAPPED, Instruction, intern
+from lucid_gpu.core.value import Expr, give
 from lucid_gpu.dtypes import scalar_type
-from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.optable import Op
-from lucid_gpu.fusion.program import WRAPPED, Instruction, intern
 from lucid_gpu.fusion.typing_rules import types_of
 from lucid_gpu.ops.elementwise import cast
 from lucid_gpu.ops.reductions import normalize_dim
@@ -161,12 +161,10 @@ class BatchLevel(Batch):
 
     def wrap(self, value: Tensor) -> Tensor:
         """A batched tensor; ``value`` has the batch in front."""
-        program = value._expr.program
-        one = Instruction(
-            "wrapped", (), program.dtype, tuple(program.shape[1:]), program.needs_grad
-        )
+        program, shape = value._expr.program, value._expr.shape[1:]
+        one = Instruction("wrapped", (), program.dtype, shape, program.needs_grad)
         made = object.__new__(BatchedTensor)
-        made._expr = Expr(intern((one,), 0, program.device, WRAPPED), (), None)
+        give(made, Expr(intern((one,), 0, program.device, WRAPPED), (), None, shape))
         made._wrapper = Batched(self, value)
         return made
 
@@ -267,7 +265,7 @@ class BatchLevel(Batch):
         super().close()
         for tensor, _, expr, cls in values:
             tensor.__class__ = cls
-            tensor._expr = expr
+            give(tensor, expr)
             del tensor._wrapper
         with no_grad():
             for tensor, value, _, _ in values:
@@ -292,7 +290,7 @@ class BatchLevel(Batch):
 def _become(tensor: Tensor, batched: Tensor) -> None:
     """Make a batched tensor of an ordinary one."""
     tensor.__class__ = BatchedTensor
-    tensor._expr = batched._expr
+    give(tensor, batched._expr)
     tensor._wrapper = batched._wrapper
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from lucid_gpu.core.node import AccumulateGrad, Node
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import AccumulateGrad, Node
 from lucid_gpu.tensor import Tensor
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lucid_gpu.fusion.program import forget
+from lucid_gpu.core.program import forget
 from lucid_gpu.tape.door import EAGER, Watch
 from lucid_gpu.tape.modes import state
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu.core.program import SPREAD, Assembly, Instruction, constant_value
 from lucid_gpu.dtypes import bfloat16, dtype, float16, iinfo, overflow, scalar_type
 from lucid_gpu.fusion.optable import Op
-from lucid_gpu.fusion.program import SPREAD, Assembly, Instruction, constant_value
 from lucid_gpu.fusion.typing_rules import QUOTIENTS, STEPS, broadcast_shapes, types_of
 
 __all__ = ["Number", "Slot", "emit", "fits", "shape_of"]
@@ -37,7 +38,7 @@ def emit(
     assembly: Assembly,
     op: Op,
     operands: Sequence[Any],
-    grad: bool,
+    grad: bool | None,
     to: dtype | None = None,
     shape: tuple[int, ...] | None = None,
     plainly: bool = False,
@@ -49,8 +50,8 @@ def emit(
     ----------
     operands : sequence of int, Number or Slot
         An instruction's number, a Python number, or a scalar passed as a leaf.
-    grad : bool
-        Whether the result may require grad.
+    grad : bool or None
+        Whether the result may require grad; None where it would, were it recorded.
     to, shape
         The type of a cast; the shape of an identity that broadcasts.
     plainly : bool
@@ -65,7 +66,7 @@ def emit(
         _refuse_exponent(operands[1].value, result)
     if to is not None:
         result = to
-    shape = shape_of([known[o].shape for o in operands if type(o) is int], op.name, shape)
+    shape = shape_of(tuple([known[o].shape for o in operands if type(o) is int]), op.name, shape)
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
     if op.rule in ("compare", "test"):
         args = tuple([as_stored(assembly, a) for a in args])
@@ -90,8 +91,9 @@ def emit(
     return assembly.append(Instruction(op.name, args, result, shape, needs, value))
 
 
+@functools.lru_cache(1 << 13)
 def shape_of(
-    operands: Sequence[tuple[int, ...]], name: str, wanted: tuple[int, ...] | None = None
+    operands: tuple[tuple[int, ...], ...], name: str, wanted: tuple[int, ...] | None = None
 ) -> tuple[int, ...]:
     """The shape of an op's result, which is ``wanted`` where that is given."""
     if wanted is None:
@@ -131,7 +133,7 @@ def _describe(known: list[Instruction], operand: Any) -> tuple[dtype, int, bool]
     return scalar_type(operand.value), 0, True
 
 
-def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
+def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool | None) -> int:
     if type(operand) is int:
         have = assembly.instructions[operand]
         if have.dtype is wanted:

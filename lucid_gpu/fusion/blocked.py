@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from lucid_gpu.core.layout import count as element_count
+from lucid_gpu.core.layout import row_major
+from lucid_gpu.core.program import when_forgotten
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
 from lucid_gpu.devices.blocks import share
-from lucid_gpu.devices.capturing import again
-from lucid_gpu.devices.copies import unspread
+from lucid_gpu.devices.copies import strided, unspread
 from lucid_gpu.devices.loops import address, addresses
 from lucid_gpu.devices.pool import SMALLEST, aligned, pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocks, native_loops, special
 from lucid_gpu.fusion.blocks import Layout, collapse, padded
-from lucid_gpu.fusion.layout import count as element_count
-from lucid_gpu.fusion.layout import row_major
+from lucid_gpu.fusion.native_reductions import reduced, row_by_row
 from lucid_gpu.fusion.numpy_source import (
     COLD,
     NAMESPACE,
@@ -35,20 +36,44 @@ from lucid_gpu.fusion.numpy_source import (
     runs_whole,
 )
 from lucid_gpu.fusion.plan import Plan, Shape, Store, Tail
-from lucid_gpu.fusion.program import when_forgotten
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
 from lucid_gpu.launch.observers import launched_rows, observed, observers
+from lucid_gpu.tape.native import core
 
 _codes: dict[Any, Code] = {}
 _earlier: dict[Any, Code] = {}  # what was used before the plans were forgotten
 
 
-class _Form(NamedTuple):
-    """What plans of one body run: the code, the constants, and the function with these."""
+class _Form:
+    """What plans of one body run.
 
-    code: Code
-    constants: list[Any]
-    block: Function
+    Attributes
+    ----------
+    code : Code
+    constants : list of 0-d array
+    block, once : Function
+        The code's functions with these; ``once`` is None where it has none.
+    flat : bool
+        Whether all its arrays are row by row and of the plan's shape, or single elements.
+    cold : int
+        How often plans of few elements that are flat still run before there is a table for them.
+    native : Kernel or None
+        That table: it takes as many elements as it was made for, or fewer.
+    """
+
+    __slots__ = ("block", "code", "cold", "constants", "flat", "native", "once")
+
+    def __init__(self, plan: Plan, code: Code, whole: bool) -> None:
+        self.code = code
+        self.constants = [as_number(v, d) for v, d in plan.constants]
+        self.block = Function(code.block, self.constants)
+        self.once = None if code.once is None else Function(code.once, self.constants)
+        arrays = [(v.shape, v.strides) for v in plan.loads]
+        arrays += [(plan.shape_at(i), None) for _, i in code.small.values()]
+        whole_or_one = [s is None and (n == plan.shape or element_count(n) == 1) for n, s in arrays]
+        self.flat = whole and plan.reduction is None and not plan.indices and all(whole_or_one)
+        self.cold = COLD if self.flat else 0
+        self.native: native_loops.Kernel | None = None
 
 
 def _form_of(plan: Plan, whole: bool) -> _Form:
@@ -61,8 +86,7 @@ def _form_of(plan: Plan, whole: bool) -> _Form:
         key = plan.body.key, beside
         code = _codes.get(key) or _earlier.get(key) or generate(plan, whole)
         _codes[key] = code
-        constants = [as_number(v, d) for v, d in plan.constants]
-        form = plan.body.codes[beside] = _Form(code, constants, Function(code.block, constants))
+        form = plan.body.codes[beside] = _Form(plan, code, whole)
     return form
 
 
@@ -76,6 +100,7 @@ when_forgotten.append(_keep_used)
 
 
 FEW = 3  # calls of ufuncs
+FEW_LINES = 256  # calls along rows that C makes however narrow they are
 _NARROW = 65504.0  # float16's largest: no conversion to floats overflows up to here
 
 
@@ -123,23 +148,22 @@ class Executable:
         self.plan = plan
         self.total = element_count(plan.shape)
         whole = runs_whole(plan)
-        self.code, self.constants, self.block = _form_of(plan, whole)
-        code = self.code
+        self.form = form = _form_of(plan, whole)
+        self.code = code = form.code
+        self.constants, self.block, self.once = form.constants, form.block, form.once
         self.spare: list[list[Any]] = []
         self.again = False
         self.layout: Layout | None = None
         if not whole:
             self.layout, self.cut, self.axes = lay_out(plan, code)
-        self.once = None
-        if code.once is not None:
-            shapes = {i: plan.shape_at(i) for _, i in code.small.values()}
-            self.once = Function(code.once, [*self.constants, *shapes.values()])
+        self.sizes = [plan.shape_at(i) for i in code.sizes]  # what `once` makes
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
         self.sums = self.total > UNSHARED and np.add in self.ufuncs
         # Python calls the ufuncs of one block sooner than it fills in a table of them
-        self.few = self.layout is None and len(code.lines) <= FEW
-        self.cold = COLD if whole else 0  # runs line by line before there is a table
+        self.few = core is None and self.layout is None and len(code.lines) <= FEW
+        # runs line by line before there is a table
+        self.cold = COLD if whole and not form.flat else 0
         self.stores = [(_memory_for(s), s.shape, s.dtype.numpy) for s in plan.stores]
         self.expanded = [
             i for i, load in enumerate(plan.loads) if load.strides is not None and 0 in load.strides
@@ -152,14 +176,31 @@ class Executable:
 
     @functools.cached_property
     def native(self) -> native_loops.Kernel | None:
-        """The same block as a table of NumPy's loops, where all are ufuncs on plain layouts.
+        """The same block as a table of NumPy's loops; the next runs may be calls of C."""
+        kernel = self.form.native
+        if kernel is None or self.total > kernel.whole:
+            kernel = self._table()
+        if kernel is not None:
+            self._get_ready(kernel)
+        return kernel
+
+    def _table(self) -> native_loops.Kernel | None:
+        """Return the table, where all are ufuncs on plain layouts.
 
         Making it takes as long as some ten runs line by line: a shape that never comes again has
-        none.
+        none, or one that was made for another.
         """
-        plan, code = self.plan, self.code
+        plan = self.plan
         if plan.reduction is not None or not self.total or plan.indices or self.few:
             return None
+        made = self.build({f"o{i}": (v.dtype, v.shape) for i, v in enumerate(plan.stores)})
+        if self.form.flat:
+            self.form.native = made
+        return made
+
+    def build(self, outs: Mapping[str, tuple[dtype, Shape]]) -> native_loops.Kernel | None:
+        """The block's lines as a table, whose last inputs are what they leave."""
+        plan, code = self.plan, self.code
         steps = self._steps()
         if steps is None:
             return None
@@ -171,15 +212,19 @@ class Executable:
         arrays.update({f"a{i}": (v.dtype, v.shape) for i, v in enumerate(plan.loads)})
         arrays.update({f"x{i}": (d, ()) for i, (_, d) in enumerate(plan.scalars)})
         arrays.update({n: (d, plan.shape_at(i)) for n, (d, i) in code.small.items()})
-        arrays.update({f"o{i}": (v.dtype, v.shape) for i, v in enumerate(plan.stores)})
-        scratch = {f"s{i}": d.numpy for i, d in enumerate(code.scratch)}
+        arrays.update(outs)
+        scratch = {f"s{i}": d.numpy for i, d in enumerate(code.scratch) if f"s{i}" not in outs}
         types = {name: d.numpy for name, (d, _) in arrays.items()}
         types.update(scratch)
         types.update({name: number.dtype for name, number in fixed.items()})
         rows = self._rows(arrays, sum([d.itemsize for d in code.scratch]), steps)
         if rows is None:
             return None
-        return native_loops.build(code.lines, types, fixed, [*arrays], [*scratch], rows)
+        once = [] if code.once is None else [v for v in code.once.body if "= empty(" not in v]
+        sizes = {name: element_count(shape) for name, (_, shape) in arrays.items()}
+        return native_loops.build(
+            code.lines, types, fixed, [*arrays], [*scratch], rows, once, sizes
+        )
 
     def _steps(self) -> dict[str, int] | None:
         """How far apart the elements of strided loads lie; None where one is no plain walk."""
@@ -204,7 +249,10 @@ class Executable:
         if all(element_count(s) == self.total for _, s in wide.values()):
             items = {n: d.itemsize for n, (d, _) in wide.items()}
             calls = sum([line.count("(") for line in self.code.lines])
-            return native_loops.flat_rows(self.total, items, scratch, steps, calls)
+            total = self.total
+            if self.form.native is not None:
+                total = 1 << (total - 1).bit_length()  # others will come
+            return native_loops.flat_rows(total, items, scratch, steps, calls)
         if steps:
             return None
         laid = {n: (d.itemsize, padded(s, rank)) for n, (d, s) in wide.items()}
@@ -217,7 +265,8 @@ class Executable:
             for part in (slice(cut), slice(cut, inner), slice(inner, None))
         ]
         count = outer * middle
-        if not native_loops.NARROWEST <= width <= native_loops.WIDEST:
+        few = core is not None and count * len(self.code.lines) <= FEW_LINES
+        if not (1 if few else native_loops.NARROWEST) <= width <= native_loops.WIDEST:
             return None
         if len(groups) == 2:
             outer, middle = 1, outer
@@ -241,8 +290,14 @@ class Executable:
         """Run on the arrays of ``plan.all_loads`` and the numbers of ``plan.all_scalars``."""
         plan = self.plan
         if plan.tail is not None:
-            return self._with_tail(plan.tail, arrays, scalars)
-        return self._run(arrays, scalars)
+            results = self._with_tail(plan.tail, arrays, scalars)
+        else:
+            results = self._run(arrays, scalars)
+        if plan.reduction is not None and self.cold >= 0:
+            self.cold -= 1
+            if self.cold < 0:
+                plan.ready = reduced(self)
+        return results
 
     def _with_tail(self, tail: Tail, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
         """Reduce, then go on with the results."""
@@ -264,7 +319,9 @@ class Executable:
             whole = threads.run_quietly, self._run_whole, arrays, scalars, ()
             results: list[Any] = on_few_threads(0, *whole) if self.sums else whole[0](*whole[1:])
             return results
-        outs = [empty(shape, d) for empty, shape, d in self.stores]
+        outs = []
+        for empty, shape, d in self.stores:
+            outs.append(empty(shape, d))
         if self.few and self.total:
             threads.run_quietly(self._run_whole, arrays, scalars, outs)
         else:
@@ -273,11 +330,11 @@ class Executable:
 
     def bound(
         self, arrays: Sequence[Any], scalars: Sequence[Any], results: list[Any]
-    ) -> Callable[[], Any]:
-        """What runs the plan again on these arrays, into these results: for graphs."""
+    ) -> Callable[[], Any] | None:
+        """What runs the plan again on these arrays, into these results; None if nothing can."""
         plan = self.plan
         if plan.tail is not None or plan.reduction is not None or not self.total:
-            return again(plan.name, self, (arrays, scalars), results)
+            return None
         numbers = [as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
         if self.native is not None and self.once is None:
             return self.native.bound([*arrays, *numbers, *results], self.total)
@@ -289,20 +346,44 @@ class Executable:
             for out in outs:
                 out[...] = 0
             return
-        if self.cold > 0:  # two threads may both count the last
+        if self.cold > 0 or self.form.cold > 0:  # two threads may both count the last
             self.cold -= 1
+            self.form.cold -= 1
             threads.run_quietly(self._run_whole, arrays, scalars, outs)
         elif self.native is not None:
-            small = threads.run_quietly(self.once, *arrays, *scalars) if self.once else ()
+            small = (
+                threads.run_quietly(self.once, *arrays, *scalars, *self.sizes) if self.once else ()
+            )
             self.native(([*arrays, *scalars, *small, *outs], self.total))
         elif self.layout is None:
             threads.run_quietly(self._run_whole, arrays, scalars, outs)
         else:
             self._run_blocks(self.layout, arrays, scalars, outs)
 
+    def _get_ready(self, kernel: native_loops.Kernel) -> None:
+        """Let the next runs of this plan be calls of C, if its kernel can be."""
+        plan = self.plan
+        if plan.order is None and row_by_row(plan):
+            plan.ready = self.ready(kernel, plan.read)
+
+    def ready(self, kernel: native_loops.Kernel, read: Sequence[int]) -> Any:
+        """The plan in C, on these leaves; None where its kernel is no walk over little memory."""
+        if kernel.walk is None or len(self.stores) > core.MOST_STORES:
+            return None
+        small = all(empty is np.empty for empty, _, _ in self.stores)
+        if not small or self.total > kernel.whole:
+            return None
+        types = tuple([d for _, _, d in self.stores])
+        numbers = tuple(self.plan.numbers)
+        return core.Ready(kernel.walk, tuple(read), numbers, self.plan.shape, types)
+
+    def value_type(self, number: int) -> dtype:
+        """The type in which what a store holds is computed."""
+        return self.plan.body.instructions[self.plan.stores[number].index].dtype
+
     def _run_whole(self, arrays: Sequence[Any], scalars: Sequence[Any], outs: Any) -> Any:
         code = self.code
-        small = self.once(*arrays, *scalars) if self.once else ()
+        small = self.once(*arrays, *scalars, *self.sizes) if self.once else ()
         try:
             scratch = self.spare.pop()
         except IndexError:  # none left by an earlier run, or another thread took it
@@ -338,7 +419,7 @@ class Executable:
         self, layout: Layout, arrays: Sequence[Any], scalars: Sequence[Any], outs: list[Any]
     ) -> None:
         code = self.code
-        small = threads.run_quietly(self.once, *arrays, *scalars) if self.once else ()
+        small = threads.run_quietly(self.once, *arrays, *scalars, *self.sizes) if self.once else ()
         fixed: dict[str, Any] = {}
         loads = len(self.plan.loads)
         arguments = (("a", arrays[:loads]), ("i", arrays[loads:]), ("x", scalars), ("o", outs))
@@ -422,7 +503,7 @@ class Executable:
         loads, stores = [columns[c] for c in read], columns[: len(plan.stores)]
         numbers = [as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
         none = [None for _ in loads]
-        small = threads.run_quietly(self.once, *none, *numbers) if self.once else ()
+        small = threads.run_quietly(self.once, *none, *numbers, *self.sizes) if self.once else ()
         if self.native is not None:
             fixed_addresses = [address(number) for number in (*numbers, *small)]
             at = [addresses(column) for column in columns]
@@ -468,7 +549,8 @@ ALL = slice(None)
 def _reduce(ufunc: Any, value: Any, shape: Shape, axes: Sequence[int]) -> Any:
     """A block reduced over some axes, which stay as ones."""
     if value.shape != shape:
-        value = np.broadcast_to(value, shape)
+        steps = [0 if n == 1 else step for n, step in zip(value.shape, value.strides)]
+        value = strided(value, shape, (*[0] * (len(shape) - value.ndim), *steps))
     elif ufunc is np.add and value.size > 4096 and value.ndim > 1 and value.dtype.char in "fd":
         total = _by_blas(value, axes)
         if total is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from lucid_gpu.core.layout import count as element_count
+from lucid_gpu.core.layout import walk_of
 from lucid_gpu.devices.caches import caches
-from lucid_gpu.fusion.layout import count as element_count
-from lucid_gpu.fusion.layout import walk_of
 from lucid_gpu.fusion.plan import Shape
 
 # Of the widest value of a plan that adds up, alone and with several threads. Where blocks end
@@ -38,6 +39,7 @@ class Layout(NamedTuple):
     shapes: list[Shape]
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def padded(shape: Shape, rank: int) -> Shape:
     """The shape with leading ones up to a rank."""
     return (1,) * (rank - len(shape)) + shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lucid_gpu.core.layout import Shape, collapse, count, row_major
 from lucid_gpu.fusion.cuda_index import (
     ACCESS,
     BODY,
@@ -19,7 +20,6 @@ from lucid_gpu.fusion.cuda_index import (
 )
 from lucid_gpu.fusion.cuda_rows import along_rows, walked
 from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, call_element, write
-from lucid_gpu.fusion.layout import Shape, collapse, count, row_major
 
 BLOCKS = 120  # of a grid, for each multiprocessor: whole waves whether it runs 8, 6, 5 or 4 at once
 

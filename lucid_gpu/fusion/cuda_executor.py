@@ -12,20 +12,21 @@ from itertools import starmap
 from operator import or_
 from typing import Any, NamedTuple
 
-from lucid_gpu.devices import capturing
+from lucid_gpu.core.layout import count
+from lucid_gpu.core.program import when_forgotten
+from lucid_gpu.devices import owners
 from lucid_gpu.devices.threads import processors
 from lucid_gpu.dtypes import uint8
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_foreach import foreach_kernel, rows_of
 from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import Kernel, Work, numbers_of, ragged, work_of
-from lucid_gpu.fusion.layout import count
 from lucid_gpu.fusion.op_by_op import Cut, constants, cut
 from lucid_gpu.fusion.plan import Plan
-from lucid_gpu.fusion.program import when_forgotten
 from lucid_gpu.launch import compiling
 from lucid_gpu.launch.arguments import LETTERS, Packing, number_fields
 from lucid_gpu.launch.compiling import Text
+from lucid_gpu.launch.launcher import Launcher
 from lucid_gpu.launch.launchers import launcher_of
 from lucid_gpu.launch.observers import debug, launched_rows, observed, observers
 from lucid_gpu.launch.rows import Table, filled
@@ -41,6 +42,7 @@ class Launch:
 
     def __init__(
         self,
+        launcher: Launcher,
         kernel: Kernel,
         work: Work,
         numbers: Sequence[Any],
@@ -58,8 +60,15 @@ class Launch:
         constants += [(size.form, size.values) for size in kernel.sizes]
         self.packing = Packing(fields, constants)
         self.kernel = kernel
-        self.function = function
+        self.launcher, self.function = launcher, function
         self.grid, self.block = (*kernel.grid, 1), (*kernel.block, 1)
+        self.start = launcher.bound(function, self.packing, self.grid, self.block)
+
+    def __call__(self, values: list[Any]) -> None:
+        """Start it on packed addresses and numbers; its device is the current one."""
+        if self.start is None or not self.start(values):
+            packed = self.packing.filled(values)
+            self.launcher.launch(self.function, packed, self.grid, self.block)
 
 
 class Form(NamedTuple):
@@ -92,7 +101,7 @@ class Executable:
         self.empty_space = count(plan.shape) == 0
         self.copied = [i for i, load in enumerate(plan.all_loads) if ragged(load)]
         self.numbers = numbers_of(plan)
-        self._launches: dict[bool, list[Launch]] = {}
+        self._launches: dict[bool, list[Launch] | None] = {True: None, False: None}
         self._kernels: dict[bool, list[Kernel]] = {}
         self._cuts: dict[bool, Cut | None] = {}
         self._parted = False  # whether it ever ran op by op
@@ -132,8 +141,8 @@ class Executable:
         if not packed:
             arrays = self._of_whole_elements(arrays, values)
             values = [*map(address, arrays)]
-        launches = self._launches.get(packed)
-        if not launches:
+        launches = self._launches[packed]
+        if launches is None:
             meanwhile = self._meanwhile(packed)
             if meanwhile is not None:
                 return self._run_parts(meanwhile, arrays, scalars)
@@ -142,9 +151,7 @@ class Executable:
         outs = [*starmap(launcher.empty, self.results)]
         if len(launches) == 1:
             values += map(address, outs)
-            launch = launches[0]
-            packed_values = launch.packing.filled(values + fields)
-            launcher.launch(launch.function, packed_values, launch.grid, launch.block)
+            launches[0](values + fields)
         else:
             self._run_in_two(launches, values, fields, outs)
         return outs
@@ -173,12 +180,8 @@ class Executable:
         address = launcher.address
         states = [address(part) for part in parts]
         outputs = [address(out) for out in outs]
-        self._launch(first, values[:head] + outputs[:kept] + states + fields)
-        self._launch(second, states + values[head:] + outputs[kept:] + fields)
-
-    def _launch(self, launch: Launch, values: Sequence[Any]) -> None:
-        packed = launch.packing.filled(values)
-        self.launcher.launch(launch.function, packed, launch.grid, launch.block)
+        first(values[:head] + outputs[:kept] + states + fields)
+        second(states + values[head:] + outputs[kept:] + fields)
 
     def kernels(self, packed: bool) -> list[Kernel]:
         """The kernels of this plan, not yet compiled."""
@@ -198,7 +201,7 @@ class Executable:
         kernels = self.kernels(packed)
         functions = compiling.compiled_all(self.launcher, self._texts(packed))
         launches = [
-            Launch(kernel, self.work, self.numbers, function)
+            Launch(self.launcher, kernel, self.work, self.numbers, function)
             for kernel, function in zip(kernels, functions, strict=True)
         ]
         if self._parted and debug:
@@ -256,7 +259,7 @@ class Executable:
             kernel, tile = foreach_kernel(work, types, read, packed)
             table = rows_of(work, types)
             function = compiling.compiled(self.launcher, text_of(kernel))
-            launch = Launch(kernel, work, self.numbers, function, [table.form])
+            launch = Launch(self.launcher, kernel, work, self.numbers, function, [table.form])
             sizes = tuple([d.itemsize for d in types])
             form = self._forms[packed] = Form(launch, table, tile, sizes)
         return form
@@ -282,7 +285,7 @@ class Executable:
         waited for: that is one compilation instead of several.
         """
         launcher = self.launcher
-        if self.shared or not compiling.in_background(launcher) or capturing.recorder is not None:
+        if self.shared or not compiling.in_background(launcher) or owners[launcher.kind].records:
             return None
         texts = self._texts(packed)
         if all(compiling.ready(launcher, text) for text in texts):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from lucid_gpu.core.layout import Shape, count, reach
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.cuda_source import Size, Work, c_type, call_element
-from lucid_gpu.fusion.layout import Shape, count, reach
 
 IN_FLIGHT = 64  # bytes a thread asks for before it computes
 ACCESS = 16  # bytes one thread moves at once

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from lucid_gpu.core.layout import Shape, collapse, count, row_major
 from lucid_gpu.fusion.cuda_index import (
     BODY,
     SHORT,
@@ -34,7 +35,6 @@ from lucid_gpu.fusion.cuda_source import (
     element_function,
     write,
 )
-from lucid_gpu.fusion.layout import Shape, collapse, count, row_major
 
 UNROLL = 4  # steps whose reads are under way at the same time
 STEPS = 8  # a lane takes at least, before a sum is spread over more lanes or chunks

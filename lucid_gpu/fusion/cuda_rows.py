@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from lucid_gpu.core.layout import Shape, count, row_major
 from lucid_gpu.fusion.cuda_index import (
     BODY,
     Indices,
@@ -21,7 +22,6 @@ from lucid_gpu.fusion.cuda_index import (
     stored,
 )
 from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, write
-from lucid_gpu.fusion.layout import Shape, count, row_major
 
 FEW = 16  # rows below which a thread may ask for one at a time only
 

@@ -12,11 +12,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from lucid_gpu.core.layout import Shape, walk_of
+from lucid_gpu.core.program import Instruction
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.layout import Shape, walk_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.plan import Plan
-from lucid_gpu.fusion.program import Instruction
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
 from lucid_gpu.fusion.reduction_table import Row
 from lucid_gpu.launch.source import c_type as c_type

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lucid_gpu.fusion.expression import Cell
+from lucid_gpu.core.value import Cell
 from lucid_gpu.fusion.pending_reductions import would_run
 from lucid_gpu.fusion.plan import Load, Plan, Store
 from lucid_gpu.fusion.realize import plan_for, source_of
@@ -181,14 +181,13 @@ def _kernels(members: Sequence[Any], names: dict[int, str], first: bool) -> list
 
 def realized_together(tensor: Any) -> list[Any]:
     """The pending tensors that one kernel computes when ``tensor`` is realized."""
-    program = tensor._expr.program
     members = [tensor]
     for reference in getattr(tensor, "_siblings", None) or ():
         other = reference()
         if other is None or other is tensor:
             continue
-        theirs = other._expr.program
-        if not theirs.is_load and theirs.shape == program.shape:
+        theirs = other._expr
+        if not theirs.program.is_load and theirs.shape == tensor._expr.shape:
             members.append(other)
     return members
 

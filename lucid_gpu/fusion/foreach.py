@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from lucid_gpu.core.program import Instruction, intern, load_program
+from lucid_gpu.core.value import Cell, Expr, merge
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import capturing
+from lucid_gpu.devices import owners
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocks
-from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
-from lucid_gpu.fusion.program import Instruction, intern, load_program
 from lucid_gpu.fusion.realize import executor
 
 _STAND_IN = (blocks.SINGLE + 1,)  # a shape that is always run in blocks
@@ -41,14 +41,14 @@ class Update(NamedTuple):
 
 def stand_ins(types: Sequence[dtype], where: device = CPU) -> list[Expr]:
     """Values without arrays, to trace a rule on; one for each column of tensors."""
-    programs = [load_program(d, _STAND_IN, None, False, where) for d in types]
-    return [Expr(program, (Cell(None),), None) for program in programs]
+    programs = [load_program(d, _STAND_IN, False, False, where) for d in types]
+    return [Expr(program, (Cell(None),), None, _STAND_IN) for program in programs]
 
 
 def number_stand_ins(count: int, d: dtype, where: device) -> list[Expr]:
     """Values without dimensions for numbers that each run is given."""
     one = Instruction("scalar", (), d, (), False, 0)
-    return [Expr(intern((one,), 1, where), (Cell(None),), None) for _ in range(count)]
+    return [Expr(intern((one,), 1, where), (Cell(None),), None, ()) for _ in range(count)]
 
 
 def traced(inputs: Sequence[Expr], values: Sequence[Expr], numbers: Sequence[Expr] = ()) -> Update:
@@ -72,7 +72,7 @@ def traced(inputs: Sequence[Expr], values: Sequence[Expr], numbers: Sequence[Exp
     number_of = {e.leaves[0]: i for i, e in enumerate(numbers)}
     leaf_of = {column_of[cell]: i for i, cell in enumerate(leaves) if cell in column_of}
     over = tuple([leaf_of.get(i) for i in range(len(values))])
-    plan = Plan([v.program for v in values], patterns, over=over)
+    plan = Plan([v.program for v in values], patterns, values[0].shape, over=over)
     plan.executable = executor(plan)
     read = tuple([column_of[leaves[load.leaf]] for load in plan.loads])
     cells = [leaves[leaf] for leaf, _ in plan.scalars]
@@ -91,8 +91,9 @@ def run(update: Update, columns: Sequence[Sequence[Any]], numbers: Sequence[Any]
     """
     plan, read = update.plan, update.read
     scalars = [value if i is None else numbers[i] for i, value in update.numbers]
-    if capturing.recorder is not None:
+    owner = owners[type(columns[0][0])]
+    if owner.records:
         own_columns = [list(column) for column in columns]
-        capturing.write(plan.name, plan.executable.over_rows, own_columns, read, scalars)
+        owner.call(plan.name, plan.executable.over_rows, own_columns, read, scalars)
         return
     plan.executable.over_rows(columns, read, scalars)

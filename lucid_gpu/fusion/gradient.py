@@ -1,4 +1,4 @@
-"""The gradient of a whole program, derived once and kept on its form.
+"""The gradient of a whole program, derived once and kept on it.
 
 Reverse accumulation over a program's instructions with the formulas of the op table, done on
 symbols: the result is again programs, so gradients are pending expressions like any other, fuse
@@ -14,24 +14,24 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.fusion.assembling import Number, emit
-from lucid_gpu.fusion.layout import dense_order, repeated
-from lucid_gpu.fusion.optable import NONE, RESULT, TABLE, ZERO
-from lucid_gpu.fusion.program import (
+from lucid_gpu.core.layout import repeated
+from lucid_gpu.core.program import (
+    SHARED,
     VALUES_ALONE,
     VALUES_FIRST,
     Assembly,
     Instruction,
     Program,
-    bound,
-    bound_shape,
+    Shape,
     constant_value,
     expand_pattern,
+    extents_at,
     intern,
     leaf_of,
     relocate,
-    strides_at,
 )
+from lucid_gpu.fusion.assembling import Number, emit
+from lucid_gpu.fusion.optable import NONE, RESULT, TABLE, ZERO
 from lucid_gpu.fusion.scheduler import is_large, shared_parts, sums_at_once, worth_storing
 
 FROM_OPERANDS = {"div", "erfinv"}  # PyTorch saves the operands though the result would do
@@ -45,14 +45,14 @@ class Part(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Sum the value of ``part`` to ``shape``, over ``axes``, or store it where that is its shape.
+    """Sum the value of ``part`` over ``dims``, or store it where there are none.
 
-    The result becomes the next leaf.
+    The result, with the region's ``axes``, becomes the next leaf.
     """
 
     part: Part
-    shape: tuple[int, ...]
-    axes: tuple[int, ...]
+    axes: Shape
+    dims: tuple[int, ...]
     stores: bool
 
 
@@ -213,10 +213,10 @@ def gradient_of(
     pattern: Any,
     leaf_count: int,
     grad: bool,
-    output_leaf: int | None = None,
+    output: tuple[int, bool, bool | tuple[int, ...]] | None = None,
     wanted: frozenset[int] | None = None,
-    strides: tuple[int, ...] | None = None,
     elsewhere: Elsewhere | None = None,
+    space: Shape = (),
 ) -> Gradient:
     """Derive the gradient of ``program`` for a cotangent given as a program.
 
@@ -226,66 +226,30 @@ def gradient_of(
         Where the cotangent's leaves stand among ``leaf_count`` leaves in all.
     grad : bool
         Whether the gradient is itself to be differentiated.
-    output_leaf : int, optional
-        A leaf that holds the realized value of ``program``: formulas then read it instead of
-        computing the output again.
+    output : (int, bool, bool or tuple of int), optional
+        A leaf that holds the realized value of ``program``, whether its array is strided, and the
+        `Program.free` of its load: formulas then read it instead of computing the output again.
     wanted : frozenset of int, optional
         The leaves whose cotangents are asked for (all that need one, by default).
-    strides : tuple of int, optional
-        In bytes, of the array of ``output_leaf``; None for row-major.
     elsewhere : Elsewhere, optional
         What formulas read in place of values inside the program.
+    space : tuple of int
+        The shape of the value, which decides what is stored (`scheduler.worth_storing`).
     """
-    space, form = program.shape, program.form
-    freedom = None if output_leaf is None else _freedom(program, strides)
-    large: frozenset[tuple[int, ...]] = frozenset()
+    large: frozenset[Shape] = frozenset()
     if is_large(space):
-        large = frozenset(
-            [i.shape for i in form.instructions if is_large(bound_shape(i.shape, space))]
-        )
-    if elsewhere is not None or cotangent.shape != space:
-        large = frozenset([bound_shape(shape, space) for shape in large])
-        own = output_leaf, strides, freedom
-        derivation = _Derivation(program, leaf_count, grad, own, wanted, large)
-        if elsewhere is not None:
-            derivation.read_elsewhere(elsewhere)
+        own = {i.shape for i in program.instructions}
+        large = frozenset([axes for axes in own if is_large(extents_at(axes, space))])
+    if elsewhere is not None:
+        derivation = _Derivation(program, leaf_count, grad, output, wanted, large)
+        derivation.read_elsewhere(elsewhere)
         return derivation.run(cotangent, pattern)
-    lies = output_leaf, strides and True, freedom
-    key = (gradient_of, cotangent.form, pattern, leaf_count, grad, lies, wanted, large)
-    gradient: Gradient | None = form.gradients.get(key)
+    key = (cotangent, pattern, leaf_count, grad, output, wanted, large)
+    gradient: Gradient | None = program.gradients.get(key)
     if gradient is None:
-        derivation = _Derivation(form, leaf_count, grad, lies, wanted, large)
-        gradient = form.gradients[key] = derivation.run(cotangent.form, pattern)
-    lie = strides_at(((program, None), (cotangent, pattern)))
-    if output_leaf is not None and strides is not None:
-        lie[output_leaf] = strides
-    return _bound(gradient, space, lie)
-
-
-def _bound(
-    gradient: Gradient, space: tuple[int, ...], strides: dict[int, tuple[int, ...]]
-) -> Gradient:
-    """The gradient of a form for these extents, and strides of the leaves."""
-    parts: dict[Part, Part] = {}
-
-    def bind(part: Part) -> Part:
-        own = parts.get(part)
-        if own is None:
-            (program, leaves), form = part, part.program.form
-            lie = tuple([strides.get(i) for i in leaves]) if form.strided else form.strides
-            own = parts[part] = Part(bound(form, bound_shape(program.shape, space), lie), leaves)
-        return own
-
-    return gradient._replace(
-        steps=tuple(
-            [
-                s._replace(part=bind(s.part), shape=bound_shape(s.shape, space))
-                for s in gradient.steps
-            ]
-        ),
-        results=tuple([(leaf, bind(part)) for leaf, part in gradient.results]),
-        shared=[(frozenset(map(bind, some)), readers) for some, readers in gradient.shared],
-    )
+        derivation = _Derivation(program, leaf_count, grad, output, wanted, large)
+        gradient = program.gradients[key] = derivation.run(cotangent, pattern)
+    return gradient
 
 
 class _Derivation:
@@ -294,13 +258,13 @@ class _Derivation:
         program: Program,
         leaf_count: int,
         grad: bool,
-        lies: tuple[int | None, Any, Any],
+        output: tuple[int, bool, Any] | None,
         wanted: frozenset[int] | None,
-        large: frozenset[tuple[int, ...]],
+        large: frozenset[Shape],
     ) -> None:
         self.program = program
         self.grad = grad
-        self.output_leaf = lies[0]  # how it lies: the strides and `Program.free` of its load
+        self.output_leaf = None if output is None else output[0]
         self.large = large
         self.wanted = frozenset(gradient_leaves(program)) if wanted is None else wanted
         self.work = Assembly()
@@ -308,8 +272,10 @@ class _Derivation:
         identity = range(program.leaves)
         for instruction in program.instructions:
             self.index.append(self.work.append(relocate(instruction, self.index, identity)))
-        if self.output_leaf is not None:
-            self.index[-1] = self.work.append(program.root._replace(op="load", args=(), value=lies))
+        if output is not None:
+            value = output[0], output[1] or None, output[2]
+            load = program.root._replace(op="load", args=(), value=value)
+            self.index[-1] = self.work.append(load)
         self.operands = self.index  # as formulas read them
         self.missing: frozenset[int] = frozenset()
         self.inner: set[int] = set()  # what PyTorch's ops do not make a tensor of
@@ -433,7 +399,7 @@ class _Derivation:
         early = [p for p in computed if max(p.leaves, default=-1) < before_steps]
         summed = frozenset([s.part for s in self.steps]).intersection(early)
         of_many = frozenset([p for p in early if computed.count(p) > 1])
-        of_one = [p for p in early if p not in of_many and p.program.shape == root.shape]
+        of_one = [p for p in early if p not in of_many and p.program.axes == root.shape]
         beside = [position for position, (_, p) in enumerate(results) if p in of_one]
         sums = [s.stores for s in self.steps].count(False)
         where = self.program.device
@@ -450,9 +416,9 @@ class _Derivation:
         positions = {leaf: i for i, leaf in enumerate(used)}
         index = range(len(instructions))
         compact = [relocate(ins, index, positions) for ins in instructions]
-        program = intern(compact, len(used), self.program.device, int(self.program.shared))
+        program = intern(compact, len(used), self.program.device, self.program.marks & SHARED)
         if len(instructions) > len(used) + 2:  # fewer are also found in forward passes
-            program.form.backward = True
+            program.backward = True
         return Part(program, tuple(used))
 
     def _reaches_wanted(self) -> list[bool]:
@@ -582,17 +548,6 @@ class _Derivation:
             if symbol.instruction.shape != ins.shape:
                 symbol = self.spread(symbol, ins.shape)
             self.results[leaf] = symbol
-
-
-def _freedom(program: Program, strides: tuple[int, ...] | None) -> bool | tuple[int, ...]:
-    """`Program.free` of the load of a program's value, of the array in which that was stored."""
-    if program.order is None:
-        return strides is not None
-    if strides is None or program.order != dense_order(
-        program.shape, strides, program.dtype.itemsize
-    ):
-        return program.order
-    return False
 
 
 def _conjugated(formula: Any, is_complex: bool, g: Symbol, y: Symbol, operands: Any) -> Any:

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.fusion.expression import Expr, boundary, build
+from lucid_gpu.core.value import ALWAYS, Expr
+from lucid_gpu.fusion.building import boundary, build
 from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.saving import RESULT_POSITION, Composed, Saved, saved, saves_of
-from lucid_gpu.fusion.scheduler import ALWAYS
+from lucid_gpu.tape.modes import MADE_IN
 
 __all__ = ["OF_A_NAME", "made_of", "observed_within", "remade", "replay", "saved_inside"]
 
@@ -68,8 +69,9 @@ def remade(value: Expr, operands: Sequence[Any]) -> Expr:
     assert value.made_by is not None
     op: Op = value.made_by[0]
     to = value.program.dtype if op.rule == "cast" else None
-    shape = value.program.shape if op.rule == "identity" else None
-    return build(op, operands, value.program.needs_grad, to, shape, scheduled=False)
+    shape = value.shape if op.rule == "identity" else None
+    mode = MADE_IN[value.program.needs_grad]
+    return build(op, operands, mode, to, shape, scheduled=False)
 
 
 def made_of(value: Expr) -> list[Expr]:

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.devices.capturing import again
+from lucid_gpu.core.program import axes_of
 from lucid_gpu.devices.copies import inverse
 from lucid_gpu.fusion import cuda_executor
 from lucid_gpu.fusion.blocked import Executable
 from lucid_gpu.fusion.blocks import padded
 from lucid_gpu.fusion.plan import Load, Plan, Reduction, Shape, row_major_strides
-from lucid_gpu.fusion.program import general_shape
 
 Order = tuple[int, ...]
 
@@ -75,6 +74,8 @@ class Ordered(Executable):
     Results of reductions are row-major.
     """
 
+    cold = -1  # it is never one call of C
+
     def __init__(self, plan: Plan, order: Order) -> None:
         self.plan = plan
         self.order = order
@@ -87,9 +88,9 @@ class Ordered(Executable):
 
     def bound(
         self, arrays: Sequence[Any], scalars: Sequence[Any], results: list[Any]
-    ) -> Callable[[], Any]:
+    ) -> Callable[[], Any] | None:
         if self.plan.tail is not None or self.plan.reduction is not None:
-            return again(self.plan.name, self, (arrays, scalars), results)
+            return None
         into = [a.transpose(self.order) for a in results]
         return self.inner.bound(_arrays(arrays, self.order), scalars, into)
 
@@ -143,7 +144,7 @@ def _turned(plan: Plan, order: Order) -> Plan:
 
     result = copy.copy(plan)
     result.shape, result.tail, result.executable = resized(plan.shape), None, None
-    shapes = [general_shape(resized(i.shape), result.shape) for i in plan.instructions]
+    shapes = [axes_of(resized(i.shape), result.shape) for i in plan.instructions]
     known = tuple([i._replace(shape=own) for i, own in zip(plan.body.instructions, shapes)])
     result.body = plan.body._replace(instructions=known)
     vars(result).pop("instructions", None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +22,9 @@ import numpy as np
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.blocks import share
 from lucid_gpu.devices.caches import caches
-from lucid_gpu.devices.loops import addresses, available
+from lucid_gpu.devices.loops import OWN, Own, addresses, available, loop_of
 from lucid_gpu.devices.recording import NoLoopError, Recording
+from lucid_gpu.tape.native import core
 
 WIDTH = 2048  # elements of a row where the iteration space is flat, or fewer: see `row_bytes`
 LONG = 5  # calls for each array from which a call's own cost counts more than where rows lie
@@ -32,7 +34,7 @@ SHORTEST = 4096  # elements of a period of rows: each costs a table's pointers a
 CHUNK_ELEMENTS = 256 * 1024  # drawn at once: each turn costs 30 us
 SHARES = 2  # of each thread, at least: another may be slower
 ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
-EXTREMA = ("maximum", "minimum")  # NumPy's loops of them are vectorized over arrays only
+EXTREMA = (np.maximum, np.minimum)  # NumPy's loops of them are vectorized over arrays only
 
 
 def row_bytes(long: bool) -> int:
@@ -44,7 +46,7 @@ def row_bytes(long: bool) -> int:
 class Statement(NamedTuple):
     """One ufunc call of a block: names of operands, and of what it writes."""
 
-    ufunc: str
+    ufunc: Any
     operands: tuple[str, ...]
     out: str
 
@@ -54,11 +56,18 @@ def parse(lines: tuple[str, ...]) -> list[Statement] | None:
     """The generated lines as statements; None where one is not a plain ufunc call."""
     result = []
     for line in "; ".join(lines).split("; "):
-        match = re.fullmatch(r"(\w+)\((.*)\)", line)
-        if match is None or not isinstance(getattr(np, match[1], None), np.ufunc):
+        match = re.fullmatch(r"([\w.]+)\((.*)\)", line)
+        if match is None:
             return None
         *operands, out = [a.strip().removeprefix("out=") for a in match[2].split(",")]
-        result.append(Statement(match[1], tuple(operands), out))
+        ufunc: Any = getattr(np, match[1], None)
+        if match[1] == "copyto":
+            ufunc, operands, out = OWN["cast"], [out], operands[0]
+        elif match[1].startswith("special."):
+            ufunc = OWN.get(match[1].removeprefix("special."))
+        if not isinstance(ufunc, (np.ufunc, Own)):
+            return None
+        result.append(Statement(ufunc, tuple(operands), out))
     return result
 
 
@@ -129,6 +138,10 @@ class Block(NamedTuple):
     inputs : list of str
         Names whose arrays come with each run, in order.
     scratch : list of str
+    once : list of Statement or None
+        What makes the inputs that are small values; None where that is more than ufuncs.
+    sizes : mapping of str to int
+        The elements of each input.
     """
 
     statements: Sequence[Statement]
@@ -136,6 +149,8 @@ class Block(NamedTuple):
     fixed: Mapping[str, Any]
     inputs: Sequence[str]
     scratch: Sequence[str]
+    once: Sequence[Statement] | None
+    sizes: Mapping[str, int]
 
     def declare(self, recording: Recording, rows: Rows, leaps: Sequence[int] | None = None) -> Any:
         """The operands of the inputs, each as a line of a row."""
@@ -159,7 +174,7 @@ class Block(NamedTuple):
                 value = np.full(width, number) if name in spread else number
                 names[name] = recording.constant(value, number.dtype)
         for s in self.statements:
-            recording(getattr(np, s.ufunc), *[names[n] for n in s.operands], names[s.out])
+            recording(s.ufunc, *[names[n] for n in s.operands], names[s.out])
 
 
 class Kernel:
@@ -175,20 +190,67 @@ class Kernel:
         short = self.whole * len(block.statements) <= ALONE and rows.number <= self.chunk
         self.at_once = short and not rows.period
 
+    @cached_property
+    def walk(self) -> Any:
+        """The same in C, for spaces that are walked at once, with what makes its small values.
+
+        None where it cannot be.
+        """
+        block, rows, own = self.block, self.rows, self.recording.operands[self.recording.inputs :]
+        if core is None or not self.at_once or block.once is None:
+            return None
+        types, made = block.types, [s.out for s in block.once]
+        read = {n for s in block.once for n in s.operands}
+        written = {s.out for s in block.statements}
+        given = [name for name in block.inputs if name not in made]
+        if not _TYPES.issuperset([types[n].char for n in {*given, *made, *read} - written]):
+            return None  # small values are made of whole numbers too
+        numbers = [n for n in block.fixed if n in read]
+        order = [*given, *made, *[*range(len(own))], *numbers]  # names, and the recording's own
+        if len(order) > core.MOST_OPERANDS:
+            return None
+        place = {name: i for i, name in enumerate(order)}
+        memory: list[Any] = []
+        memory += [(block.sizes[n] * types[n].itemsize, rows.moves.get(n, (0, 0))[0]) for n in made]
+        memory += [(o.content, 0) if isinstance(o.content, int) else o.content for o in own]
+        memory += [np.asarray(block.fixed[n]) for n in numbers]
+        once = [self._call_once(s, place) for s in block.once]
+        if None in once:
+            return None
+        named = [*block.inputs, *range(len(own))]
+        calls = [
+            (loop, data, tuple([place[named[i]] for i in operands]), *rest)
+            for loop, data, operands, *rest in self.recording.calls()
+        ]
+        inputs = tuple([(types[n].char, *rows.moves.get(n, (0, 0))) for n in given])
+        return core.Walk(inputs, tuple(memory), tuple(once), tuple(calls), rows.width)
+
+    def _call_once(self, s: Statement, place: Mapping[Any, int]) -> tuple[Any, ...] | None:
+        """A call that makes a small value, as `core.Walk` takes it; None where it is no line."""
+        names, types, sizes = (*s.operands, s.out), self.block.types, self.block.sizes
+        kinds, count = "".join([types[n].char for n in names]), sizes[s.out]
+        found = loop_of(s.ufunc, f"{kinds[:-1]}->{kinds[-1]}")
+        if found is None or any(sizes.get(n, 1) not in (1, count) for n in names):
+            return None
+        whole = [types[n].itemsize if sizes.get(n, 1) == count else 0 for n in names]
+        return (*found, tuple([place[n] for n in names]), (0,) * len(names), tuple(whole), count)
+
     def __call__(self, *jobs: tuple[Sequence[Any], int]) -> None:
         """Run over flat arrays; a job is the arrays of the inputs and their number of elements."""
-        if len(jobs) == 1 and self.at_once and 0 <= jobs[0][1] - self.whole < self.rows.width:
+        if len(jobs) == 1 and self.at_once:
             arrays, count = jobs[0]
-            self.recording.run(addresses(arrays), self.rows.number, 1, count - self.whole)
-            return
+            rows, rest = divmod(count, self.rows.width)
+            if rows <= self.rows.number:
+                self.recording.run(addresses(arrays), rows, 1, rest)
+                return
         self.run([(addresses(arrays), count) for arrays, count in jobs])
 
     def bound(self, arrays: Sequence[Any], count: int) -> Callable[[], Any]:
         """What runs over these arrays again."""
         at = addresses(arrays)
-        if self.at_once and 0 <= count - self.whole < self.rows.width:
-            rest = count - self.whole
-            run = functools.partial(self.recording.run, at, self.rows.number, 1, rest)
+        rows, rest = divmod(count, self.rows.width)
+        if self.at_once and rows <= self.rows.number:
+            run = functools.partial(self.recording.run, at, rows, 1, rest)
         else:
             run = functools.partial(self.run, [(at, count)])
         run.__dict__["arrays"] = arrays  # to whose memory the addresses lead
@@ -242,6 +304,8 @@ def build(
     inputs: Sequence[str],
     scratch: Sequence[str],
     rows: Rows,
+    once: Sequence[str] = (),
+    sizes: Mapping[str, int] = {},
 ) -> Kernel | None:
     """A kernel of generated lines, or None where they cannot be walked; see `Block`."""
     if not available() or not lines or not rows.number:
@@ -251,9 +315,10 @@ def build(
         return None
     for s in statements:
         kinds = "".join([types[name].char for name in (*s.operands, s.out)])
-        if not _TYPES.issuperset(kinds):
+        if not _TYPES.issuperset(kinds[:1] if s.ufunc is OWN["cast"] else kinds):
             return None
     try:
-        return Kernel(Block(statements, types, fixed, inputs, scratch), rows)
+        before = [] if not once else parse(tuple(once))
+        return Kernel(Block(statements, types, fixed, inputs, scratch, before, sizes), rows)
     except NoLoopError:
         return None

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.core.layout import count as element_count
+from lucid_gpu.core.planning import made
+from lucid_gpu.core.program import Instruction
 from lucid_gpu.devices import threads
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import special
@@ -26,12 +29,9 @@ from lucid_gpu.fusion.blocks import (
     layout_of,
     padded,
 )
-from lucid_gpu.fusion.layout import count as element_count
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.plan import Plan, Shape
-from lucid_gpu.fusion.program import Instruction
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
-from lucid_gpu.launch.planning import made
 
 ADDED = 1 << 20  # elements that one thread adds up sooner than two do
 ROWS = 4096  # added up in one go: so few that rounding does not tell
@@ -312,6 +312,8 @@ class Code(NamedTuple):
         The arrays that blocks are cut from, of many elements; what every block gets as it is.
     small : dict
         Values computed once: the type, and which instruction has the shape.
+    sizes : list of int
+        These instructions: ``once`` is told their shapes.
     """
 
     once: Text | None
@@ -321,6 +323,7 @@ class Code(NamedTuple):
     uncut: list[str]
     lines: list[str]
     small: dict[str, tuple[dtype, int]]
+    sizes: list[int]
 
     @property
     def source(self) -> str:
@@ -353,10 +356,10 @@ def generate(plan: Plan, whole: bool) -> Code:
     if plan.reduction is not None:
         block.values = [writer.names[s.index] for s in plan.stores]
     once = None
+    sizes = [*dict.fromkeys([writer.small[name][1] for name in small])]
     if writer.once:
-        shapes = [f"z{index}" for _, index in (writer.small[name] for name in small)]
-        constants = [*constants, *dict.fromkeys(shapes)]
-        once = Text("once", plan.name, constants, arrays + scalars, writer.once)
+        parameters = arrays + scalars + [f"z{index}" for index in sizes]
+        once = Text("once", plan.name, constants, parameters, writer.once)
         once.values = small
     made("kernels", plan)
     return Code(
@@ -367,6 +370,7 @@ def generate(plan: Plan, whole: bool) -> Code:
         uncut,
         writer.lines,
         {name: writer.small[name] for name in small},
+        sizes,
     )
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from lucid_gpu.core.layout import Shape
+from lucid_gpu.core.program import Instruction
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.cuda_reduction import geometry
 from lucid_gpu.fusion.cuda_source import ragged, work_of
-from lucid_gpu.fusion.layout import Shape
 from lucid_gpu.fusion.plan import Load, Plan, Reduction, Store
-from lucid_gpu.fusion.program import Instruction
 from lucid_gpu.fusion.reduction_table import TABLE
 
 

@@ -11,16 +11,16 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.layout import Shape
+from lucid_gpu.core.program import Instruction
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import work_of
-from lucid_gpu.fusion.layout import Shape
 from lucid_gpu.fusion.op_by_op import Operand, op_plan
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.plan import Load, Plan, Reduction, Store
-from lucid_gpu.fusion.program import Instruction
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
 from lucid_gpu.fusion.typing_rules import types_of
 from lucid_gpu.launch.compiling import Text

@@ -12,28 +12,28 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from threading import get_ident
 from typing import Any
 
+from lucid_gpu.core.layout import repeated
+from lucid_gpu.core.program import Program, load_program, spend, when_forgotten
+from lucid_gpu.core.value import ALWAYS, Cell, Expr, LateCell, order_among, strides_read
 from lucid_gpu.fusion import realize as realizing
+from lucid_gpu.fusion.building import made_here
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.expression import Cell, Expr, LateCell, made_here
 from lucid_gpu.fusion.inside import made_of, remade
-from lucid_gpu.fusion.layout import repeated
 from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
-from lucid_gpu.fusion.program import Program, load_program, when_forgotten
 from lucid_gpu.fusion.realize import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
-from lucid_gpu.fusion.scheduler import (
-    MOST_REDUCTIONS,
-    fits_a_kernel,
-    mark_computed,
-    may_wait,
-)
+from lucid_gpu.fusion.scheduler import MOST_REDUCTIONS, fits_a_kernel, mark_computed, may_wait
+from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.native import core
 
+OF_RECIPE = 400  # bytes, about
 _lock = threading.RLock()  # held while reductions are computed: nobody sees half of them
 
 
@@ -49,34 +49,39 @@ class Recipe:
         Of the results.
     divisor : number or None
         See `reduction_table.Row.divides`.
-    results : tuple of Program
-        The load of each result.
+    results, recorded : tuples of Program
+        The load of each result, not recorded and recorded.
     space : tuple
         Reductions of one space can share a kernel.
-    plan : Plan or None
-        Of the reduction alone, once it was needed.
+    plans : dict
+        Of the reduction alone, by the strides of the leaves that are strided.
+    tails : dict
+        Of it with one value that goes on with it and runs in C, by `_remember_tail`.
     """
 
-    __slots__ = ("axes", "divisor", "plan", "results", "row", "shape", "space")
+    __slots__ = (
+        *("axes", "divisor", "plans", "recorded", "results", "row", "shape", "space", "tails"),
+    )
 
     def __init__(
-        self, program: Program, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any
+        self, value: Expr, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any
     ) -> None:
+        program = value.program
         self.row = row
         self.axes = axes
         self.shape = shape
         self.divisor = divisor
-        self.results = tuple(
-            [
-                load_program(d, shape, None, False, program.device, made_here())
-                for d in TABLE[row].types(program.dtype)
-            ]
-        )
-        self.space = (program.device, program.shape, axes)
-        self.plan: Plan | None = None
+        types, where = TABLE[row].types(program.dtype), program.device
+        self.results, self.recorded = [
+            tuple([load_program(d, shape, False, needs, where, made_here()) for d in types])
+            for needs in (False, types[0].category >= 2)
+        ]
+        self.space = (program.device, value.shape, axes)
+        self.plans: dict[Any, Plan] = {}
+        self.tails: dict[Any, Plan] = {}
 
 
-def _nobody() -> None:
+def nobody() -> None:
     """Refer to no tensor."""
 
 
@@ -92,29 +97,38 @@ class Pending:
     recipe : Recipe
     thread : int
         Who started it.
-    cells : list of lists of weak references to Cell
-        For each result of the row, the leaves that hold it.
+    cells : list of weak references to ReducedCell
+        The leaves that hold its results.
     """
 
     __slots__ = ("__weakref__", "cells", "recipe", "tensor", "thread", "value")
 
     def __init__(self, value: Expr, recipe: Recipe, tensor: Any = None) -> None:
-        self.tensor: Any = _nobody if tensor is None else weakref.ref(tensor)
-        self.value = Expr(value.program, value.leaves, value.made_by)
-        self.value.since = value.since
+        self.tensor: Any = nobody if tensor is None else weakref.ref(tensor)
+        stored = type(value) is Expr and value.program.is_load
+        self.value = value if stored else _apart(value)
         self.recipe = recipe
         self.thread = get_ident()
-        self.cells: list[list[Any]] = [[] for _ in recipe.results]
+        self.cells: list[Any] = []
+
+    def result(self, node: Any = None, output: int = 0, number: int = 0) -> Expr:
+        """A result as a value, an output of a node or None."""
+        recipe = self.recipe
+        load = recipe.results[number]
+        if load.dtype.category < 2:
+            node = None
+        if node is not None:
+            load = recipe.recorded[number]
+        return Expr(load, (ReducedCell(self, number, node, output),), None, recipe.shape)
 
     def settle(self, arrays: Sequence[Any]) -> None:
         """Give the leaves their arrays, unless another thread did."""
-        if state.task is None:
+        if self.value.since != ALWAYS:
             mark_computed(self.reduced or self.value, itself=True)
-        for references, array in zip(self.cells, arrays, strict=True):
-            for reference in references:
-                cell = reference()
-                if cell is not None and cell.source is not None:
-                    cell.array, cell.source = array, None
+        for reference in self.cells:
+            cell = reference()
+            if cell is not None and cell.source is not None:
+                cell.array, cell.source = arrays[cell.result], None
 
     def reads(self, value: Expr) -> bool:
         """Whether a value is what is reduced, or an operand of that."""
@@ -150,33 +164,45 @@ class Pending:
                     for node, _ in cell.node._edges:
                         if node is not None:
                             node._remake(own, again)
-        self.value = Expr(again.program, again.leaves, again.made_by)
+        self.value = _apart(again)
         rest = recipe.row, recipe.axes, recipe.shape, recipe.divisor
-        self.recipe = recipe_of(again.program, *rest)
+        self.recipe = recipe_of(again, *rest)
 
     def results(self) -> list[Any]:
         """The living leaves that hold a result."""
-        return [cell for cells in self.cells for r in cells if (cell := r()) is not None]
+        return [cell for r in self.cells if (cell := r()) is not None]
+
+
+def _apart(value: Expr) -> Expr:
+    """A value without its node."""
+    other = Expr(value.program, value.leaves, value.made_by, value.shape)
+    other.since = value.since
+    return other
 
 
 class ReducedCell(LateCell):
     """A leaf that holds a result of a pending reduction."""
+
+    __slots__ = ("result", "source")
 
     def __init__(self, pending: Pending, result: int, node: Any = None, output: int = 0) -> None:
         self.source = pending
         self.result: int = result
         self.node = node
         self.output = output
-        pending.cells[result].append(weakref.ref(self))
+        self.variable, self.version = None, 0
+        pending.cells.append(weakref.ref(self))
 
     def fill(self) -> None:
         """Have the reduction computed, with all others that wait."""
+        if core is not None and core.fill(self):
+            return
         with _lock:
             pending = self.source
             if pending is not None:
                 flush()
                 if self.source is not None:  # it was no longer listed
-                    _run_alone(pending)
+                    _compute([pending])
 
     def _beside(self, node: Any, output: int) -> Cell:
         with _lock:
@@ -185,90 +211,88 @@ class ReducedCell(LateCell):
             return ReducedCell(self.source, self.result, node, output)
 
 
-def leaves_of(
-    value: Expr,
-    row: str,
-    axes: tuple[int, ...],
-    shape: Shape,
-    divisor: Any = None,
-    tensor: Any = None,
-) -> list[ReducedCell]:
-    """Reduce a value, a tensor's, over some axes: a leaf for each result of the row.
-
-    They are computed when somebody reads them.
-    """
-    recipe = recipe_of(value.program, row, axes, shape, divisor)
+def started(value: Expr, recipe: Recipe, tensor: Any) -> Pending:
+    """Reduce a value, that of a tensor or None: it is computed when somebody reads a result."""
     with _lock:  # others forget the dead meanwhile
         if waiting:
-            _bound(value)
+            make_room(value)
         pending = Pending(value, recipe, tensor)
         waiting.append(weakref.ref(pending))
-    return [ReducedCell(pending, i) for i in range(len(recipe.results))]
+    return pending
+
+
+start: Callable[[Expr, Recipe, Any], Pending] = started if core is None else core.start
 
 
 def summed_to(value: Expr, shape: Shape) -> Any:
     """The sum over what broadcasting ``shape`` repeated, as an array: computed without waiting."""
-    key = (summed_to, shape)
+    key = (summed_to, shape, value.shape, value.program.strided and strides_read(value))
     plan: Plan | None = value.program.next.get(key)
     if plan is None:
-        axes = repeated(value.program.shape, shape)
-        recipe = recipe_of(value.program, "sum", axes, shape, None)
+        recipe = recipe_of(value, "sum", repeated(value.shape, shape), shape, None)
         plan = value.program.next[key] = plan_of([Pending(value, recipe)])[0]
     return realizing.execute(plan, value.leaves)[0]
 
 
-def recipe_of(
-    program: Program, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any
-) -> Recipe:
-    """What `start` has to know of a program, made once."""
-    key = (row, axes, shape, divisor, made_here())
-    recipe: Recipe | None = program.next.get(key)
+def recipe_of(value: Expr, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any) -> Recipe:
+    """What `start` has to know of a value, made once."""
+    key = (row, axes, shape, divisor, value.shape, modes.watchers and made_here())
+    recipe: Recipe | None = value.program.next.get(key)
     if recipe is None:
-        recipe = program.next[key] = Recipe(program, row, axes, shape, divisor)
+        recipe = value.program.next[key] = Recipe(value, row, axes, shape, divisor)
+        spend(OF_RECIPE)
     return recipe
 
 
-def _bound(value: Expr) -> None:
+def make_room(value: Expr) -> None:
     """Compute those that wait, where they may not wait beside one of this value."""
-    if len(waiting) >= MOST_REDUCTIONS:
-        waiting[:] = [r for r in waiting if r() is not None]
-    of_results = False
-    for cell in value.leaves:
-        if type(cell) is ReducedCell and cell.source is not None:
-            of_results = True
-    if not may_wait(value, len(waiting), of_results, _reduced()):
-        flush()
-
-
-def _run_alone(pending: Pending) -> None:
-    value, recipe = pending.value, pending.recipe
-    if recipe.plan is None:
-        recipe.plan, _ = plan_of([pending], ())
-    pending.settle(realizing.execute(recipe.plan, value.leaves))
+    with _lock:
+        if len(waiting) >= MOST_REDUCTIONS:
+            waiting[:] = [r for r in waiting if r() is not None]
+        of_results = False
+        for cell in value.leaves:
+            if cell.result is not None and cell.source is not None:
+                of_results = True
+        if not may_wait(value, len(waiting), of_results, _reduced()):
+            flush()
 
 
 def flush() -> None:
     """Compute everything that waits: one kernel for all of a space."""
     with _lock:
-        taken = _taken()
-        if len(taken) == 1:
-            _run_alone(taken[0])
-            return
-        for group in _groups(taken):
+        _compute(_wanted(True))
+
+
+def _compute(reductions: Sequence[Pending]) -> None:
+    if len(reductions) != 1:
+        for group in _groups(reductions):
             _run(group, (), True)
+        return
+    (pending,) = reductions
+    value, recipe = pending.value, pending.recipe
+    lies = value.program.strided and strides_read(value)
+    plan = recipe.plans.get(lies)
+    if plan is None:
+        plan = recipe.plans[lies] = plan_of(reductions)[0]
+    pending.settle(realizing.execute(plan, value.leaves))
 
 
-def _taken() -> list[Pending]:
-    """Those of this thread that wait and that somebody still wants; they wait no longer."""
-    mine = _wanted()
-    waiting[:] = [r for r in waiting if (p := r()) is not None and p not in mine]
+def _wanted(taken: bool = False) -> list[Pending]:
+    """Return those of this thread that somebody still wants; what nobody wants waits no longer.
+
+    Nor do they where they are ``taken``.
+    """
+    me, mine, wait = get_ident(), [], []
+    for reference in waiting:
+        pending = reference()
+        if pending is not None:
+            own = pending.thread == me
+            if own:
+                mine.append(pending)
+            if not (own and taken):
+                wait.append(reference)
+    waiting[:] = wait
     return mine
-
-
-def _wanted() -> list[Pending]:
-    """Those of this thread that somebody still wants."""
-    me = get_ident()
-    return [p for r in waiting if (p := r()) is not None and p.thread == me]
 
 
 def _reduced() -> Iterator[Expr]:
@@ -293,7 +317,7 @@ def _parts(group: list[Pending]) -> list[list[Pending]]:
     steps = 0
     arrays: set[Cell] = set()
     for pending in group:
-        own, length = {*pending.value.leaves}, pending.value.program.length
+        own, length = {*pending.value.leaves}, len(pending.value.program.instructions)
         if parts and own <= arrays:
             steps = length if length > steps else steps
         elif parts and fits_a_kernel(steps + length, len(own | arrays)):
@@ -314,7 +338,6 @@ def realize_beside(values: Sequence[Expr]) -> list[Any] | None:
     with _lock:
         wanted = _wanted()
         if not wanted:
-            waiting[:] = [r for r in waiting if r() is not None]  # other threads'
             return None
         group, made_of_them = _partners(values, wanted)
         if group:
@@ -335,24 +358,24 @@ def _fed(values: Sequence[Expr], wanted: Sequence[Pending]) -> list[Pending]:
 
     That saves a pass, where the costs say so.
     """
-    program = values[0].program
-    if not (wanted and costs_of(program.device).stores_beside_sums):
+    where, shape = values[0].program.device, values[0].shape
+    if not (wanted and costs_of(where).stores_beside_sums):
         return []
     arrays: set[Cell] = set()
     steps = 0
     for v in values:
         arrays.update(v.leaves)
-        steps += v.program.length
+        steps += len(v.program.instructions)
     for cell in arrays:
         if type(cell) is ReducedCell and cell.source is not None:
             return []
     reductions: list[Pending] = []
     for pending in wanted:
         value, space = pending.value, pending.recipe.space
-        if space[:2] != (program.device, program.shape) or arrays.isdisjoint(value.leaves):
+        if space[:2] != (where, shape) or arrays.isdisjoint(value.leaves):
             continue
         together = arrays.union(value.leaves)
-        steps += value.program.length
+        steps += len(value.program.instructions)
         if reductions and space != reductions[0].recipe.space:
             continue
         if not fits_a_kernel(steps, len(together)):
@@ -402,25 +425,24 @@ def would_run(values: Sequence[Expr]) -> tuple[list[tuple[Plan, Any]], tuple[Pla
 
 def _consumed(values: Sequence[Expr]) -> list[Pending]:
     """The pending reductions that these values can be the tail of."""
+    where, shape = values[0].program.device, values[0].shape
     reductions: list[Pending] = []
+    leaves: set[Cell] = set()
+    steps = count = 0
     for value in values:
+        steps += len(value.program.instructions)
+        leaves.update(value.leaves)
         for cell in value.leaves:
-            if type(cell) is not ReducedCell or cell.source is None:
+            pending = None if cell.result is None else cell.source
+            if pending is None or pending in reductions:
                 continue
-            if cell.source not in reductions:
-                reductions.append(cell.source)
-    if not reductions:
-        return []
-    program, first = values[0].program, reductions[0].recipe
-    arrays = {cell for value in values for cell in value.leaves}
-    steps = sum([v.program.length for v in values])
-    if first.space[0] != program.device or any(p.recipe.shape != program.shape for p in reductions):
-        return []
-    if any(p.recipe.space != first.space for p in reductions):
-        return []
-    steps += sum([p.value.program.length for p in reductions])
-    count = len(arrays) + sum([p.value.program.leaves for p in reductions])
-    return reductions if fits_a_kernel(steps, count) else []
+            space = (reductions or [pending])[0].recipe.space
+            if space[0] != where or pending.recipe.shape != shape or pending.recipe.space != space:
+                return []
+            steps += len(pending.value.program.instructions)
+            count += pending.value.program.leaves
+            reductions.append(pending)
+    return reductions if fits_a_kernel(steps, len(leaves) + count) else []
 
 
 _plans: dict[Any, Plan] = {}
@@ -430,13 +452,28 @@ when_forgotten.append(_plans.clear)
 def _run(group: Sequence[Pending], values: Sequence[Expr], made_of_them: bool) -> list[Any]:
     """One kernel for reductions of one space and for values beside them; gives the values."""
     plan, leaves = plan_of(group, values, made_of_them)
+    if plan.ready is not None and made_of_them and len(group) == len(values) == 1:
+        _remember_tail(group[0], values[0], plan, leaves)
     arrays = realizing.execute(plan, leaves)
     at = first = len(plan.wholes)
     for pending in group:
-        count = len(pending.cells)
-        pending.settle(arrays[at : at + count])
-        at += count
+        pending.settle(arrays[at:] if at else arrays)
+        at += len(pending.recipe.results)
     return arrays[:first] if first else arrays[at:]
+
+
+def _remember_tail(pending: Pending, value: Expr, plan: Plan, leaves: Sequence[Cell]) -> None:
+    """Keep a plan for C, by the value's program and where its leaves are among all.
+
+    Those that hold a result are told by negative places.
+    """
+    places = [*map(leaves.index, value.leaves)]
+    for i, cell in enumerate(value.leaves):
+        if cell.source is pending:
+            places[i] = -1 - places[i]
+    if leaves[: len(pending.value.leaves)] == pending.value.leaves:
+        key = (value.program, *places)
+        pending.recipe.tails[key] = plan
 
 
 def plan_of(
@@ -449,23 +486,27 @@ def plan_of(
     made_of_them : bool
         The values are the tail; else they are of what is reduced, and stored as they are.
     """
-    read = [*[p.value for p in group], *values]
-    leaves = tuple(dict.fromkeys(chain.from_iterable([value.leaves for value in read])))
-    places = dict(zip(leaves, range(len(leaves)))).__getitem__
-    parts = [(value.program, tuple(map(places, value.leaves))) for value in read]
-    heads, tails = parts[: len(group)], parts[len(group) :]
-    results = {}
-    if tails and made_of_them:
+    read = [*map(_VALUE, group), *values]
+    leaves = tuple(dict.fromkeys(chain.from_iterable(map(_LEAVES, read))))
+    place_of = dict(zip(leaves, range(len(leaves)))).__getitem__
+    parts, results = [], {}
+    for value in read:
+        parts.append((value.program, tuple(map(place_of, value.leaves))))
+    if values and made_of_them:
         for place, cell in enumerate(leaves):
-            if type(cell) is ReducedCell and cell.source is not None:
+            if cell.result is not None and cell.source is not None:
                 results[place] = group.index(cell.source), cell.result
-    key = (made_of_them, *[p.recipe for p in group], *parts, *results.items())
+    lie = realizing.strides_at(parts, leaves) if any(map(_STRIDED, read)) else {}
+    key = (made_of_them, *map(_RECIPE, group), *parts, *results.items(), *lie.items())
     plan = _plans.get(key)
     if plan is None:
-        plan = _plans[key] = _plan(group, heads, tails, results, made_of_them)
+        heads, tails = parts[: len(group)], parts[len(group) :]
+        plan = _plans[key] = _plan(group, heads, tails, results, made_of_them, lie, values)
     return plan, leaves
 
 
+_VALUE, _LEAVES, _RECIPE = attrgetter("value"), attrgetter("leaves"), attrgetter("recipe")
+_STRIDED = attrgetter("program.strided")
 Part = tuple[Program, tuple[int, ...]]
 
 
@@ -475,6 +516,8 @@ def _plan(
     tails: Sequence[Part],
     results: dict[int, tuple[int, int]],
     made_of_them: bool,
+    lie: Mapping[int, tuple[int, ...]],
+    values: Sequence[Expr],
 ) -> Plan:
     recipes = [p.recipe for p in group]
     reduction = Reduction(
@@ -482,13 +525,15 @@ def _plan(
     )
     tail, wholes = None, [] if made_of_them else tails
     if tails and made_of_them:
-        starts = [sum([len(p.cells) for p in group[:i]]) for i in range(len(group))]
-        plan = Plan([p for p, _ in tails], [pattern for _, pattern in tails])
+        starts = [sum([len(r.results) for r in recipes[:i]]) for i in range(len(group))]
+        programs, patterns = [p for p, _ in tails], [pattern for _, pattern in tails]
+        plan = Plan(programs, patterns, recipes[0].shape, lie, order_among(values))
         sources = [results.get(load.leaf) for load in plan.loads]
         tail = Tail(plan, tuple([None if s is None else starts[s[0]] + s[1] for s in sources]))
     return Plan(
-        [p for p, _ in (*heads, *wholes)], [pattern for _, pattern in (*heads, *wholes)], reduction,
-        tail=tail, divisors=[r.divisor for r in recipes], wholes=len(wholes),
+        [p for p, _ in (*heads, *wholes)], [pattern for _, pattern in (*heads, *wholes)],
+        recipes[0].space[1], lie, reduction=reduction, tail=tail,
+        divisors=[r.divisor for r in recipes], wholes=len(wholes),
     )  # fmt: skip
 
 

@@ -1,38 +1,40 @@
 """Plans: what one kernel does, as both executors read it.
 
-A plan is made once for a set of programs that are realized together; what does not depend on their
-extents, its `Body`, once for their forms. It is canonical: gradient
-marks are gone, equal values are computed once, 16-bit floats are widened when loaded, numbers are
-separate from the structure, so that kernels are shared by all expressions of one shape of work.
+A plan is made once for a set of programs that are realized together and the extents and strides of
+their values; what does not depend on these, its `Body`, once for the programs. It is canonical:
+gradient marks are gone, equal values are computed once, 16-bit floats are widened when loaded,
+numbers are separate from the structure, so that kernels are shared by all expressions of one shape
+of work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import device
-from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.layout import row_major
-from lucid_gpu.fusion.optable import PLANNED_AS
-from lucid_gpu.fusion.program import (
+from lucid_gpu.core.layout import row_major
+from lucid_gpu.core.planning import made
+from lucid_gpu.core.program import (
     Assembly,
     Instruction,
     Program,
-    bound_shape,
+    axes_of,
     constant_value,
     expand_pattern,
-    general_shape,
+    extents_at,
     live,
     spend,
-    strides_at,
     when_forgotten,
 )
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.optable import PLANNED_AS
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
-from lucid_gpu.launch.planning import made
 
 Shape = tuple[int, ...]
 
@@ -108,7 +110,7 @@ class Tail(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What plans of one form have in common; extents are stand-ins: `lucid_gpu.fusion.program`.
+    """What plans of the same programs have in common; shapes have axes: `lucid_gpu.core.program`.
 
     Attributes
     ----------
@@ -133,6 +135,7 @@ class Body(NamedTuple):
         return self.instructions, tuple([load[1:] for load in self.loads]), self.indices, types
 
 
+_ROW_MAJOR: Mapping[int, tuple[int, ...]] = {}
 _bodies: dict[Any, Body] = {}
 when_forgotten.append(_bodies.clear)
 
@@ -180,6 +183,9 @@ class Plan:
         self,
         programs: Sequence[Program],
         patterns: Sequence[Any],
+        shape: Shape,
+        lie: Mapping[int, tuple[int, ...]] = _ROW_MAJOR,
+        order: tuple[int, ...] | None = None,
         reduction: Reduction | None = None,
         over: tuple[int | None, ...] = (),
         tail: Tail | None = None,
@@ -187,21 +193,19 @@ class Plan:
         wholes: int = 0,
     ) -> None:
         self.device: device = programs[0].device
-        self.shape: Shape = programs[0].shape
-        orders = [p.order for p in programs if p.order is not None]
-        self.order = orders[0] if orders and reduction is None else None
-        self.backward = any(p.form.backward for p in programs)
-        key = (tuple([p.form for p in programs]), tuple(patterns))
+        self.shape = shape
+        self.order = order if reduction is None else None
+        self.backward = any(map(attrgetter("backward"), programs))
+        key = (tuple(programs), tuple(patterns))
         known = _bodies.get(key)
         self.body = body = known or _Builder().body(*key)
-        lie = strides_at(zip(programs, patterns, strict=True))
         self.loads = tuple(
             [
-                Load(leaf, d, bound_shape(own, self.shape), lie[leaf] if steps else None, free)
+                Load(leaf, d, extents_at(own, shape), lie[leaf] if steps else None, free)
                 for leaf, d, own, steps, free in body.loads
             ]
         )
-        self.indices = tuple([bound_shape(own, self.shape) for own in body.indices])
+        self.indices = tuple([extents_at(own, shape) for own in body.indices])
         self.scalars, self.constants = body.scalars, body.constants
         self.reduction = reduction
         self.divisors = tuple(divisors)
@@ -242,7 +246,7 @@ class Plan:
         self.scalars = tuple([(len(loads) + i, d) for i, d in enumerate(scalars)])
         self.reduction, self.divisors = reduction, tuple(divisors)
         self.constants, self.wholes, self.tail = (), (), None
-        general = tuple([i._replace(shape=general_shape(i.shape, shape)) for i in instructions])
+        general = tuple([i._replace(shape=axes_of(i.shape, shape)) for i in instructions])
         self.body = Body(general, (), self.loads, self.indices, self.scalars, (), {})
         self._complete(())
         return self
@@ -254,6 +258,7 @@ class Plan:
         self.read = [load.leaf for load in self.all_loads]
         self.numbers = [leaf for leaf, _ in self.all_scalars]
         self.executable: Any = None
+        self.ready: Any = None  # runs it in C, once that is known to be the way: `core.native`
         self.turned: Any = None  # how `memory_order` has changed it
         spend(OF_PLAN)
 
@@ -265,7 +270,7 @@ class Plan:
 
     def shape_at(self, index: int) -> Shape:
         """The shape of an instruction."""
-        return bound_shape(self.body.instructions[index].shape, self.shape)
+        return extents_at(self.body.instructions[index].shape, self.shape)
 
     @property
     def key(self) -> Any:
@@ -331,6 +336,7 @@ class Plan:
         return sum(_size(store.shape) * store.dtype.itemsize for store in self.all_stores)
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def row_major_strides(shape: Shape, itemsize: int) -> tuple[int, ...]:
     """The strides, in bytes, of a dense array whose last dimension is innermost."""
     return tuple([itemsize * step for step in row_major(shape)])
@@ -364,9 +370,9 @@ class _Builder:
         self.constants: list[tuple[Any, dtype]] = []
         self.known: dict[Any, int] = {}
 
-    def body(self, forms: Sequence[Program], patterns: Sequence[Any]) -> Body:
-        """What all programs of these forms compute."""
-        pairs = zip(forms, patterns, strict=True)
+    def body(self, programs: Sequence[Program], patterns: Sequence[Any]) -> Body:
+        """What these programs compute."""
+        pairs = zip(programs, patterns, strict=True)
         roots = [self.include(p, expand_pattern(pattern, p.leaves)) for p, pattern in pairs]
         instructions, roots = live(self.work.instructions, roots)
         # Loads, indices, scalars and constants are numbered by what these use.

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import attrgetter
-from threading import get_ident
 from typing import Any
 
-from lucid_gpu.devices import backend, capturing
+from lucid_gpu.core.program import Program, when_forgotten
+from lucid_gpu.core.value import Cell, Expr, order_among, order_of
+from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import as_laid, laid_out
-from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
-from lucid_gpu.fusion.program import when_forgotten
 from lucid_gpu.fusion.scheduler import waiting
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.observers import debug, observed, observers
+from lucid_gpu.tape import watched
 from lucid_gpu.tape.levels import ENDED
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.native import core
 
 _plans: dict[Any, Plan] = {}
 when_forgotten.append(_plans.clear)
@@ -34,11 +34,8 @@ def realize(values: Sequence[Expr]) -> list[Any]:
     -------
     list of arrays
     """
-    if capturing.recorder is not None:
-        recorder = capturing.recording()
-        if recorder is not None and all(recorder.older(value) for value in values):
-            with outside(recorder):  # it is there before the graph's first call
-                return realize(values)
+    if watched.by is not None and (older := watched.by.realize(values)) is not None:
+        return older
     if waiting:
         for ask in askers:
             results = ask(values)
@@ -48,66 +45,35 @@ def realize(values: Sequence[Expr]) -> list[Any]:
     return execute(plan, leaves)
 
 
-@contextmanager
-def outside(recorder: capturing.Recorder) -> Iterator[None]:
-    """What comes is no part of a capture, nor is what the capture has left waiting part of it."""
-    written, state.written = state.written, {}
-    me = get_ident()
-    mine = [reference for reference in waiting if (p := reference()) is not None and p.thread == me]
-    for reference in mine:
-        waiting.remove(reference)
-    recorder.pause()
-    try:
-        yield
-    finally:
-        recorder.go_on()
-        waiting.extend(mine)
-        state.written = written | state.written
-
-
 _STRIDES = attrgetter("strides")
 _ARRAY = attrgetter("array")
+_LIES = attrgetter("array.strides")
 
 
 def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
     """Run a plan on the arrays of its leaves."""
+    by = watched.by
+    if plan.ready is not None and by is None and not observers:
+        stored: list[Any] | None = core.run(plan.ready, tuple(leaves))
+        if stored is not None:
+            return stored
     run = plan.executable
     if run is None:
         run = plan.executable = executor(plan)
-    if capturing.recorder is not None:
-        recorder = capturing.recording()
-        if recorder is not None:
-            for leaf in plan.read:
-                recorder.note_read(leaves[leaf])
+    if by is not None:
+        for leaf in plan.read:
+            by.read(leaves[leaf])
     arrays = [*map(_ARRAY, map(leaves.__getitem__, plan.read))]
     scalars = [*map(_ARRAY, map(leaves.__getitem__, plan.numbers))] if plan.numbers else []
     if [*map(_STRIDES, arrays)] != plan.layouts:
         arrays = _as_declared(plan, arrays)
-    recorder = None if capturing.recorder is None else capturing.capturing()
-    if recorder is not None:
-        call = recorder.call if plan.device.type == "cpu" else recorder.call_on_gpu
-        return list(call(plan.name, _Observed(plan, run), (arrays, scalars)))
+    if by is not None:
+        first = partial(observed, plan, run) if observers else run
+        return by.compute(plan, run, first, (arrays, scalars))
     results: list[Any] = observed(plan, run, arrays, scalars) if observers else run(arrays, scalars)
     if debug:
         print(describe(plan))
     return results
-
-
-class _Observed:
-    """An executable that a graph holds: observers see it run while it is recorded."""
-
-    def __init__(self, plan: Plan, run: Any) -> None:
-        self.plan, self.run = plan, run
-
-    def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
-        if observers:
-            return list(observed(self.plan, self.run, arrays, scalars))
-        return list(self.run(arrays, scalars))
-
-    @property
-    def bound(self) -> Any:
-        """What the executor makes for a graph, if it has a way to run into the same results."""
-        return getattr(self.run, "bound", None)
 
 
 def _as_declared(plan: Plan, arrays: Sequence[Any]) -> list[Any]:
@@ -136,26 +102,48 @@ def _lies_as(array: Any, strides: tuple[int, ...]) -> bool:
 def plan_for(values: Sequence[Expr]) -> tuple[Plan, Any]:
     """The plan of some expressions, and the leaves it reads."""
     if len(values) == 1:
-        program = values[0].program
-        plan = program.plan
+        value = values[0]
+        program, own = value.program, value.shape
+        lies: Any = own
+        if program.strided:
+            lies = (own, *map(_LIES, map(value.leaves.__getitem__, program.strided)))
+        plan = program.plans.get(lies)
         if plan is None:
-            plan = program.plan = Plan((program,), (None,))
-        return plan, values[0].leaves
+            lie = dict(zip(program.strided, lies[1:])) if program.strided else {}
+            plan = Plan((program,), (None,), own, lie, order_of(value))
+            program.plans[lies] = plan
+        return plan, value.leaves
     positions: dict[Cell, int] = {}
-    key: list[Any] = []
+    key: list[Any] = [values[0].shape]
     patterns: list[Any] = []
-    leaves = None
+    leaves, strided = None, False
     for value in values:
+        strided = strided or bool(value.program.strided)
         if value.leaves is not leaves:  # gradients of one region read the same
             leaves = value.leaves
             pattern = tuple([positions.setdefault(cell, len(positions)) for cell in leaves])
         patterns.append(pattern)
         key += (value.program, pattern)
-    known = tuple(key)
+    found = tuple(positions)
+    lie = strides_at(zip([v.program for v in values], patterns), found) if strided else {}
+    known = (*key, *lie.values())
     plan = _plans.get(known)
     if plan is None:
-        plan = _plans[known] = Plan([v.program for v in values], patterns)
-    return plan, tuple(positions)
+        programs, shape = [v.program for v in values], values[0].shape
+        plan = _plans[known] = Plan(programs, patterns, shape, lie, order_among(values))
+    return plan, found
+
+
+def strides_at(
+    parts: Iterable[tuple[Program, Sequence[int]]], leaves: Sequence[Cell]
+) -> dict[int, tuple[int, ...]]:
+    """Return the strides of the leaves that are not row-major to programs which read them."""
+    found: dict[int, tuple[int, ...]] = {}
+    for program, pattern in parts:
+        for leaf in program.strided:
+            place = pattern[leaf]
+            found[place] = leaves[place].array.strides
+    return found
 
 
 def executor(plan: Plan) -> Callable[..., Any]:

@@ -9,26 +9,20 @@ from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Any
 
+from lucid_gpu.core.engine import counting, gathering, is_counted, observing
+from lucid_gpu.core.hooks import RemovableHandle
+from lucid_gpu.core.layout import dense_order
+from lucid_gpu.core.node import Edge, Node, watching
+from lucid_gpu.core.program import WRAPPED, Program, Shape, extents_at, leaf_of, load_program
+from lucid_gpu.core.saved import Saved, Saver, saved, written_values
+from lucid_gpu.core.value import Cell, Expr, Like, merge, order_of
 from lucid_gpu.devices.copies import row_major
 from lucid_gpu.fusion import Eager, scheduler
-from lucid_gpu.fusion.expression import (
-    Cell,
-    Expr,
-    Saved,
-    Variable,
-    build,
-    merge,
-    move,
-    of_constant,
-    saved,
-    saved_as,
-    written_values,
-)
+from lucid_gpu.fusion.building import build, of_constant
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.inside import observed_within, replay, saved_inside
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.pending_reductions import leaves_of, summed_to
-from lucid_gpu.fusion.program import WRAPPED, Program, leaf_of, load_program
+from lucid_gpu.fusion.pending_reductions import ReducedCell, recipe_of, start, summed_to
 from lucid_gpu.fusion.saving import (
     FROM_OPERANDS,
     Composed,
@@ -40,11 +34,9 @@ from lucid_gpu.fusion.saving import (
     takes_none,
 )
 from lucid_gpu.tape.door import interpreters
-from lucid_gpu.tape.engine import counting, gathering, is_counted, observing
-from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import WATCHED, state
-from lucid_gpu.tape.node import Edge, Node, watching
+from lucid_gpu.tape.modes import RECORDED, WATCHED, state
+from lucid_gpu.tape.native import core
 
 Wrap = Callable[[Expr], Any]  # makes a tensor
 _COMMUTES = ("add", "mul")
@@ -67,7 +59,7 @@ _NAMES = {
 
 
 class Facts:
-    """What all regions of a form have in common, each found when it is first asked for."""
+    """What all regions of a program have in common, each found when it is first asked for."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -86,17 +78,16 @@ class Facts:
     def summed(self) -> list[int]:
         """Which of the gradients are summed over what broadcasting repeated."""
         shapes = {leaf_of(i): i.shape for i in self.program.instructions}
-        whole = self.program.shape
+        whole = self.program.axes
         return [i for i, leaf in enumerate(self.gradient_leaves) if shapes[leaf] != whole]
 
     @cached_property
     def reads(self) -> frozenset[int]:
         """Leaves whose values the gradient reads where it has the output, the last of them."""
         program, n = self.program, self.program.leaves
-        root = program.root
         # such as a kernel gives it, so that a pass back finds the gradient made
-        cotangent = load_program(root.dtype, root.shape, None, False, program.device, free=True)
-        return _gradient(program, cotangent, n + 1, n + 2, False, n, None).reads
+        cotangent = load_program(program.dtype, program.axes, False, False, program.device)
+        return gradient_of(program, cotangent, n + 1, n + 2, False, (n, False, False)).reads
 
     @cached_property
     def saves(self) -> bool:
@@ -131,40 +122,39 @@ class Facts:
 
 
 def facts_of(program: Program) -> Facts:
-    """What all regions of a program's form have in common."""
+    """What all regions of a program have in common."""
     facts: Facts | None = program.region
     if facts is None:
-        form = program.form
-        facts = form.region = program.region = form.region or Facts(form)
+        facts = program.region = Facts(program)
     return facts
 
 
-class RegionNode(Node):
+class RegionNode(Saver):
     """Goes backward through a whole program at once.
 
     Attributes
     ----------
-    program, leaves
+    program, leaves, shape
         The region; leaves whose values the gradient does not need hold no array.
     made_by
         See `Expr`: None once nobody can observe a tensor inside the region any more.
     output : Cell or None
         The region's realized value, when its gradient formula reads it.
+    output_free : bool or tuple of int
+        `Program.free` of the load of that.
     root : weak reference or None
         The tensor `backward` was called on, if it is still pending: its value and the gradients
         of leaves are then computed by one kernel.
     """
 
     output: Any = None
-    output_strides: tuple[int, ...] | None = None  # in bytes; None for row-major
+    output_free: bool | tuple[int, ...] = False
     root: Any = None
     observers: _Observers | None = None
-    also: tuple[Any, ...] = ()  # what PyTorch's ops save beside: see `fusion.saving`
     result: Saved | None = None  # of its value, where PyTorch's last op saves that
     family: Any = None  # what the regions that one kernel computed have in common
     joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
-    alone: Any = None  # its last op, once hooks may hold what that saved: see `ops.saved_values`
-    saved: tuple[Any, ...] = ()  # for that
+    alone: Any = None  # its last op, once hooks may hold what that `saved`: `ops.saved_values`
     composed = False  # is it named after a composition that is one op in PyTorch
     shown: tuple[Edge, ...] = ()  # what hooks of a composition were told of its edges
 
@@ -176,6 +166,7 @@ class RegionNode(Node):
         self.made_by = expr.made_by
         self.program: Program = expr.program
         self.leaves: tuple[Cell, ...] = expr.leaves
+        self.shape: Shape = expr.shape
         self.also = expr.also
         for entry in expr.also:
             if type(entry) is Saved and entry.variable is expr.variable:
@@ -188,7 +179,7 @@ class RegionNode(Node):
 
     @property
     def _input_metadata(self) -> Sequence[Any]:
-        return (self.program,)
+        return (Like(self.program, self.shape),)
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:
@@ -223,7 +214,7 @@ class RegionNode(Node):
             return None
         cells = tuple([self.leaves[i] for i in places])
         if program.is_load:
-            return Expr(program, cells, None)
+            return Expr(program, cells, None, self._extents(program))
         stack, seen = [self.made_by], set()
         while stack:
             for e in stack.pop() or ():
@@ -302,7 +293,7 @@ class RegionNode(Node):
             return
         facts = self.facts
         if facts.reads_output:
-            self._read_output(cell.twin())
+            self._read_output(cell.twin(), order_of(expr) if self.program.laid else None)
         if _held:
             _let_go()
         for i in facts.unread:
@@ -336,10 +327,20 @@ class RegionNode(Node):
                 leaves[i].of(before)
         self.leaves = tuple(leaves)
 
-    def _read_output(self, cell: Cell) -> None:
-        array = cell.array
-        self.output = cell
-        self.output_strides = None if array.flags.c_contiguous else array.strides
+    def _read_output(self, cell: Cell, order: tuple[int, ...] | None) -> None:
+        array, self.output, self.output_free = cell.array, cell, order or False
+        if not array.flags.c_contiguous:
+            size = self.program.dtype.itemsize
+            lies = order is None or order == dense_order(self.shape, array.strides, size)
+            self.output_free = order is None if lies else order  # type: ignore[assignment]
+
+    def _extents(self, part: Program) -> Shape:
+        """Return the shape of what a part of the region, or of its gradient, computes."""
+        return self.shape if part.axes == self.program.axes else extents_at(part.axes, self.shape)
+
+    def value(self) -> Expr:
+        """Return the region's value as a pending one."""
+        return Expr(self.program, self.leaves, self.made_by, self.shape)
 
     def release(self) -> None:
         if not (self.alone or state.task.everywhere or self._used_up()):
@@ -369,7 +370,7 @@ class RegionNode(Node):
             return
         operands = self.made_by[1:]
         if any(isinstance(e, Expr) and observed_within(e) for e in operands):
-            again = replay(Expr(self.program, self.leaves, self.made_by), {}, top=True)
+            again = replay(self.value(), {}, top=True)
             self._go_through(again)
 
     def _remake(self, value: Expr, again: Expr) -> None:
@@ -398,7 +399,7 @@ class RegionNode(Node):
             return self._vjp_joint(cotangent)
         recorded = state.grad
         if recorded:
-            if recorded is WATCHED:
+            if state.mode is WATCHED:
                 return cotangent._back_by_ops(self)
             if self.observed and self.output is None:
                 self._save_output(cotangent._of)
@@ -413,19 +414,13 @@ class RegionNode(Node):
         if scheduler.cotangent_first(g.program, self):
             cotangent._realize()
             g = cotangent._expr
-        output_leaf = None
+        output = None
         if self.output is not None:
-            output_leaf = len(leaves)
+            output = len(leaves), not self.output.array.flags.c_contiguous, self.output_free
             leaves = (*leaves, self.output.twin(self._of_output() if recorded else None))
         merged, pattern = merge(leaves, g.leaves)
-        gradient = _gradient(
-            self.program,
-            g.program,
-            pattern,
-            len(merged),
-            recorded,
-            output_leaf,
-            self.output_strides,
+        gradient = gradient_of(
+            self.program, g.program, pattern, len(merged), recorded, output, space=self.shape
         )
         early: dict[Any, Any] = {}
         sums: dict[int, Cell] = {}  # leaves in new memory that no result has yet
@@ -435,22 +430,22 @@ class RegionNode(Node):
             early |= self._stored_anyway(wrap, gradient, merged, shared, readers, beside)
         if gradient.steps:
             seen = recorded is not False or open_levels or interpreters or Eager.on
-            for part, shape, axes, stores in gradient.steps:
+            for part, summed, dims, stores in gradient.steps:
                 if stores:
                     merged = (*merged, self._stored(wrap, part, merged))
                     continue
                 known = early.get(part) if early else None
-                value = _on(part, merged) if known is None else known._expr
-                full = value.program.shape
+                value = self._on(part, merged) if known is None else known._expr
+                full, shape = value.shape, extents_at(summed, self.shape)
                 if gradient.at_once and value.program.is_load and 0 not in full:
                     leaf = sums[len(merged)] = Cell(summed_to(value, shape))
                 elif seen or value.program.barred or 0 in full:
                     leaf = wrap(value)._sum_to_shape(shape)._load().leaves[0]
                 else:
-                    (leaf,) = leaves_of(value, "sum", axes, shape)
-                    sums[len(merged)] = leaf
+                    recipe = recipe_of(value, "sum", dims, shape, None)
+                    leaf = sums[len(merged)] = ReducedCell(start(value, recipe, None), 0)
                 merged = (*merged, leaf)
-        results, count = [], len(merged)
+        results, count, axes = [], len(merged), self.program.axes
         for _, part in gradient.results:
             if early and part in early:
                 results.append(early[part])
@@ -465,7 +460,9 @@ class RegionNode(Node):
                     leaf = own_leaves[0].twin(own_leaves[0].node, own_leaves[0].output)
                     leaf.borrowed = True
                     own_leaves = (leaf,)
-            results.append(wrap(Expr(part.program, own_leaves, None)))
+            own = part.program.axes
+            shape = self.shape if own == axes else extents_at(own, self.shape)
+            results.append(wrap(Expr(part.program, own_leaves, None, shape)))
         self._group(g.program, results)
         self.gives_new = not early  # one of those may go to several places
         return results
@@ -485,8 +482,8 @@ class RegionNode(Node):
             of_family = isinstance(other, RegionNode) and other.family is self.family
             if not of_family or not other._joins(have[0]):  # type: ignore[attr-defined]
                 continue
-            joint = build(TABLE["add"], [total, other._weighed(have[0])], True, scheduled=False)  # type: ignore[attr-defined]
-            if not scheduler.fits_a_kernel(joint.program.length, len(joint.leaves)):
+            joint = build(TABLE["add"], [total, other._weighed(have[0])], RECORDED, scheduled=False)  # type: ignore[attr-defined]
+            if not scheduler.fits_a_kernel(len(joint.program.instructions), len(joint.leaves)):
                 break
             total, have[0], self.joint = joint, None, joint
 
@@ -497,7 +494,9 @@ class RegionNode(Node):
             return False
         incoming = cotangent._expr.program
         same = (
-            incoming.is_load and incoming.dtype is program.dtype and incoming.shape == program.shape
+            incoming.is_load
+            and incoming.dtype is program.dtype
+            and cotangent._expr.shape == self.shape
         )
         plain = not (incoming.marks or incoming.needs_grad or program.marks or self.observed)
         plain = plain and replacements(self.made_by, self.leaves, ()) is None
@@ -505,15 +504,15 @@ class RegionNode(Node):
 
     def _weighed(self, cotangent: Any) -> Expr:
         self._check_versions()
-        own = Expr(self.program, self.leaves, None)
-        return build(TABLE["mul"], [own, cotangent._expr], True, scheduled=False)
+        own = Expr(self.program, self.leaves, None, self.shape)
+        return build(TABLE["mul"], [own, cotangent._expr], RECORDED, scheduled=False)
 
     def _vjp_joint(self, cotangent: Any) -> Sequence[Any]:
         joint, self.joint = self.joint, None
         assert joint is not None
         program = joint.program
         node = RegionNode(joint)
-        one = of_constant(1.0, program.dtype, program.shape, program.device)
+        one = of_constant(1.0, program.dtype, joint.shape, program.device)
         gradients: dict[Edge, Any] = {}
         for edge, result in zip(node._edges, node.vjp((cotangent._of(one),)), strict=True):
             gradients[edge] = gradients[edge] + result if edge in gradients else result
@@ -541,40 +540,43 @@ class RegionNode(Node):
                 continue
             left[part] -= 1
             if left[part] == 0:
-                stored[part] = wrap(_on(part, leaves))
-        if stored:
+                stored[part] = wrap(self._on(part, leaves))
+        if stored and beside:
             for number in beside:
                 if self._edges[number][0] in state.task.waiting:
                     part = gradient.results[number][1]
-                    stored[part] = wrap(_on(part, leaves))
+                    stored[part] = wrap(self._on(part, leaves))
+        if len(stored) > 1:
             together = [weakref.ref(tensor) for tensor in stored.values()]
             for tensor in stored.values():
                 tensor._siblings = together
-            for tensor in stored.values():
-                tensor._realize()
+        for tensor in stored.values():
+            tensor._realize()
         return stored
 
     def _stored(self, wrap: Wrap, part: Any, leaves: tuple[Cell, ...]) -> Cell:
         """A step's value as a leaf; the programs that read it were derived for a row-major one."""
-        tensor = wrap(_on(part, leaves))
+        tensor = wrap(self._on(part, leaves))
         tensor._realize()
         cell: Cell = tensor._expr.leaves[0]
         if cell.array.flags.c_contiguous:
             return cell
         return Cell(row_major(cell.array))
 
+    def _on(self, part: Any, leaves: tuple[Cell, ...]) -> Expr:
+        """Return a part of the gradient as an expression of the leaves that it reads."""
+        own = leaves  # a part has its leaves in order
+        if len(part.leaves) != len(leaves):
+            own = tuple([leaves[i] for i in part.leaves])
+        return Expr(part.program, own, None, extents_at(part.program.axes, self.shape))
+
     def asked_for(self) -> tuple[list[int], Gradient]:
         """The leaves a gradient goes to, and the gradient of those that the pass asks for."""
         program, wanted = self.program, self._wanted()
         leaves = self.facts.gradient_leaves
-        key = ("asked for", wanted, bool(state.grad))
-        gradient = program.gradients.get(key)
-        if gradient is None:
-            root, n = program.root, program.leaves
-            load = load_program(root.dtype, root.shape, None, False, program.device)
-            gradient = gradient_of(program, load, n, n + 1, key[2], None, wanted)
-            program.gradients[key] = gradient
-        return leaves, gradient
+        n = program.leaves
+        load = load_program(program.dtype, program.axes, False, False, program.device)
+        return leaves, gradient_of(program, load, n, n + 1, state.grad, None, wanted)
 
     def _wanted(self) -> frozenset[int]:
         """The leaves that the pass comes to."""
@@ -585,7 +587,9 @@ class RegionNode(Node):
     def _save_output(self, wrap: Wrap) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""
         if self.facts.reads_output:
-            self._read_output(Cell(wrap(Expr(self.program, self.leaves, None)).array))
+            value = wrap(Expr(self.program, self.leaves, None, self.shape))
+            order = order_of(value._expr)
+            self._read_output(Cell(value.array), order)
 
     def _of_output(self) -> RegionNode:
         """The node by which second derivatives go that read this value.
@@ -594,18 +598,14 @@ class RegionNode(Node):
         """
         if not self.observed or self.program.root.op not in FROM_OPERANDS:
             return self
-        node = RegionNode(Expr(self.program, self.leaves, self.made_by))
-        node.output, node.output_strides, node.also = self.output, self.output_strides, self.also
+        node = RegionNode(self.value())
+        node.output, node.output_free, node.also = self.output, self.output_free, self.also
         return node
 
     @property
     def observed(self) -> int:
         """How many want to see the gradient of this region's value."""
         return 0 if self.observers is None else self.observers.count
-
-    def lies_in(self, before: Variable, variable: Variable) -> None:
-        """Writes to what is a tensor's now reach what was saved of the value."""
-        move((*self.also, *self.saved, self.result), before, variable)
 
     def _check_versions(self) -> bool:
         """Refuse to go backward where what PyTorch's ops would have saved was written.
@@ -635,8 +635,9 @@ class RegionNode(Node):
             name = None if node is None or not node._edges else node.name()
             known = program.instructions
             like = next(n for n in known if n.op == "load" and n.value[0] == i)
-            loads = load_program(like.dtype, like.shape, None, False, program.device)
-            raise saved_as(loads, variable, leaf.version).refusal(self, name)
+            loads = load_program(like.dtype, like.shape, False, False, program.device)
+            entry = Saved(loads, self._extents(loads), variable, leaf.version)
+            raise entry.refusal(self, name)
         for entry in self.also:
             if entry.written:
                 raise entry.refusal(self, self.name() if entry.program is program else None)
@@ -667,9 +668,28 @@ class RegionNode(Node):
                 members[0]._realize()
 
 
-def _on(part: Any, leaves: tuple[Cell, ...]) -> Expr:
-    """A part of a gradient as an expression of the leaves that it reads."""
-    return Expr(part.program, tuple([leaves[i] for i in part.leaves]), None)
+def straight_gradient(node: RegionNode, cotangent: Expr) -> tuple[Any, ...] | None:
+    """Return the results of a small region's gradient for `cotangent`, where all is as `vjp` does
+    it mostly: each a program and the leaves that it reads, None for all.
+
+    Returns None where parts are stored or summed first.
+    """
+    program, leaves = node.program, node.leaves
+    if scheduler.cotangent_first(cotangent.program, node):
+        return None
+    if len(cotangent.program.instructions) > scheduler.SUMMED_STEPS:
+        return None  # its way depends on where the gradients go
+    output = None
+    if node.output is not None:
+        output, leaves = (len(leaves), False, False), (*leaves, node.output)
+    merged, pattern = merge(leaves, cotangent.leaves)
+    gradient = gradient_of(program, cotangent.program, pattern, len(merged), False, output)
+    results = []
+    for _, (part, read) in gradient.results:
+        if part.is_load or part.axes != program.axes:
+            return None
+        results.append((part, None if len(read) == len(merged) else read))
+    return None if gradient.shared or gradient.steps else tuple(results)
 
 
 def note_family(values: Sequence[Expr]) -> None:
@@ -689,7 +709,8 @@ def title_of(program: Program) -> str:
     """PyTorch's name for the node of a program's last op."""
     root = program.root
     op, operands = root.op, [program.instructions[a] for a in root.args]
-    numbers = [o.op in ("constant", "scalar") for o in operands]
+    sources = [program.instructions[o.args[0]] if o.op == "cast" else o for o in operands]
+    numbers = [o.op in ("constant", "scalar") for o in sources]  # some are cast to 16 bits
     if op == "identity":
         return "CloneBackward0" if operands[0].shape == root.shape else "ExpandBackward0"
     if op == "pow":
@@ -703,7 +724,7 @@ def title_of(program: Program) -> str:
     return (_NAMES.get(op) or "".join(word.capitalize() for word in op.split("_"))) + "Backward0"
 
 
-def region_node(expr: Expr) -> RegionNode:
+def _region_node(expr: Expr) -> RegionNode:
     """The node of a pending expression that needs grad; its class is named after the last op."""
     node: RegionNode | None = expr.node
     if node is None:
@@ -713,6 +734,30 @@ def region_node(expr: Expr) -> RegionNode:
                 kind = _class_of(entry.title, True)
         node = expr.node = kind(expr)
     return node
+
+
+def _edge_of(expr: Expr) -> Edge:
+    """Where the gradient of a value goes."""
+    program = expr.program
+    if not program.needs_grad:
+        return (None, 0)
+    if program.is_load or program.is_boundary:
+        cell = expr.leaves[-1]
+        return (cell.node, cell.output)
+    return (region_node(expr), 0)
+
+
+region_node: Callable[[Expr], RegionNode] = _region_node
+edge_of: Callable[[Expr], Edge] = _edge_of
+if core is not None:
+    region_node, edge_of = core.region_node, core.edge_of
+    core.bind(
+        region_node=_region_node,
+        edge_of=_edge_of,
+        straight=straight_gradient,
+        written=written_values,
+        region=RegionNode,
+    )
 
 
 def _class_of(title: str, composed: bool = False) -> type[RegionNode]:
@@ -726,36 +771,6 @@ def _class_of(title: str, composed: bool = False) -> type[RegionNode]:
 def _edges(leaves: tuple[Cell, ...], numbers: Sequence[int]) -> tuple[Edge, ...]:
     """Where the gradients of a region go, which are those of the leaves with these numbers."""
     return tuple([(leaves[i].node, leaves[i].output) for i in numbers])
-
-
-def edge_of(expr: Expr) -> Edge:
-    """Where the gradient of a value goes."""
-    program = expr.program
-    if not program.needs_grad:
-        return (None, 0)
-    if program.is_load or program.is_boundary:
-        cell = expr.leaves[-1]
-        return (cell.node, cell.output)
-    return (region_node(expr), 0)
-
-
-def _gradient(
-    program: Program,
-    cotangent: Program,
-    pattern: Any,
-    leaf_count: int,
-    grad: Any,
-    output_leaf: int | None,
-    strides: tuple[int, ...] | None,
-) -> Gradient:
-    key = (cotangent, pattern, leaf_count, grad, output_leaf, strides)
-    gradient: Gradient | None = program.gradients.get(key)
-    if gradient is None:
-        gradient = gradient_of(
-            program, cotangent, pattern, leaf_count, grad, output_leaf, strides=strides
-        )
-        program.gradients[key] = gradient
-    return gradient
 
 
 # Regions that keep all their arrays because somebody was inside when they were realized: in a loop

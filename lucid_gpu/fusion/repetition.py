@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lucid_gpu.fusion.program import Instruction
+from lucid_gpu.core.program import Instruction
 
 __all__ = ["Turns", "turns_behind"]
 

@@ -13,21 +13,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from lucid_gpu.core.node import FOLLOWS
+from lucid_gpu.core.program import Instruction, Program, constant_value, intern, load_program
+from lucid_gpu.core.saved import Follows, Saved, is_written, saved, written_values
+from lucid_gpu.core.value import Cell, Expr, mark_of
 from lucid_gpu.device import CPU
-from lucid_gpu.fusion.expression import (
-    Cell,
-    Expr,
-    Follows,
-    Saved,
-    is_written,
-    mark_of,
-    saved,
-    written_values,
-)
 from lucid_gpu.fusion.gradient import FROM_OPERANDS, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
-from lucid_gpu.fusion.program import Instruction, Program, constant_value, intern, load_program
-from lucid_gpu.tape.node import FOLLOWS
 
 __all__ = [
     "FROM_OPERANDS",
@@ -219,8 +211,8 @@ def _read(name: str, kinds: tuple[Kind, ...], d: Any) -> frozenset[int]:
             operands.append(Instruction("load", (), kind, (), bool(needs), (i, None, False)))
     root = Instruction(name, tuple(range(n)), d, (), True)
     program = intern([*operands, root], n, CPU)
-    cotangent = load_program(d, (), None, False, CPU)
-    output = None if name in FROM_OPERANDS else n
+    cotangent = load_program(d, (), False, False, CPU)
+    output = None if name in FROM_OPERANDS else (n, False, False)
     return gradient_of(program, cotangent, n + 1, n + 2, False, output).reads
 
 
@@ -241,7 +233,6 @@ def saved_leaves(
     comes to, as below a comparison, are not asked, nor those that lead to none of the leaves
     ``wanted``, where that is given. Leaves ``ends`` take none: see `takes_none`.
     """
-    program = program.form
     key = ("saved leaves", wanted, ends)
     saved: tuple[int, ...] | None = program.gradients.get(key)
     if saved is None:

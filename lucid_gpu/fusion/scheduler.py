@@ -25,22 +25,23 @@ first five.
 
 from __future__ import annotations
 
+import functools
 import math
-import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from lucid_gpu.core.node import AccumulateGrad, Edge
+from lucid_gpu.core.planning import steps
+from lucid_gpu.core.program import Instruction, Program
+from lucid_gpu.core.value import ALWAYS, COMPUTED, LEAF_WRITTEN
 from lucid_gpu.device import device
-from lucid_gpu.devices import capturing
 from lucid_gpu.devices.cuda_memory import addressed
 from lucid_gpu.fusion import Eager
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.program import Instruction, Program
 from lucid_gpu.fusion.repetition import turns_behind
-from lucid_gpu.launch.planning import steps
+from lucid_gpu.tape import watched
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import AccumulateGrad, Edge
 
 LIMIT = 96  # instructions of a kernel
 MAX_LEAVES = 24  # arrays it may read
@@ -98,8 +99,11 @@ def full(tensor: Any, name: str) -> bool:
 def take_written() -> list[Any]:
     """The written tensors that live and are pending still; they wait no longer."""
     entries, state.written = state.written, {}
-    living = [reference() for reference, _ in entries.values()]
-    return [t for t in living if t is not None and not t._expr.program.is_load]
+    return [
+        tensor
+        for reference, _ in entries.values()
+        if (tensor := reference()) is not None and not tensor._expr.program.is_load
+    ]
 
 
 def kernels_of(tensors: Sequence[Any]) -> list[list[Any]]:
@@ -113,16 +117,15 @@ def kernels_of(tensors: Sequence[Any]) -> list[list[Any]]:
     spaces: dict[Any, dict[Any, _Group]] = {}  # by shape and device; the groups by leaf
     for tensor in tensors:
         program, leaves = tensor._expr.program, tensor._expr.leaves
-        reading = spaces.setdefault((program.shape, program.device), {})
+        reading = spaces.setdefault((tensor._expr.shape, program.device), {})
         group = None
         for leaf in leaves:
             group = reading.get(leaf)
             if group is not None:
                 break
-        if group is None or not group.takes(program, leaves):
-            group = _Group()
+        if group is None or not group.takes(tensor, program, leaves):
+            group = _Group(tensor, program, leaves)
             groups.append(group)
-        group.add(tensor, program, leaves)
         for leaf in leaves:
             reading[leaf] = group
     return [group.tensors for group in groups]
@@ -131,30 +134,23 @@ def kernels_of(tensors: Sequence[Any]) -> list[list[Any]]:
 class _Group:
     """What one kernel stores."""
 
-    def __init__(self) -> None:
-        self.tensors: list[Any] = []
-        self.leaves: set[Any] = set()
-        self.steps = 0
+    def __init__(self, tensor: Any, program: Program, leaves: Sequence[Any]) -> None:
+        self.tensors = [tensor]
+        self.leaves = {*leaves}
+        self.steps = len(program.instructions)
 
-    def takes(self, program: Program, leaves: Sequence[Any]) -> bool:
+    def takes(self, tensor: Any, program: Program, leaves: Sequence[Any]) -> bool:
+        """Take a tensor, if the kernel has room for it."""
+        steps, all_leaves = self.steps + len(program.instructions), self.leaves.union(leaves)
         # Values beside each other have ops in common: twice as many of them make a kernel.
-        if self.steps + program.length > 2 * LIMIT:
+        if steps > 2 * LIMIT or len(all_leaves) > MAX_LEAVES:
             return False
-        most = len(self.leaves) + len(leaves)
-        return most <= MAX_LEAVES or len(self.leaves.union(leaves)) <= MAX_LEAVES
-
-    def add(self, tensor: Any, program: Program, leaves: Sequence[Any]) -> None:
         self.tensors.append(tensor)
-        self.leaves.update(leaves)
-        self.steps += program.length
+        self.leaves, self.steps = all_leaves, steps
+        return True
 
 
 # --- 2 and 3: what is old -------------------------------------------------------------------------
-
-# What `Expr.since` is in place of a step's number.
-COMPUTED = -1  # a kernel has computed it: older than all
-WRITTEN = -2  # a leaf of the graph that was written in place: a recorded op stores it first
-ALWAYS = sys.maxsize  # no kernel has to compute it: never old
 
 
 def begin_step() -> None:
@@ -182,14 +178,14 @@ def old(values: Sequence[Any], recorded: Any) -> list[Any]:
     """Those values that are stored before an op is applied to them.
 
     They have been pending since before the step, or were computed meanwhile. None in a pass back,
-    which computes again what it wants. Asked by `lucid_gpu.fusion.expression.build`; the ops'
+    which computes again what it wants. Asked by `lucid_gpu.fusion.building.build`; the ops'
     methods in `lucid_gpu.tensor` ask where a value was made before `steps.fresh`.
 
     Parameters
     ----------
     values : sequence of Expr
-    recorded : bool, int or None
-        Whether the op is recorded: ``state.grad``.
+    recorded : bool or None
+        Whether the op is recorded.
     """
     if state.task is not None:
         return []
@@ -197,7 +193,7 @@ def old(values: Sequence[Any], recorded: Any) -> list[Any]:
     return found + [
         value
         for value in values
-        if value.since < state.step and value.leaves and (recorded or value.since != WRITTEN)
+        if value.since < state.step and value.leaves and (recorded or value.since != LEAF_WRITTEN)
     ]
 
 
@@ -209,12 +205,12 @@ def mark_computed(value: Any, itself: bool = False) -> None:
     Told by who ran the kernel: `lucid_gpu.tensor`, `lucid_gpu.fusion.pending_reductions`.
     """
     step = state.step
-    if state.task is not None or (value.since < step and value.since != WRITTEN):
+    if state.task is not None or (value.since < step and value.since != LEAF_WRITTEN):
         return
-    recorder = None if capturing.recorder is None else capturing.capturing()
+    by = watched.by
     if itself and 0 <= value.since < ALWAYS:
-        if recorder is not None:
-            recorder.date(value)
+        if by is not None:
+            by.undated(value)
         value.since = COMPUTED
     if value.made_by is None:
         return
@@ -223,8 +219,8 @@ def mark_computed(value: Any, itself: bool = False) -> None:
     for made_by in sources:  # which grows
         for inner in made_by:
             if type(inner) is kind and step <= inner.since < ALWAYS:
-                if recorder is not None:
-                    recorder.date(inner)
+                if by is not None:
+                    by.undated(inner)
                 inner.since = COMPUTED
                 if inner.made_by is not None:
                     sources.append(inner.made_by)
@@ -252,10 +248,9 @@ def met(values: Sequence[Any]) -> list[Any]:
 
 def mark_written(value: Any) -> None:
     """A leaf of the graph was written in place and has this value now."""
-    recorder = capturing.capturing()
-    if recorder is not None:
-        recorder.date(value)
-    value.since = WRITTEN
+    if watched.by is not None:
+        watched.by.undated(value)
+    value.since = LEAF_WRITTEN
 
 
 # --- 4: where a program is cut --------------------------------------------------------------------
@@ -271,19 +266,17 @@ def fits_a_kernel(instructions: int, leaves: int = 0) -> bool:
     return instructions <= LIMIT and leaves <= MAX_LEAVES
 
 
-def turns_in(where: device) -> int:
-    """How many turns of a loop that each bring in an array make one kernel, in this place."""
-    return TURNS if state.task is None else costs_of(where).turns
-
-
 def cut(instructions: Sequence[Instruction], leaves: int, most_turns: int) -> Any:
     """Whether operands are stored before the last of these instructions: `FULL`, `REPEATS` or None.
+
+    ``most_turns`` is how many turns of a loop that each bring in an array make one kernel: `TURNS`,
+    or in a pass back what the costs say.
 
     A loop whose values nobody reads between its turns builds one program over many turns. It is cut
     by what repeats, and not where the limit happens to fall, so that every cut comes at the same
     place of a turn and the loop runs the same kernels again and again: turns that each bring in an
     array of their own after ``most_turns``, those that go on computing on the same arrays when the
-    next whole one would not fit. Asked by `lucid_gpu.fusion.expression.build`.
+    next whole one would not fit. Asked by `lucid_gpu.fusion.building.build`.
     """
     if not fits_a_kernel(len(instructions), leaves):
         return FULL
@@ -303,7 +296,7 @@ def stored_first(why: Any, pending: Sequence[Any]) -> Sequence[Any]:
     if why is REPEATS:
         begin_step()
         return pending
-    return [max(pending, key=lambda value: value.program.length)]
+    return [max(pending, key=lambda value: len(value.program.instructions))]
 
 
 # --- 5: numbers -----------------------------------------------------------------------------------
@@ -377,7 +370,7 @@ def may_wait(value: Any, waiting: int, of_results: bool, beside: Iterable[Any]) 
     """
     if waiting >= MOST_REDUCTIONS or of_results:
         return False
-    if math.prod(value.program.shape) < LARGE:
+    if math.prod(value.shape) < LARGE:
         return True
     leaves = set(value.leaves)  # else no array is read twice, and those that wait hold much memory
     return any(not leaves.isdisjoint(other.leaves) for other in beside)
@@ -399,8 +392,8 @@ def cotangent_first(cotangent: Program, through: Any) -> bool:
     """
     if cotangent.is_load:
         return False
-    steps = cotangent.length
-    if not fits_a_kernel(steps + through.program.length):
+    steps = len(cotangent.instructions)
+    if not fits_a_kernel(steps + len(through.program.instructions)):
         return True
     if steps > SUMMED_STEPS:
         summed_to = [through._edges[i][0] for i in through.facts.summed]
@@ -413,17 +406,17 @@ ADDED_AT_ONCE = 8  # small gradients that one kernel adds up on the CPU
 SMALL_SUM = 1 << 14  # elements
 
 
-def sum_first(total: Program) -> bool:
+def sum_first(value: Any) -> bool:
     """Whether a sum of gradients that come for one node is stored before another is added to it.
 
     A sum of two arrays is. So it takes the same kernel however many there are, as for the weights
     of a recurrence over sequences of any length. On the CPU, where a new length may be planned
     anew, small ones wait for more. Asked by `Tensor.plus`.
     """
-    arrays = total.leaves
-    if total.is_load or total.root.op != "add" or total.length != 2 * arrays - 1:
+    total, arrays = value.program, len(value.leaves)
+    if total.is_load or total.root.op != "add" or len(total.instructions) != 2 * arrays - 1:
         return False
-    few = costs_of(total.device).fuses_small or math.prod(total.shape) > SMALL_SUM
+    few = costs_of(total.device).fuses_small or math.prod(value.shape) > SMALL_SUM
     return arrays >= (2 if few else ADDED_AT_ONCE)
 
 
@@ -451,7 +444,8 @@ def shared_parts(
     return shared
 
 
-def is_large(shape: Sequence[int]) -> bool:
+@functools.lru_cache(1 << 12)
+def is_large(shape: tuple[int, ...]) -> bool:
     """Whether a cotangent of this shape may be `worth_storing`."""
     return math.prod(shape) >= STORED_FROM
 
@@ -493,9 +487,10 @@ def computed_together(
         program = result._expr.program
         if node is None or program.is_load:
             continue
+        length = len(program.instructions)
         if node.reads_alone:
-            long += program.length > LIMIT // 2
-        elif type(node) is not AccumulateGrad and not beside and fits_a_kernel(program.length):
+            long += length > LIMIT // 2
+        elif type(node) is not AccumulateGrad and not beside and fits_a_kernel(length):
             continue
         members.append(result)
     return members, long > 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import lucid_gpu
 from lucid_gpu.fx.immutable_collections import immutable_dict, immutable_list
 from lucid_gpu.nn import functional
+from lucid_gpu.tape.overrides import METHODS
 from lucid_gpu.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _type_repr(obj: Any) -> str:
         return f"{obj.__module__}.{obj.__qualname__}"
     if obj is ...:
         return "..."
-    if isinstance(obj, types.FunctionType):
+    if type(obj) in METHODS:
         return obj.__name__
     return repr(obj)
 

@@ -12,7 +12,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import lucid_gpu
@@ -25,6 +25,7 @@ from lucid_gpu.fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager
 from lucid_gpu.fx.wrapping import WRAPPED, Patcher, wrap
 from lucid_gpu.nn import Module, Parameter, Sequential
 from lucid_gpu.nn.modules import hooks
+from lucid_gpu.tape.overrides import METHODS
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -416,7 +417,7 @@ class Tracer(TracerBase):
             self.graph = Graph(tracer_cls=type(self))
             self.tensor_attrs: dict[Any, str] = {}
             self._note_tensors(self.root, "")
-            if not isinstance(function, FunctionType):
+            if type(function) not in METHODS:
                 raise AssertionError(f"Expected FunctionType, got {type(function)}")
             names = function.__globals__
             called, args = self.create_args_for_root(

@@ -16,7 +16,7 @@ import itertools
 import math
 import operator
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -161,8 +161,8 @@ def forward(
     out = _empty_like(there, d, q, q.shape[3])
     lse = there.new(q.shape[:3], float32.numpy)
     q, k, v = _rows_together(there, q, k, v)
-    walked = (q, k, v, out, None, None, None, None)
-    _launch(attention_forward, (q, k, v, out, lse), walked, scale, causal, d, where)
+    layouts = (*map(_layout, (q, k, v, out)), None, None, None, None)
+    _launch(attention_forward, (q, k, v, out, lse), layouts, scale, causal, d, where)
     return out, lse
 
 
@@ -185,11 +185,11 @@ def backward(
     dq, dk, dv = _empty_gradients(there, d, q, k, v)
     q, k, v, out, g = _rows_together(there, q, k, v, out, g)
     delta = there.new(lse.shape, float32.numpy)
-    walked = (q, k, v, out, g, dq, dk, dv)
+    layouts = (*map(_layout, (q, k, v, out, g, dq, dk, dv)),)
     first = (q, k, v, out, g, lse, dq, delta)
-    _launch(attention_queries, first, walked, scale, causal, d, where)
+    _launch(attention_queries, first, layouts, scale, causal, d, where)
     second = (q, k, v, g, lse, delta, dk, dv)
-    _launch(attention_keys, second, walked, scale, causal, d, where)
+    _launch(attention_keys, second, layouts, scale, causal, d, where)
     return dq, dk, dv
 
 
@@ -288,21 +288,21 @@ def _rows_together(there: Backend, *arrays: Any) -> list[Any]:
 def _launch(
     kernel: Kernel,
     pointers: tuple[Any, ...],
-    walked: tuple[Any, ...],
+    layouts: tuple[Typed | None, ...],
     scale: float,
     causal: bool,
     d: dtype,
     where: device,
 ) -> None:
-    """Start a kernel; ``walked`` are the arrays of its structure of strides, None where unused."""
+    """Start a kernel; ``layouts`` are of its structure of strides, None where there is no array."""
     addresses = [*map(backend(where).address, pointers)]
     aligned = functools.reduce(operator.or_, addresses) % ACCESS == 0
-    layouts = tuple([None if x is None else (x.shape, x.strides, x.dtype) for x in walked])
     _plan(kernel, layouts, scale, causal, d, where, aligned)(pointers, addresses)
 
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, and strides in bytes
 Typed = tuple[tuple[int, ...], tuple[int, ...], Any]  # and NumPy's type
+_layout: Callable[[Any], Typed] = operator.attrgetter("shape", "strides", "dtype")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -556,11 +556,19 @@ class _Block(NamedTuple):
     first: Any
 
 
-def _strips(head: _Head, rows: tuple[int, int]) -> Iterator[tuple[slice, list[_Block]]]:
-    """Rows whose scores stay in cache, cut into blocks."""
+@functools.lru_cache(maxsize=64)
+def _strips(head: _Head, rows: tuple[int, int]) -> list[tuple[slice, list[_Block]]]:
+    """Return the rows whose scores stay in cache, cut into blocks."""
     most = max(ROWS, head.keys // 32) if head.causal else head.strip
-    for strip in _cut(*rows, head.strip):
-        yield strip, [_block(head, part) for part in _cut(strip.start, strip.stop, most)]
+    return [
+        (strip, [_block(head, part) for part in _cut(strip.start, strip.stop, most)])
+        for strip in _cut(*rows, head.strip)
+    ]
+
+
+@functools.lru_cache(maxsize=64)
+def _ones(count: int) -> Any:
+    return np.ones((count, 1), np.float32)
 
 
 def _cut(first: int, last: int, step: int) -> list[slice]:
@@ -589,13 +597,13 @@ def _forward(
     calls: Any, operands: Sequence[Any], scale: float, head: _Head, part: tuple[int, int]
 ) -> None:
     q, k, v, out, lse = operands
-    width, strips = q.shape[-1], [*_strips(head, part)]
+    width, strips = q.shape[-1], _strips(head, part)
     blocks = [block for _, blocks in strips for block in blocks]
     most = blocks[0].rows.stop - blocks[0].rows.start
     s, wide = calls.scratch(most * head.keys), calls.scratch(most, width)
     tops, totals = (calls.scratch(part[1] - part[0], 1) for _ in range(2))
     turned = _turned(calls, k, head)
-    factor, ones = calls.constant(scale), calls.constant(np.ones((head.keys, 1)))
+    factor, ones = calls.constant(scale), calls.constant(_ones(head.keys))
     least = calls.constant(-np.inf)
     calls(np.positive, least, tops)
     for block in blocks:
@@ -633,14 +641,14 @@ def _backward(
 ) -> None:
     q, k, v, out, lse, g, dq, dk, dv = operands
     keys, width = k.shape[-2:]
-    strips = [*_strips(head, part)]
+    strips = _strips(head, part)
     most = strips[0][0].stop - strips[0][0].start
     tables = [calls.scratch(most, keys) for _ in range(2)]
     columns = [calls.scratch(most, 1) for _ in range(2)]
     wide = [calls.scratch(most, width) for _ in range(2)]
     more = calls.scratch(keys if len(strips) > 1 else 0, width)
     turned_k, turned_v = _turned(calls, k, head), _turned(calls, v, head)
-    factor, ones = calls.constant(scale), calls.constant(np.ones((width, 1)))
+    factor, ones = calls.constant(scale), calls.constant(_ones(width))
     base, zero = calls.constant(1 / LOG2_E), calls.constant(0)
     done = 0  # keys whose gradients are begun
     for strip, blocks in strips:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, capturing
+from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import unspread
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.kernels.dispatch import by_device
@@ -111,15 +113,16 @@ def _check_at_once(
     if not index.size:
         return
     low = -size if low is None else low
-    index = unspread(index)
-    if index.min() < low or index.max() >= size:
+    if 0 in index.strides:
+        index = unspread(index)
+    if np.minimum.reduce(index, None) < low or np.maximum.reduce(index, None) >= size:
         bad = int(index[(index < low) | (index >= size)].flat[0])
         raise fault.error(bad, dim, size)
 
 
 def seen_at_once(where: device) -> bool:
     """Whether numbers can be looked at here and now: a GPU would wait, a graph look only once."""
-    return where.type == "cpu" and not runs_cuda_c(where) and capturing.capturing() is None
+    return where.type == "cpu" and not runs_cuda_c(where) and not backend(where).records
 
 
 INSTANCES = [(_check, {"K": d}) for d in (dt.int8, dt.int16, dt.int32, dt.int64)]

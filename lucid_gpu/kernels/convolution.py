@@ -19,10 +19,12 @@ Filters of single channels are another algorithm: `lucid_gpu.kernels.depthwise`.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from math import gcd, prod
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -37,12 +39,14 @@ from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.kernels import depthwise
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.im2col import IMAGE_FIRST, ROW_FIRST, col2im, im2col
-from lucid_gpu.kernels.windows import Frame, Taps, Window, empty
+from lucid_gpu.kernels.windows import Frame, Pair, Taps, Window, empty
 from lucid_gpu.launch import runs_cuda_c
 
 __all__ = ["convolve", "input_gradient", "memory_order", "takes_volumes", "weight_gradient"]
 
 COLUMN_BYTES = 32 << 20  # of columns at a time on a GPU: they fit the cache of those of 2022 and on
+
+Slides = tuple[Taps, Taps]
 
 # On a CPU:
 BLOCK = 1 << 19  # numbers in the columns of a block: with fewer the GIL changes hands too often
@@ -251,57 +255,61 @@ def _flat(images: Any) -> Any:
 # --- NumPy: blocks of windows ---------------------------------------------------------------------
 
 
+_remembered = functools.lru_cache(maxsize=1 << 10)  # what depends on shapes and settings alone
+
+
+@_remembered
 def axes_in_memory(frame: Frame) -> tuple[int, int, int, int]:
-    """How the axes (n, c, h, w) of images and results lie in memory."""
+    """Return how the axes (n, c, h, w) of images and results lie in memory."""
     return (1, 2, 3, 0) if frame.shape[0] >= frame.steps[1] else (1, 0, 2, 3)
 
 
 @convolve.on_host
 def convolve_on_host(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
-    """`convolve` on NumPy's arrays."""
-    axes, wide = axes_in_memory(frame), _wide(x)
-    shape = (frame.shape[0], weight.shape[0], *frame.steps)
-    out = pool.empty([shape[axis] for axis in axes], wide.dtype)
-    filters = _wide(weight).reshape(groups, len(weight) // groups, prod(weight.shape[1:]))
-    _slide(filters, wide, _forward(frame), axes, out)
+    """Return what `convolve` does, of NumPy's arrays."""
+    axes, wide = axes_in_memory(frame), _wide(x.dtype)
+    outputs, shape = len(weight), (groups, len(weight) // groups, prod(weight.shape[1:]))
+    out = pool.empty(itemgetter(*axes)((frame.shape[0], outputs, *frame.steps)), wide)
+    filters = weight.astype(wide, copy=False).reshape(shape)
+    _slide(filters, x.astype(wide, copy=False), _forward(frame), axes, out)
     return out.astype(x.dtype, copy=False).transpose(inverse(axes))
 
 
 @input_gradient.on_host
 def input_gradient_on_host(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
-    """`input_gradient` on NumPy's arrays."""
-    axes = axes_in_memory(frame)
-    wide, filters = _wide(g), _wide(weight)
-    (sh, sw), size = frame.window.stride, frame.shape[2:]
-    result = pool.empty([frame.shape[axis] for axis in axes], wide.dtype)
+    """Return what `input_gradient` does, of NumPy's arrays."""
+    axes, wide = axes_in_memory(frame), _wide(g.dtype)
+    result = pool.empty(itemgetter(*axes)(frame.shape), wide)
     images = result.transpose(inverse(axes))
-    for phase in itertools.product(range(min(sh, size[0])), range(min(sw, size[1]))):
-        part = images[:, :, phase[0] :: sh, phase[1] :: sw]
-        axis_taps = [_backward(frame, axis, phase[axis]) for axis in (0, 1)]
-        if any(taps.number == 0 for _, taps in axis_taps):
+    filters, cotangents = weight.astype(wide, copy=False), g.astype(wide, copy=False)
+    (sh, sw), (h, w) = frame.window.stride, frame.shape[2:]
+    for row, column in itertools.product(range(min(sh, h)), range(min(sw, w))):
+        part = images[:, :, row::sh, column::sw]
+        (rows, down), (columns, across) = _backward(frame, 0, row), _backward(frame, 1, column)
+        if down.number and across.number:
+            turned = _turned(filters[:, :, rows, columns], groups)
+            _slide(turned, cotangents, (down, across), axes, part.transpose(axes))
+        else:
             part[...] = 0
-            continue
-        (rows, down), (columns, across) = axis_taps
-        turned = _turned(filters[:, :, rows, columns], groups)
-        _slide(turned, wide, (down, across), axes, part.transpose(axes))
     return result.astype(g.dtype, copy=False).transpose(inverse(axes))
 
 
 @weight_gradient.on_host
 def weight_gradient_on_host(x: Any, g: Any, frame: Frame, groups: int) -> Any:
-    """`weight_gradient` on NumPy's arrays."""
-    axes = axes_in_memory(frame)
-    if g.size and depthwise.applies(groups, x.shape[1], g.shape[1], _wide(g).dtype):
-        gradient = depthwise.weight_gradient(_wide(x), _wide(g), _forward(frame), axes)
-        return gradient.reshape(-1, 1, *frame.window.kernel).astype(g.dtype, copy=False)
-    view = _windows(_wide(x), _forward(frame), axes)
-    laid = np.ascontiguousarray(_wide(g).transpose(axes))
-    gradient = _correlate(view, laid.reshape(groups, len(laid) // groups, prod(laid.shape[1:])))
+    """Return what `weight_gradient` does, of NumPy's arrays."""
+    axes, wide, slides = axes_in_memory(frame), _wide(g.dtype), _forward(frame)
+    images, cotangents = x.astype(wide, copy=False), g.astype(wide, copy=False)
     shape = g.shape[1], frame.shape[1] // groups, *frame.window.kernel
-    return gradient.swapaxes(-1, -2).reshape(shape).astype(g.dtype, copy=False)
+    if g.size and depthwise.applies(groups, x.shape[1], g.shape[1], wide):
+        gradient = depthwise.weight_gradient(images, cotangents, slides, axes)
+    else:
+        laid = np.ascontiguousarray(cotangents.transpose(axes))
+        laid = laid.reshape(groups, len(laid) // groups, prod(laid.shape[1:]))
+        gradient = _correlate(_windows(images, slides, axes), laid).swapaxes(-1, -2)
+    return gradient.reshape(shape).astype(g.dtype, copy=False)
 
 
-def _slide(filters: Any, x: Any, slides: tuple[Taps, Taps], axes: Sequence[int], out: Any) -> None:
+def _slide(filters: Any, x: Any, slides: Slides, axes: Pair, out: Any) -> None:
     """Filters (groups, o, c kh kw) along images (n, c, h, w), into ``out``, which lies as said."""
     groups, outputs, _ = filters.shape
     if out.size and depthwise.applies(groups, x.shape[1], groups * outputs, x.dtype):
@@ -313,7 +321,8 @@ def _slide(filters: Any, x: Any, slides: tuple[Taps, Taps], axes: Sequence[int],
 # --- NumPy: which pixels are read -----------------------------------------------------------------
 
 
-def _forward(frame: Frame) -> tuple[Taps, Taps]:
+@_remembered
+def _forward(frame: Frame) -> Slides:
     window = frame.window
     settings = zip(window.kernel, window.padding, window.stride, window.dilation, frame.steps,
                    strict=True)  # fmt: skip
@@ -321,6 +330,7 @@ def _forward(frame: Frame) -> tuple[Taps, Taps]:
     return down, across
 
 
+@_remembered
 def _backward(frame: Frame, axis: int, phase: int) -> tuple[slice, Taps]:
     """For the pixels ``s q + phase`` of an axis: which taps see them, in the order cotangents lie.
 
@@ -346,38 +356,48 @@ def _turned(filters: Any, groups: int) -> Any:
     return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(groups, inputs, taps)
 
 
-def _windows(x: Any, slides: tuple[Taps, Taps], axes: Sequence[int]) -> Any:
-    """A view (c, kh, kw, ...) whose last three axes are images, rows and columns as they lie."""
-    n, c, *size = x.shape
-    outside = [t.start < 0 or t.start + t.span > s for t, s in zip(slides, size, strict=True)]
-    laid = x.transpose(axes)
-    if any(outside) or not laid.flags.c_contiguous:
-        shape = (n, c, slides[0].span, slides[1].span)
-        laid = pool.empty([shape[axis] for axis in axes], x.dtype)
-        _copy_padded(x, slides, laid.transpose(inverse(axes)))
-        first = 0
-    else:
-        first = slides[0].start * x.strides[2] + slides[1].start * x.strides[3]
-    of_image, of_channel, down, across = laid.transpose(inverse(axes)).strides
-    places = {0: (n, of_image)}
-    for axis, t, stride in ((2, slides[0], down), (3, slides[1], across)):
-        places[axis] = (t.steps, stride * t.stride)
+@_remembered
+def _reading(size: Pair, slides: Slides, axes: Pair, item: int, dense: bool) -> Any:
+    """Return how windows read images (n, c, h, w), which lie densely in an order of axes or not.
+
+    That is the extents of a copy of the pixels that they reach, or None where they are views of the
+    images; which pixels are copied, and to which rows and columns, between zeros; and the shape,
+    first byte and strides of the windows.
+    """
+    lows = [max(t.start, 0) for t in slides]
+    extents = zip(slides, size[2:], lows, strict=True)
+    source = [slice(low, max(min(t.start + t.span, n), low)) for t, n, low in extents]
+    inside = [slice(s.start - t.start, s.stop - t.start) for s, t in zip(source, slides)]
+    spans = slides[0].span, slides[1].span
+    whole = dense and 0 not in size and inside == [slice(0, span) for span in spans]
+    lies = size if whole else (*size[:2], *spans)
+    steps = {axis: item * prod([lies[a] for a in axes[i:]]) for i, axis in enumerate(axes, 1)}
+    places, taps = {0: (size[0], steps[0])}, []
+    for axis, t in enumerate(slides, 2):
+        places[axis] = (t.steps, steps[axis] * t.stride)
+        taps.append((t.number, steps[axis] * t.dilation))
     rest = [places[axis] for axis in axes[1:]]
-    taps = [(t.number, s * t.dilation) for t, s in zip(slides, (down, across), strict=True)]
-    shape, strides = zip((c, of_channel), *taps, *rest, strict=True)
-    start = laid.reshape(-1)[first // x.itemsize :]
-    return np.lib.stride_tricks.as_strided(start, shape, strides)
+    shape, strides = zip((size[1], steps[1]), *taps, *rest, strict=True)
+    first = lows[0] * steps[2] + lows[1] * steps[3] if whole else 0
+    copied = None if whole else itemgetter(*axes)(lies)
+    return copied, (..., *source), inside, shape, first, strides
 
 
-def _copy_padded(x: Any, slides: tuple[Taps, Taps], out: Any) -> None:
+def _windows(x: Any, slides: Slides, axes: Pair) -> Any:
+    """A view (c, kh, kw, ...) whose last three axes are images, rows and columns as they lie."""
+    laid = x.transpose(axes)
+    copied, source, inside, shape, first, strides = _reading(
+        x.shape, slides, axes, x.itemsize, laid.flags.c_contiguous
+    )
+    if copied is not None:
+        laid = pool.empty(copied, x.dtype)
+        _copy_padded(x[source], inside, laid.transpose(inverse(axes)))
+    return np.ndarray(shape, x.dtype, laid, first, strides)
+
+
+def _copy_padded(x: Any, inside: Sequence[slice], out: Any) -> None:
     """Copy the pixels that windows reach into ``out``, and zeros where there are none."""
-    inside, source = [], []
-    for t, size in zip(slides, x.shape[2:], strict=True):
-        low, high = max(t.start, 0), max(min(t.start + t.span, size), max(t.start, 0))
-        source.append(slice(low, high))
-        inside.append(slice(low - t.start, high - t.start))
     rows, columns = inside
-    whole = x[:, :, source[0], source[1]]
 
     def fill(channels: slice) -> None:
         part = out[:, channels]
@@ -385,36 +405,35 @@ def _copy_padded(x: Any, slides: tuple[Taps, Taps], out: Any) -> None:
         part[:, :, rows.stop :] = 0
         part[:, :, rows, : columns.start] = 0
         part[:, :, rows, columns.stop :] = 0
-        part[:, :, rows, columns] = whole[:, channels]
+        part[:, :, rows, columns] = x[:, channels]
 
     count = x.shape[1]
     step = max(-(-count // threads.team.count), BLOCK * count // max(out.size, 1), 1)
-    each([slice(first, first + step) for first in range(0, count, step)], fill)
+    if step < count:
+        each(slices(count, step), fill)
+    else:
+        fill(slice(0, count))
 
 
 # --- NumPy: products ------------------------------------------------------------------------------
 
 
-class _Block(NamedTuple):
-    """Windows taken together: parts of two axes, and where they lie among all."""
-
-    outer: slice
-    middle: slice
-    flat: slice
+_Block = tuple[slice, slice, slice]  # of windows: parts of two axes, and where they lie among all
 
 
-def _blocks(view: Any, multiplications: int) -> list[_Block]:
-    """Windows cut into blocks whose columns stay in cache."""
-    rows, (a, b, c) = prod(view.shape[:3]), view.shape[3:]
+@_remembered
+def _blocks(shape: Pair, multiplications: int, count: int) -> list[_Block]:
+    """Return a view of windows cut into blocks whose columns stay in cache, for so many threads."""
+    rows, (a, b, c) = prod(shape[:3]), shape[3:]
     if multiplications < ALONE and rows * a * b * c <= BLOCK:
-        return [_Block(slice(0, a), slice(0, b), slice(0, a * b * c))]
+        return [(slice(0, a), slice(0, b), slice(0, a * b * c))]
     wide = max(BLOCK // max(rows, 1), FEWEST)
-    outer = min(wide // max(b * c, 1), -(-a // threads.team.count))
+    outer = min(wide // max(b * c, 1), -(-a // count))
     if outer:
         whole = slice(0, b)
-        return [_Block(s, whole, slice(s.start * b * c, s.stop * b * c)) for s in _cut(a, outer)]
+        return [(s, whole, slice(s.start * b * c, s.stop * b * c)) for s in _cut(a, outer)]
     return [
-        _Block(slice(i, i + 1), s, slice((i * b + s.start) * c, (i * b + s.stop) * c))
+        (slice(i, i + 1), s, slice((i * b + s.start) * c, (i * b + s.stop) * c))
         for i in range(a) for s in _cut(b, max(wide // max(c, 1), 1))
     ]  # fmt: skip
 
@@ -429,8 +448,8 @@ def _laid_out(view: Any, block: _Block) -> Any:
     """The windows of a block as columns (c kh kw, windows)."""
     rows = prod(view.shape[:3])
     if view.flags.c_contiguous:
-        return view.reshape(rows, prod(view.shape[3:]))[:, block.flat]
-    part = view[:, :, :, block.outer, block.middle]
+        return view.reshape(rows, prod(view.shape[3:]))[:, block[2]]
+    part = view[:, :, :, block[0], block[1]]
     (columns,) = memory_of_thread.views([from_numpy_dtype(view.dtype)], part.shape)
     columns[...] = part
     return columns.reshape(rows, prod(part.shape[3:]))
@@ -447,26 +466,25 @@ def _multiply(filters: Any, view: Any, out: Any) -> None:
         columns = _laid_out(view, block)
         columns = columns.reshape(groups, depth, columns.shape[1])
         if flat is not None:
-            _product(filters, columns, flat[:, :, block.flat])
+            _product(filters, columns, flat[:, :, block[2]])
             return
         products = np.empty((groups, outputs, columns.shape[2]), out.dtype)
         _product(filters, columns, products)
-        part = out[:, block.outer, block.middle]
+        part = out[:, block[0], block[1]]
         part[...] = products.reshape(part.shape)
 
     if out.size:
-        each(_blocks(view, out.size * depth), work)
+        each(_blocks(view.shape, out.size * depth, threads.team.count), work)
 
 
 def _product(filters: Any, columns: Any, out: Any) -> None:
     if filters.shape[2] == 1:
         np.multiply(filters, columns, out)  # of a channel of its own: faster than BLAS
         return
-    if len(filters) > 1:
-        np.matmul(filters, columns, out)
-        return
-    count = _strips(filters.size, columns.shape[2])
-    np.matmul(filters[0], _split(columns[0], count), _split(out[0], count))
+    count = 1 if len(filters) > 1 else _strips(filters.size, columns.shape[2])
+    if count > 1:
+        filters, columns, out = filters[0], _split(columns[0], count), _split(out[0], count)
+    np.matmul(filters, columns, out)
 
 
 def _correlate(view: Any, g: Any) -> Any:
@@ -477,18 +495,20 @@ def _correlate(view: Any, g: Any) -> Any:
     def work(blocks: Sequence[_Block]) -> Any:
         total = np.zeros((groups, depth, outputs), view.dtype)
         for block in blocks:
-            columns, part = _laid_out(view, block), g[:, :, block.flat]
+            columns, part = _laid_out(view, block), g[:, :, block[2]]
             columns = columns.reshape(groups, depth, columns.shape[1])
             total += columns @ part.swapaxes(1, 2)
         return total
 
-    blocks = _blocks(view, g.size * depth)
-    share = max(-(-len(blocks) // threads.team.count), 1)  # by thread: the order of sums is fixed
+    count = threads.team.count
+    blocks = _blocks(view.shape, g.size * depth, count)
+    share = max(-(-len(blocks) // count), 1)  # by thread: the order of sums is fixed
     shares = [blocks[i : i + share] for i in range(0, len(blocks), share)]
     parts = each(shares, work)
     return sum(parts[1:], parts[0]) if parts else work([])
 
 
+@_remembered
 def _strips(size: int, width: int) -> int:
     """Into how many equal strips columns are cut that cost ``size`` multiplications each."""
     step = UNPACKED // max(size, 1)
@@ -506,6 +526,7 @@ def _split(matrix: Any, strips: int) -> Any:
     return matrix.reshape(rows, strips, columns // strips).swapaxes(0, 1)
 
 
-def _wide(array: Any) -> Any:
-    """In the type that is computed in: float32 for 16-bit floats."""
-    return array.astype(from_numpy_dtype(array.dtype).compute.numpy, copy=False)
+@_remembered
+def _wide(kind: Any) -> Any:
+    """Return the type that is computed in: float32 for 16-bit floats."""
+    return from_numpy_dtype(kind).compute.numpy

@@ -62,8 +62,9 @@ class Settings(NamedTuple):
     masked: bool = False
 
 
+@functools.lru_cache(maxsize=1 << 10)
 def lines_of(shape: tuple[int, ...]) -> Lines:
-    """The rows of scores of shape (c,), (n, c) or (n, c, d1, ...)."""
+    """Return the rows of scores of shape (c,), (n, c) or (n, c, d1, ...)."""
     return lines_along(shape, min(len(shape) - 1, 1))
 
 
@@ -336,7 +337,7 @@ def _losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
     value, kept = run_quietly(on_host, x, target, how)
     if how.reduction == "none":
         value = value.reshape(target.shape)
-    return run_quietly(value.astype, x.dtype), kept
+    return value if value.dtype == x.dtype else run_quietly(value.astype, x.dtype), kept
 
 
 @gradient.on_host

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from lucid_gpu.devices import backend, backend_of_array, capturing, device_of, owners
+from lucid_gpu.devices import backend, backend_of_array, device_of, owners
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.launch import Executor
 
@@ -53,7 +53,7 @@ class by_device(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         first: Any = args[0]
-        owner = owners.get(type(first))
+        owner = owners[kind] if (kind := type(first)) in owners else None
         if owner is None:  # a sequence, or the first of its kind
             if isinstance(first, (list, tuple)):
                 first = first[0]
@@ -73,9 +73,9 @@ class by_device(Generic[P, R]):
         if Executor.host_cuda:
             return self.cuda_c(*args, **kwargs)
         assert self.host is not None
-        if capturing.recorder is not None:
+        if owner.records:
             named: Any = functools.partial(_by_name, self.host, tuple(kwargs), len(args))
-            result: R = capturing.call(self.cuda_c.__name__, named, *args, *kwargs.values())
+            result: R = owner.call(self.cuda_c.__name__, named, *args, *kwargs.values())
             return result
         return self.host(*args, **kwargs)
 

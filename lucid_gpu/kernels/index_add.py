@@ -98,28 +98,37 @@ def rows_of(index: tuple[Any, ...], shape: tuple[int, ...], xp: Any) -> tuple[in
     masks, each element is a row.
     """
     parts = list(index)
-    if any(p is Ellipsis for p in parts):
-        at = next(i for i, p in enumerate(parts) if p is Ellipsis)
-        missing = len(shape) - sum(_dimensions(p) for p in parts if p is not Ellipsis)
-        parts[at : at + 1] = [slice(None)] * missing
-    places = [i for i, p in enumerate(parts) if not isinstance(p, slice)]
+    for at, part in enumerate(parts):
+        if part is Ellipsis:
+            missing = len(shape) - sum(_dimensions(p) for p in parts if p is not Ellipsis)
+            parts[at : at + 1] = [slice(None)] * missing
+            break
+    places, plain = [], True
+    for i, part in enumerate(parts):
+        if isinstance(part, slice):
+            plain = plain and part == slice(None)
+        else:
+            plain = plain and _is_number(part)
+            places.append(i)
     first, last = places[0], places[-1] + 1
-    whole = all(p == slice(None) for p in parts if isinstance(p, slice))
-    if not whole or last - first != len(places) or not all(_is_number(parts[i]) for i in places):
+    if not plain or last - first != len(places):
         every = xp.arange(prod(shape)).reshape(shape)[index]
         return 1, prod(shape), 1, every.reshape(-1)
     keys = flat_places(parts[first:last], shape[first:last], xp)
     return prod(shape[:first]), prod(shape[first:last]), prod(shape[last:]), keys.reshape(-1)
 
 
+_broadcast_shapes = functools.lru_cache(maxsize=1 << 10)(np.broadcast_shapes)
+
+
 def flat_places(parts: Sequence[Any], shape: Sequence[int], xp: Any) -> Any:
     """Row-major numbers of the elements at index arrays, which broadcast; in bounds."""
-    whole = np.broadcast_shapes(*[getattr(part, "shape", ()) for part in parts])
+    whole = _broadcast_shapes(*[getattr(part, "shape", ()) for part in parts])
     keys: Any = None
     step = 1
     for part, size in zip(parts[::-1], shape[::-1], strict=True):
         part = unspread(xp.asarray(part, "int64"))
-        if xp is not np or part.size and part.min() < 0:
+        if xp is not np or (part.size and np.minimum.reduce(part, None) < 0):
             part = xp.where(part < 0, part + size, part)
         part = part * step if step > 1 else part
         keys = part if keys is None else keys + part
@@ -199,7 +208,7 @@ def _add_blocks(out: Any, keys: Any, values: Any, skip: int) -> None:
     outside = keys.view(f"u{keys.itemsize}") >= rows  # negative ones, too
     if skip >= 0:
         outside |= keys == skip
-    if outside.any():
+    if np.logical_or.reduce(outside, None):
         keys, values = keys[~outside], values[:, ~outside]
     d = dt.from_numpy_dtype(out.dtype)
     total = out if d.compute is d else out.astype(d.compute.numpy)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend_of_array, loops
+from lucid_gpu.devices import loops, owners
 from lucid_gpu.devices.blas import UNSHARED
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
@@ -122,9 +122,7 @@ def normalized(
     The statistics, float32 at least, are the mean of each row and 1 over its deviation, in this
     order and of shape (2, rows, 1); of root mean squares only the second, of shape (1, rows, 1).
     """
-    backend = backend_of_array(x)
-    assert backend is not None
-    full = x.shape
+    backend, full = owners[type(x)], x.shape
     if columns is None:
         columns = full[-1]
     if columns > LONGEST:  # before there is memory for it
@@ -184,8 +182,7 @@ def gradients(
     to, where `adds_earlier` holds.
     """
     assert earlier is None
-    backend = backend_of_array(x)
-    assert backend is not None
+    backend = owners[type(x)]
     shape, kind, new, address = x.shape, x.dtype, backend.new, backend.address
     if columns is None:
         columns = shape[-1]
@@ -428,15 +425,18 @@ def _over_rows(
     vectors = [_vector(a, columns, kind, ROWS if recorded else 1) for a in along]
 
     def work(part: slice) -> list[Any]:
-        inputs = [None if a is None else np.ascontiguousarray(a[part], kind) for a in read]
-        made: list[Any] = [None if a is None else _room(a[part], kind) for a in written]
-        added = [np.zeros((1, columns), kind) for _ in range(sums)]
-        rowwise = [inputs[0] if a is None else a for a in (*inputs, *made)]
+        rowwise: list[Any] = []  # the first stands for what is not there
+        for a in read:
+            rowwise.append(rowwise[0] if a is None else np.ascontiguousarray(a[part], kind))
+        for a in written:  # in place, but for those of another type
+            made = rowwise[0] if a is None else a[part]
+            rowwise.append(made if made.dtype == kind else pool.empty(made.shape, kind))
+        added = [np.zeros((1, columns), kind) for _ in range(sums)] if sums else []
         if recorded:
             _run_recorded(text, how, kind, rowwise, [*vectors, *added])
         else:
             text(Immediate((), kind), [*rowwise, *vectors, *added], how)
-        for a, result in zip(written, made, strict=True):
+        for a, result in zip(written, rowwise[len(read) :], strict=True):
             if a is not None and result.dtype != a.dtype:
                 a[part] = result
         return added
@@ -444,11 +444,6 @@ def _over_rows(
     if 0 < rows <= chunk and min(rows, ROWS) * columns <= UNSHARED:
         return [work(slice(0, rows))]  # BLAS gives no part of so little to another thread
     return each(slices(rows, chunk), work)
-
-
-def _room(a: Any, kind: Any) -> Any:
-    """Where results are written: in place, but for those of another type."""
-    return a if a.dtype == kind else pool.empty(a.shape, kind)
 
 
 def _vector(a: Any, columns: int, kind: Any, rows: int) -> Any:
@@ -467,14 +462,16 @@ def _run_recorded(
     """A few rows at a time, which stay in the L1 cache."""
     rows, columns = rowwise[0].shape
     whole = rows // ROWS * ROWS
-    widths = tuple([a.shape[1] for a in rowwise])
-    depths = tuple([len(a) for a in others])
-    fixed = [loops.address(a) for a in others]
-    places = [(loops.address(a), a.strides[0]) for a in rowwise]
+    fixed = [*map(loops.address, others)]
     for start, many, repeats in ((0, ROWS, whole // ROWS), (whole, rows - whole, 1)):
         if many and repeats:
-            calls = _recorded(text, how, np.dtype(kind).char, many, columns, widths, depths)
-            calls.run([*[base + start * step for base, step in places], *fixed], repeats)
+            widths, places = [], []
+            for a in rowwise:
+                widths.append(a.shape[1])
+                places.append(loops.address(a) + start * a.strides[0])
+            sizes = columns, (*widths,), (*map(len, others),)
+            calls = _recorded(text, how, np.dtype(kind).char, many, *sizes)
+            calls.run([*places, *fixed], repeats)
 
 
 @functools.lru_cache(maxsize=128)

@@ -90,8 +90,8 @@ def max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
         The place of each maximum in its window, ``i * kw + j``.
     """
     shape = *frame.shape[:2], *frame.steps
-    y, places = empty(x, shape), empty(x, shape, _position_type(frame).numpy)
-    _over_windows(max_kernel, (x, y, places), frame, x, {"P": _position_type(frame)})
+    y, places = empty(x, shape), empty(x, shape, position_type(frame).numpy)
+    _over_windows(max_kernel, (x, y, places), frame, x, {"P": position_type(frame)})
     return y, places
 
 
@@ -112,7 +112,7 @@ def max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
     array, shape (n, c, h, w)
     """
     x = empty(g, frame.shape)
-    _over_pixels(max_bwd_kernel, (g, places, x), frame, g, {"P": _position_type(frame)})
+    _over_pixels(max_bwd_kernel, (g, places, x), frame, g, {"P": position_type(frame)})
     return x
 
 
@@ -120,7 +120,7 @@ def max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
 def max_pool_take(x: Any, places: Any, frame: Frame) -> Any:
     """The pixel at a known place of each window: the adjoint of `max_pool_bwd`."""
     y = empty(x, (*frame.shape[:2], *frame.steps))
-    _over_windows(take_kernel, (x, places, y), frame, x, {"P": _position_type(frame)})
+    _over_windows(take_kernel, (x, places, y), frame, x, {"P": position_type(frame)})
     return y
 
 
@@ -179,7 +179,9 @@ def _launch(
     )
 
 
-def _position_type(frame: Frame) -> dtype:
+@functools.lru_cache(maxsize=1 << 10)
+def position_type(frame: Frame) -> dtype:
+    """Return the type of places in windows."""
     down, across = frame.window.kernel
     return uint8 if down * across <= 256 else int32
 
@@ -192,8 +194,8 @@ def _by_channels(
 ) -> list[Any]:
     """What ``compute`` makes of arrays and a frame, of some channels at a time, on all threads."""
     n, c = frame.shape[:2]
-    images, windows = (max(n * math.prod(s), 1) for s in (frame.full[2:], frame.steps))
-    step = max(BLOCK // images, FEWEST // windows, 1)
+    images, windows = n * math.prod(frame.full[2:]), n * math.prod(frame.steps)
+    step = max(BLOCK // max(images, 1), FEWEST // max(windows, 1), 1)
     if c <= step:
         computed = compute(*arrays, frame)
         return list(computed) if len(kinds) > 1 else [computed]
@@ -205,7 +207,7 @@ def _by_channels(
     ]
 
     def work(channels: slice) -> None:
-        part = compute(*[a[:, channels] for a in arrays], frame.of_channels(_length(channels)))
+        part = compute(*[a[:, channels] for a in arrays], frame.of(n, _length(channels)))
         for result, values in zip(results, part if len(kinds) > 1 else (part,), strict=True):
             result[:, channels] = values
 
@@ -217,6 +219,7 @@ def _length(part: slice) -> int:
     return int(part.stop - part.start)
 
 
+@functools.lru_cache
 def _lowest(d: Any) -> Any:
     return float("-inf") if from_numpy_dtype(d).is_floating_point else np.iinfo(d).min
 
@@ -224,7 +227,7 @@ def _lowest(d: Any) -> Any:
 @max_pool.on_meta
 def _max_pool_shape(x: Any, frame: Frame) -> tuple[Any, Any]:
     shape = (*frame.shape[:2], *frame.steps)
-    return empty(x, shape), empty(x, shape, _position_type(frame).numpy)
+    return empty(x, shape), empty(x, shape, position_type(frame).numpy)
 
 
 @max_pool_take.on_meta
@@ -249,28 +252,29 @@ def _avg_pool_bwd_shape(g: Any, frame: Frame, padding: bool, divisor: int) -> An
 
 @max_pool.on_host
 def _max_pool_by_channels(x: Any, frame: Frame) -> tuple[Any, Any]:
-    kinds = x.dtype, _position_type(frame).numpy
+    kinds = x.dtype, position_type(frame).numpy
     y, places = _by_channels(_max_pool, frame, (x,), frame.steps, *kinds)
     return y, places
 
 
 def _max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
     image, spots = frame.bordered(x, _lowest(x.dtype)), frame.window.slices(frame.steps)
-    narrow = _position_type(frame).numpy
+    narrow = position_type(frame).numpy
     best = image[spots[0][1]].copy("K")
-    places = np.zeros_like(best, dtype=narrow)
-    places += _first_positions(frame).astype(narrow)
+    places = np.empty_like(best, narrow)
+    places[...] = _first_positions(frame)
     for k, (_, pixels) in enumerate(spots[1:], 1):
         here = image[pixels]
         np.maximum(places, np.multiply(here > best, narrow.type(k)), out=places)
         np.maximum(best, here, out=best)
     unknown = best != best
-    if unknown.any():
+    if np.logical_or.reduce(unknown, None):
         for k, (_, pixels) in enumerate(spots):  # the last NaN, as in PyTorch
             np.copyto(places, narrow.type(k), where=unknown & (image[pixels] != image[pixels]))
     return best, places
 
 
+@functools.lru_cache(maxsize=1 << 8)
 def _first_positions(frame: Frame) -> Any:
     """The first place of each window that is a pixel of the image."""
     down, across = (
@@ -283,7 +287,8 @@ def _first_positions(frame: Frame) -> Any:
             strict=True,
         )
     )
-    return down[:, None] * frame.window.kernel[1] + across
+    places = down[:, None] * frame.window.kernel[1] + across
+    return places.astype(position_type(frame).numpy)
 
 
 @max_pool_bwd.on_host
@@ -293,7 +298,7 @@ def _max_pool_bwd_by_channels(g: Any, places: Any, frame: Frame) -> Any:
 
 
 def _max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
-    overlaps, order, narrow = frame.window.overlaps(), memory_order(places), g.dtype
+    overlaps, order, narrow = frame.overlaps, memory_order(places), g.dtype
     wide = from_numpy_dtype(g.dtype).compute.numpy if overlaps else g.dtype
     g = np.ascontiguousarray(g.astype(wide, copy=False).transpose(order)).transpose(inverse(order))
     image = frame.filled(wide, 0, order)
@@ -350,8 +355,9 @@ def _avg_pool_bwd(g: Any, frame: Frame, padding: bool, divisor: int) -> Any:
     return image[frame.inside].astype(g.dtype, copy=False)
 
 
+@functools.lru_cache(maxsize=1 << 8)
 def _counts(frame: Frame, padding: bool) -> Any:
-    """Pixels in each window: a number where all agree, else an array that broadcasts."""
+    """Return the pixels in each window: a number where all agree, else an array that broadcasts."""
     window, image = frame.window, frame.shape[2:]
     axes = list(zip(window.padding, window.kernel, window.stride, frame.steps, image, strict=True))
     if all((not p or padding) and s * (m - 1) + k <= size + 2 * p for p, k, s, m, size in axes):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import capturing
+from lucid_gpu.devices import owners
 
 __all__ = ["Axis", "Band", "band", "resampled"]
 
@@ -110,24 +110,26 @@ class Band:
         used = (self.weights == 0) | (self.places == np.arange(out))
         return bool(out == self.size and used.all() and (self.weights.sum(0) == 1).all())
 
-    def on(self, xp: Any, kind: Any) -> Any:
-        """The rows of places and weights as arrays of a device."""
-        gpu = xp.cuda.runtime.getDevice() if hasattr(xp, "cuda") else None
-        key = xp, gpu, kind
+    def on(self, array: Any) -> Any:
+        """The rows of places and weights, of an array's type, as arrays of its device."""
+        there, kind = owners[type(array)], array.dtype
+        key = there.device_of(array), kind
         if key not in self._there:
-            ones = (self.weights == 1).all(1)
-            with capturing.outside():  # they are kept, whatever becomes of a graph
-                self._there[key] = [
-                    (xp.asarray(p), None if one else xp.asarray(w.astype(kind)))
-                    for p, w, one in zip(self.places, self.weights, ones, strict=True)
-                ]
+            self._there[key] = there.aside(self._rows, there.xp, kind)
         return self._there[key]
+
+    def _rows(self, xp: Any, kind: Any) -> list[tuple[Any, Any]]:
+        ones = (self.weights == 1).all(1)
+        return [
+            (xp.asarray(p), None if one else xp.asarray(w.astype(kind)))
+            for p, w, one in zip(self.places, self.weights, ones, strict=True)
+        ]
 
 
 def resampled(array: Any, axis: int, band: Band, xp: Any) -> Any:
     """An array resampled along an axis, which is counted from the end."""
     total = None
-    for places, weights in band.on(xp, array.dtype):
+    for places, weights in band.on(array):
         part = array.take(places, axis=axis)
         if weights is not None:
             part *= weights.reshape(-1, *[1] * (-axis - 1))

@@ -172,14 +172,14 @@ def _backward_shape(y: Any, g: Any, axis: int, log: bool) -> Any:
 def on_host(x: Any, axis: int, log: bool) -> Any:
     """As `softmax`, by NumPy; 16-bit floats are computed in float32."""
     wide = from_numpy_dtype(x.dtype).compute.numpy
-    lowest = np.finfo(wide).min  # -inf - -inf would be NaN
+    lowest = _lowest(wide)  # -inf - -inf would be NaN
 
     def work(x: Any, out: Any, along: int) -> None:
         x = x.astype(wide, copy=False)
         y = _room_for(out, wide)
-        top = np.maximum(x.max(axis=along, keepdims=True, initial=-np.inf), lowest)
-        np.subtract(x, top, y)
-        total = (np.exp(y) if log else np.exp(y, y)).sum(axis=along, keepdims=True)
+        top = np.maximum.reduce(x, along, keepdims=True, initial=-np.inf)
+        np.subtract(x, np.maximum(top, lowest), y)
+        total = np.add.reduce(np.exp(y) if log else np.exp(y, y), along, keepdims=True)
         if log:
             np.subtract(y, np.log(total), out, casting="unsafe")
         else:
@@ -198,13 +198,18 @@ def gradient_on_host(y: Any, g: Any, axis: int, log: bool) -> Any:
         y, g = y.astype(wide, copy=False), g.astype(wide, copy=False)
         dx = _room_for(out, wide)
         if log:
-            np.multiply(np.exp(y, dx), g.sum(axis=along, keepdims=True), dx)
+            np.multiply(np.exp(y, dx), np.add.reduce(g, along, keepdims=True), dx)
             np.subtract(g, dx, out, casting="unsafe")
         else:
-            total = np.multiply(y, g, dx).sum(axis=along, keepdims=True)
+            total = np.add.reduce(np.multiply(y, g, dx), along, keepdims=True)
             np.multiply(np.subtract(g, total, dx), y, out, casting="unsafe")
 
     return _of_lines((y, g), axis, work)
+
+
+@functools.lru_cache
+def _lowest(wide: Any) -> Any:
+    return np.finfo(wide).min
 
 
 def _room_for(out: Any, wide: Any) -> Any:

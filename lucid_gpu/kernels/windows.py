@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lucid_gpu.devices import backend_of_array
-from lucid_gpu.devices.copies import inverse
+from lucid_gpu.devices.copies import inverse, strided
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import from_numpy_dtype
 
@@ -16,16 +17,15 @@ Pair = tuple[int, ...]  # a number for each axis
 
 
 class Window(NamedTuple):
-    """How a window slides over the last two axes of an image.
+    """How a window slides over images; over signals along one axis, over volumes along three.
 
-    Images of one axis have a first axis of length 1. Over volumes, which only cuDNN takes as they
-    are, it slides along three.
+    Signals are images of one row for those who compute, and only cuDNN takes volumes as they are.
 
     Attributes
     ----------
-    kernel, stride, padding, dilation : pair of int
-    beyond : pair of int
-        Rows and columns of padding more on the lower and right side.
+    kernel, stride, padding, dilation : tuple of int
+    beyond : tuple of int
+        Padding more behind each axis: on the lower and right side.
     """
 
     kernel: Pair
@@ -58,6 +58,15 @@ class Window(NamedTuple):
         """How many pixels a window spans, down and across."""
         return tuple([d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True)])
 
+    @functools.lru_cache(maxsize=1 << 10)  # noqa: B019  # of values, not of objects
+    def over_images(self) -> Window:
+        """Return how it slides along the last two axes; signals have a first one of length 1."""
+        return Window(*[(one, *axes)[-2:] for one, axes in zip(_ONCE, self, strict=True)])
+
+    def over_depth(self) -> Window:
+        """Return how it slides along the first axis, over images whose pixels stand in a row."""
+        return Window(*[(axes[0], one) for one, axes in zip(_ONCE, self, strict=True)])
+
     def overlaps(self) -> bool:
         """Whether a pixel may be in several windows."""
         return any(r > s for r, s in zip(self.reach(), self.stride, strict=True))
@@ -66,6 +75,7 @@ class Window(NamedTuple):
         """Whether windows are the image's pixels, one by one."""
         return self == Window((1, 1), dilation=self.dilation)
 
+    @functools.lru_cache(maxsize=1 << 10)  # noqa: B019
     def slices(self, steps: Pair) -> list[tuple[Pair, Any]]:
         """For each position inside the window, in order, an index of the pixels that fall on it."""
         rows, columns = (
@@ -79,6 +89,8 @@ class Window(NamedTuple):
         sizes = (*self.kernel, *self.stride, *self.padding, *self.dilation)
         return dict(zip(TEMPLATE.split(", "), sizes, strict=True))
 
+
+_ONCE = (1, 1, 0, 1, 0)  # along an axis of length 1
 
 # How kernels that slide a window take it, and images (`kernels/windows.cuh`).
 TEMPLATE = "KH, KW, SH, SW, PH, PW, DH, DW"  # `Window.numbers`
@@ -120,11 +132,13 @@ class Frame:
         ``(n, c, H, W)`` with the border.
     inside : tuple of slice
         Where the images are in it.
+    overlaps : bool
+        Whether a pixel may be in several windows.
     """
 
     def __init__(self, shape: Sequence[int], window: Window, ceil_mode: bool = False) -> None:
         n, c, *size = self.shape = tuple(shape)
-        self.window = window
+        self.window, self.ceil_mode = window, ceil_mode
         self.steps = window.steps(size, ceil_mode)
         sizes = [
             max(p + size, s * (m - 1) + r)
@@ -133,21 +147,14 @@ class Frame:
             )
         ]
         self.full = (n, c, *sizes)
+        self.overlaps = window.overlaps()
         self.inside = (..., *[slice(p, p + m) for p, m in zip(window.padding, size, strict=True)])
 
-    def of(self, images: int) -> Frame:
-        """The frame of another number of images."""
-        frame = object.__new__(Frame)
-        frame.__dict__.update(self.__dict__)
-        frame.shape, frame.full = (images, *self.shape[1:]), (images, *self.full[1:])
-        return frame
-
-    def of_channels(self, channels: int) -> Frame:
-        """The frame of another number of channels."""
-        frame = self.of(self.shape[0])
-        n = self.shape[0]
-        frame.shape, frame.full = (n, channels, *self.shape[2:]), (n, channels, *self.full[2:])
-        return frame
+    def of(self, images: int, channels: int | None = None) -> Frame:
+        """Return the frame of other numbers of images and channels."""
+        _, c, *size = self.shape
+        shape = (images, c if channels is None else channels, *size)
+        return frame_of(shape, self.window, self.ceil_mode)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -169,8 +176,8 @@ class Frame:
     def filled(self, dtype: Any, value: Any, order: Sequence[int] = (0, 1, 2, 3)) -> Any:
         """An array ``(n, c, H, W)`` of one value whose axes lie in memory in ``order``."""
         laid = pool.empty([self.full[axis] for axis in order], dtype)
-        laid[...] = value
-        return laid.transpose(inverse(order))
+        laid.fill(value)
+        return laid.transpose(inverse(tuple(order)))
 
     def bordered(self, array: Any, value: Any) -> Any:
         """The images in a border of one value; their own array where none is needed."""
@@ -183,7 +190,7 @@ class Frame:
     def laid(self, array: Any, order: Sequence[int]) -> Any:
         """The images in a border of zeros, with axes that lie in memory in ``order``."""
         if self.full == self.shape:
-            return np.ascontiguousarray(array.transpose(order)).transpose(inverse(order))
+            return np.ascontiguousarray(array.transpose(order)).transpose(inverse(tuple(order)))
         image = self.filled(array.dtype, 0, order)
         image[self.inside] = array
         return image
@@ -213,11 +220,14 @@ class Frame:
         """A view ``(n, c, kh, kw, oh, ow)`` of an array ``(n, c, H, W)``."""
         n, c, down, across = image.strides
         (sh, sw), (dh, dw) = self.window.stride, self.window.dilation
-        return np.lib.stride_tricks.as_strided(
+        return strided(
             image,
             (*self.shape[:2], *self.window.kernel, *self.steps),
             (n, c, down * dh, across * dw, down * sh, across * sw),
         )
+
+
+frame_of = functools.lru_cache(maxsize=1 << 10)(Frame)  # which nobody changes
 
 
 def _clipped(start: int, step: int, size: int, count: int) -> tuple[slice, slice]:
@@ -230,7 +240,12 @@ def _clipped(start: int, step: int, size: int, count: int) -> tuple[slice, slice
 
 def memory_order(array: Any) -> tuple[int, ...]:
     """The axes from the widest stride to the narrowest."""
-    return tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
+    return _order_of(array.strides)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _order_of(strides: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
 
 
 # --- what launches need ---------------------------------------------------------------------------

@@ -56,6 +56,13 @@ class Packing:
         The arguments of a launch in `struct`'s letters, without alignment.
     constants : sequence of (str, tuple)
         Those that never change, with their values.
+
+    Attributes
+    ----------
+    letters : str or None
+        Those of the arguments of a launch, where each is one number.
+    sizes : tuple of int
+        Bytes of each argument that never changes, as they lie in ``tail``.
     """
 
     def __init__(
@@ -65,6 +72,8 @@ class Packing:
         fixed = [_padded(field) for field, _ in constants]
         self.head = struct.Struct("=" + "".join(varying))
         self.fields = varying + fixed
+        self.letters = None if any(len(f) > 1 for f in fields) else "".join(fields)
+        self.sizes = tuple([struct.calcsize("=" + field) for field in fixed])
         self.tail = b"".join(
             [
                 struct.pack("=" + field, *values)

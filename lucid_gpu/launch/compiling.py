@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lucid_gpu.core.planning import made
 from lucid_gpu.devices.threads import processors
-from lucid_gpu.launch.planning import made
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -8,21 +8,26 @@ would describe every array by shape and strides first.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import threading
 from collections.abc import Iterator
+from functools import cache
+from types import FunctionType
 from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.cuda_errors import explained
+from lucid_gpu.devices.cupy_backend import DRIVER
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.launch import nvrtc
-from lucid_gpu.launch.arguments import Arguments
+from lucid_gpu.launch.arguments import Arguments, Packing
 from lucid_gpu.launch.compiling import Text
 from lucid_gpu.launch.failures import failed
-from lucid_gpu.launch.launcher import Extent, Launcher
+from lucid_gpu.launch.launcher import Extent, Launcher, Start
 from lucid_gpu.launch.source import complete
+from lucid_gpu.tape.native import gpu
 
 BLOCKING = os.environ.get("CUDA_LAUNCH_BLOCKING", "") not in ("", "0")  # an error names its kernel
 SHARED = 48 * 1024  # bytes of shared memory a block may use without having asked for more
@@ -96,6 +101,24 @@ class CudaLauncher(Launcher):
         except self.failures as error:  # most likely of a kernel before
             raise explained(error, f"the loading of {text.name}") from error
 
+    def bound(
+        self, function: Function, packing: Packing, grid: Extent, block: Extent, shared: int = 0
+    ) -> Start | None:
+        launch = self.cuda.driver.launchKernel
+        if BLOCKING or self.launch_kernel is not launch or isinstance(launch, FunctionType):
+            return None  # each launch is looked at, or something stands in for the driver
+        address, letters = _launch_address(), packing.letters
+        if gpu is None or address is None or letters is None or shared > function.shared:
+            return None
+        try:
+            started: Start = gpu.Start(
+                address, function.ptr, (*grid, *block), shared, self.stream, self.index, letters,
+                packing.sizes, packing.tail,
+            )  # fmt: skip
+        except ValueError:
+            return None
+        return started
+
     def launch(
         self,
         function: Function,
@@ -114,3 +137,13 @@ class CudaLauncher(Launcher):
         except self.failures as error:
             raise failed(error, function.name, grid, block, shared) from error
         arguments.spare.append(arguments)
+
+
+@cache
+def _launch_address() -> int | None:
+    """Where cuLaunchKernel is; None where the driver is not found by name."""
+    try:
+        driver = ctypes.CDLL(DRIVER)
+        return ctypes.cast(driver.cuLaunchKernel, ctypes.c_void_p).value
+    except (OSError, AttributeError):
+        return None

@@ -14,7 +14,7 @@ from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import device_of
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.launch.arguments import Arguments, Packing
-from lucid_gpu.launch.launcher import Extent, Launcher
+from lucid_gpu.launch.launcher import Extent, Launcher, Start
 from lucid_gpu.launch.launchers import launcher_of
 from lucid_gpu.launch.observers import Launched, Operand, debug, observed, observers
 from lucid_gpu.launch.signature import Parameter, parameters, substituted
@@ -388,7 +388,7 @@ class Launch:
         The last argument, if it is a structure that never changes.
     """
 
-    __slots__ = ("_compiled", "block", "function", "grid", "last", "launcher", "packing", "shared")
+    __slots__ = ("_start", "block", "function", "grid", "last", "launcher", "packing", "shared")
 
     def __init__(
         self,
@@ -408,7 +408,7 @@ class Launch:
             self.packing, self.last = Packing(varying, [(letters, fields)]), (structure,)
         self.grid, self.block, self.shared = grid, block, shared
         self.launcher = launcher_of(where)
-        self._compiled: Any = None
+        self._start: Start | None = None
 
     def __call__(self, arrays: Sequence[Any], addresses: Sequence[int], *numbers: Any) -> None:
         """Start it; the device is the current one.
@@ -422,17 +422,14 @@ class Launch:
         *numbers : bool, int or float
             For the other parameters.
         """
-        compiled = self._compiled
-        if compiled is not None and not (observers or debug) and self.launcher.is_home():
-            try:
-                packed = self.packing.filled((*addresses, *numbers))
-            except (OverflowError, struct.error):
-                pass  # the function says which number it is
-            else:
-                self.launcher.launch(compiled, packed, self.grid, self.block, self.shared)
-                return
+        start = self._start
+        if start is not None and not (observers or debug) and start((*addresses, *numbers)):
+            return
         self.function(self.grid, self.block, (*arrays, *numbers, *self.last), self.shared)
-        self._compiled = self.function.compiled_for(self.launcher)
+        if start is None:
+            compiled = self.function.compiled_for(self.launcher)
+            of = self.packing, self.grid, self.block, self.shared
+            self._start = self.launcher.bound(compiled, *of)
 
 
 def _operand(array: Any) -> Operand:

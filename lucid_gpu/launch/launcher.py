@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lucid_gpu.device import device
 from lucid_gpu.launch import compiling
-from lucid_gpu.launch.arguments import Arguments
+from lucid_gpu.launch.arguments import Arguments, Packing
 from lucid_gpu.launch.compiling import Text
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lucid_gpu.devices.port import Backend
 
+Start = Callable[[Sequence[Any]], bool]
 Extent = tuple[int, int, int]  # of a grid or a block: x, y, z
 
 
@@ -49,6 +50,16 @@ class Launcher:
         The calling thread is at home (see `at_home`).
         """
         raise NotImplementedError
+
+    def bound(
+        self, function: Any, packing: Packing, grid: Extent, block: Extent, shared: int = 0
+    ) -> Start | None:
+        """What starts a compiled kernel by one call of C, which `launch` does in several.
+
+        It is called with the numbers that are packed, by a thread at home, and gives False where it
+        has started nothing. None where Python has to start it.
+        """
+        return None
 
     def is_home(self) -> bool:
         """Whether this thread can compile and start kernels without `at_home`."""

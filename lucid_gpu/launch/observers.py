@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from lucid_gpu.core.planning import debug as debug
 from lucid_gpu.device import device
 
 
@@ -22,7 +22,6 @@ class Observer(Protocol):
 
 
 observers: list[Observer] = []
-debug = os.environ.get("LUCID_DEBUG", "") not in ("", "0")
 
 
 class Operand(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.compat.module_names import beside as _beside
+from lucid_gpu.devices import backend as _backend
 from lucid_gpu.dtypes import int64
 from lucid_gpu.nn.linear_cross_entropy import linear_cross_entropy
 from lucid_gpu.nn.multi_head_attention import multi_head_attention_forward
@@ -350,12 +351,14 @@ def tanh(input: Tensor) -> Tensor:
     return input.tanh()
 
 
-def _named_dim(name: str, dim: int | None) -> None:
-    if dim is None:
-        user_warnings.warn_user(
-            f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
-            "dim=X as an argument.",
-        )
+def _no_dim(name: str) -> None:
+    user_warnings.warn_user(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
+        "dim=X as an argument.",
+    )
+
+
+_softmax, _log_softmax = map(door.body_of, (softmaxes.softmax, softmaxes.log_softmax))
 
 
 @door.op(autocast={"cuda": "float32"})
@@ -374,21 +377,26 @@ def softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = N
     -------
     Tensor, of input's shape
     """
-    _named_dim("softmax", dim)
-    return softmaxes.softmax(input, dim, dtype)
+    if dim is None:
+        _no_dim("softmax")
+    known = type(dim) is int and not door.interpreters
+    return (_softmax if known else softmaxes.softmax)(input, dim, dtype)
 
 
 @door.op(autocast={"cuda": "float32"})
 def log_softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """The logarithm of `softmax`, without overflow; arguments and shape are the same."""
-    _named_dim("log_softmax", dim)
-    return softmaxes.log_softmax(input, dim, dtype)
+    if dim is None:
+        _no_dim("log_softmax")
+    known = type(dim) is int and not door.interpreters
+    return (_log_softmax if known else softmaxes.log_softmax)(input, dim, dtype)
 
 
 @door.op(autocast={"cuda": "float32"})
 def softmin(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """`softmax` of ``-x``; arguments and shape are the same."""
-    _named_dim("softmin", dim)
+    if dim is None:
+        _no_dim("softmin")
     return softmaxes.softmax(-input, dim, dtype)
 
 
@@ -421,16 +429,20 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """
     if not isinstance(tensor, Tensor):
         require_tensor("one_hot", "tensor", 1, tensor)
-    if tensor.dtype is not int64:
+    program = tensor._expr.program
+    where, empty = program.device, 0 in tensor._expr.shape
+    if program.dtype is not int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-    if num_classes <= 0 and not tensor.numel():
+    if num_classes <= 0 and empty:
         raise RuntimeError("Can not infer total number of classes from empty tensor.")
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
-    if tensor.numel() and tensor.device.type == "cpu" and not open_levels:
-        _check_classes(int(tensor.array.min()), int(tensor.array.max()), num_classes)
-    classes = arange(num_classes, dtype=tensor.dtype, device=tensor.device)
-    return lay((tensor.unsqueeze(-1) == classes).long(), None)
+    if not empty and where.type == "cpu" and not open_levels:
+        array, xp = tensor.array, _backend(where).xp
+        least, most = xp.minimum.reduce(array, None), xp.maximum.reduce(array, None)
+        _check_classes(int(least), int(most), num_classes)
+    classes = arange(num_classes, dtype=int64, device=where)
+    return lay(elementwise.cast(tensor.unsqueeze(-1) == classes, int64), None)
 
 
 def _check_classes(least: int, most: int, classes: int) -> None:
@@ -474,7 +486,11 @@ def cross_entropy(
 ) -> Tensor:
     """What `lucid_gpu.ops.cross_entropy.cross_entropy` says."""
     reduction = reduction_of(size_average, reduce, reduction)
-    return ops.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
+    loss = ops.cross_entropy if door.interpreters else _cross_entropy
+    return loss(input, target, weight, ignore_index, reduction, label_smoothing)
+
+
+_cross_entropy = door.body_of(ops.cross_entropy)
 
 
 _OLDER = "size_average, reduce : bool, optional\n    Deprecated; use ``reduction``.\n"

@@ -110,11 +110,12 @@ def multi_head_attention_forward(
         )
     is_causal = is_causal and padding is None and not need_weights
     mask = None if is_causal else additive_mask(attn_mask, "attn_mask", query.dtype)
-    _expect(
-        width == embed_dim_to_check,
-        f"was expecting embedding dimension of {embed_dim_to_check}, but got {width}",
-    )
-    _expect(head * num_heads == width, f"embed_dim {width} not divisible by num_heads {num_heads}")
+    if width != embed_dim_to_check:
+        raise AssertionError(
+            f"was expecting embedding dimension of {embed_dim_to_check}, but got {width}"
+        )
+    if head * num_heads != width:
+        raise AssertionError(f"embed_dim {width} not divisible by num_heads {num_heads}")
     mask = _check_mask(mask, (heads, length, key.shape[0]))
     weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     q, k, v = _projected(
@@ -139,25 +140,21 @@ def multi_head_attention_forward(
     shown = None
     if need_weights:
         scores = _scores(q, k, mask, p)
-        out = weighed(scores, v)
+        out = weighed(scores, v).transpose(0, 1)
         shown = scores.unflatten(0, (batch, num_heads))
         shown = (shown.mean(1) if average_attn_weights else shown).to(q.dtype)
     else:
-        q, k, v = [t.unflatten(0, (batch, num_heads)) for t in (q, k, v)]
+        q, k, v = [t.reshape(batch, num_heads, *t._expr.shape[1:]) for t in (q, k, v)]
         if mask is not None and mask.shape[0] != 1:
             mask = mask.unflatten(0, (batch, num_heads))
-        out = scaled_dot_product_attention(q, k, v, mask, p, is_causal).flatten(0, 1)
-    out = out.transpose(0, 1).reshape(length, batch, width)
-    out = linear(out, out_proj_weight, out_proj_bias)
+        out = scaled_dot_product_attention(q, k, v, mask, p, is_causal).permute(2, 0, 1, 3)
+    out = linear(out.reshape(length, batch, width), out_proj_weight, out_proj_bias)
     if batched:
         return out, shown
     return out.squeeze(1), None if shown is None else shown.squeeze(0)
 
 
-def _expect(holds: bool, words: str) -> None:
-    """PyTorch asserts here, and scripts may catch what it raises."""
-    if not holds:
-        raise AssertionError(words)
+# PyTorch asserts in what follows, and scripts may catch what it raises.
 
 
 def _check_ranks(
@@ -170,33 +167,31 @@ def _check_ranks(
 ) -> bool:
     """Whether there is a batch."""
     rank = query.ndim
-    _expect(
-        rank in (2, 3),
-        f"query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor",
-    )
+    if rank not in (2, 3):
+        raise AssertionError(
+            f"query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor"
+        )
     which = "For " + ("batched (3-D)" if rank == 3 else "unbatched (2-D)") + " `query`, expected "
-    _expect(
-        key.ndim == rank and value.ndim == rank,
-        f"{which}`key` and `value` to be {rank}-D but found {key.ndim}-D and {value.ndim}-D "
-        "tensors respectively",
-    )
-    if key_padding_mask is not None:
-        _expect(
-            key_padding_mask.ndim == rank - 1,
+    if not key.ndim == value.ndim == rank:
+        raise AssertionError(
+            f"{which}`key` and `value` to be {rank}-D but found {key.ndim}-D and {value.ndim}-D "
+            "tensors respectively"
+        )
+    if key_padding_mask is not None and key_padding_mask.ndim != rank - 1:
+        raise AssertionError(
             f"{which}`key_padding_mask` to be `None` or {rank - 1}-D but found "
-            f"{key_padding_mask.ndim}-D tensor instead",
+            f"{key_padding_mask.ndim}-D tensor instead"
         )
     if attn_mask is not None:
-        _expect(
-            attn_mask.ndim in (2, 3),
-            f"{which}`attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.ndim}-D tensor "
-            "instead",
-        )
+        if attn_mask.ndim not in (2, 3):
+            raise AssertionError(
+                f"{which}`attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.ndim}-D tensor "
+                "instead"
+            )
         shape = (num_heads, query.shape[0], key.shape[0])
-        if rank == 2 and attn_mask.ndim == 3:
-            _expect(
-                tuple(attn_mask.shape) == shape,
-                f"Expected `attn_mask` shape to be {shape} but got {tuple(attn_mask.shape)}",
+        if rank == 2 and attn_mask.ndim == 3 and tuple(attn_mask.shape) != shape:
+            raise AssertionError(
+                f"Expected `attn_mask` shape to be {shape} but got {tuple(attn_mask.shape)}"
             )
     return rank == 3
 
@@ -205,7 +200,8 @@ def additive_mask(mask: Tensor | None, name: str, kind: dtype) -> Tensor | None:
     """A mask of bool as numbers to add, of type ``kind``: -inf where it is True."""
     if mask is None or mask.is_floating_point():
         return mask
-    _expect(mask.dtype.name == "bool", f"only bool and floating types of {name} are supported")
+    if mask.dtype.name != "bool":
+        raise AssertionError(f"only bool and floating types of {name} are supported")
     return zeros(mask.shape, dtype=kind, device=mask.device).masked_fill(mask, -math.inf)
 
 
@@ -225,28 +221,31 @@ def _extra_key(
     bias_k: Tensor | None, bias_v: Tensor | None, static_k: Tensor | None, static_v: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
     """One more key and its value, where they are given."""
-    if bias_k is not None and bias_v is not None:
-        _expect(static_k is None, "bias cannot be added to static key.")
-        _expect(static_v is None, "bias cannot be added to static value.")
-        return bias_k, bias_v
-    _expect(bias_k is None, "bias_k is set but bias_v is None")
-    _expect(bias_v is None, "bias_v is set but bias_k is None")
-    return None
+    if bias_k is None and bias_v is None:
+        return None
+    for name, static in (("key", static_k), ("value", static_v)):
+        if bias_k is not None and bias_v is not None and static is not None:
+            raise AssertionError(f"bias cannot be added to static {name}.")
+    if bias_v is None:
+        raise AssertionError("bias_k is set but bias_v is None")
+    if bias_k is None:
+        raise AssertionError("bias_v is set but bias_k is None")
+    return bias_k, bias_v
 
 
 def _in_heads(t: Tensor, heads: int) -> Tensor:
     """From (s, n, e) to (heads, s, e * n / heads)."""
-    wide = t.shape[1] * t.shape[2] // heads if heads else t.shape[2]
-    return t.reshape(t.shape[0], heads, wide).transpose(0, 1)
+    s, n, e = t.shape
+    return t.reshape(s, heads, n * e // heads if heads else e).transpose(0, 1)
 
 
 def _padding_of_heads(padding: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """The mask of keys, (n, s), for every head: (n * num_heads, 1, s)."""
     batch, _, keys = shape
-    _expect(
-        tuple(padding.shape) == (batch, keys),
-        f"expecting key_padding_mask shape of {(batch, keys)}, but got {tuple(padding.shape)}",
-    )
+    if tuple(padding.shape) != (batch, keys):
+        raise AssertionError(
+            f"expecting key_padding_mask shape of {(batch, keys)}, but got {tuple(padding.shape)}"
+        )
     return padding.unsqueeze(1).expand(shape).reshape(-1, 1, keys)
 
 
@@ -259,10 +258,10 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None, p: float) -> Tensor:
 
 def _static(name: str, static: Tensor, heads: int, head: int) -> Tensor:
     for dim, size in ((0, heads), (2, head)):
-        _expect(
-            static.shape[dim] == size,
-            f"expecting {name}.size({dim}) of {size}, but got {static.shape[dim]}",
-        )
+        if static.shape[dim] != size:
+            raise AssertionError(
+                f"expecting {name}.size({dim}) of {size}, but got {static.shape[dim]}"
+            )
     return static
 
 
@@ -276,10 +275,11 @@ def _projected(
     """Query, key and value by linear maps; what is the same tensor, by one."""
     query, key, value = inputs
     if use_separate:
-        _expect(
-            key.shape[:2] == value.shape[:2],
-            f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}",
-        )
+        if key.shape[:2] != value.shape[:2]:
+            raise AssertionError(
+                f"key's sequence and batch dims {key.shape[:2]} do not match value's "
+                f"{value.shape[:2]}"
+            )
         biases = [None] * 3 if bias is None else list(bias.chunk(3))
         projections = []
         for name, t, w, b in zip(("query", "key", "value"), inputs, separate, biases, strict=True):
@@ -288,16 +288,14 @@ def _projected(
                     f"use_separate_proj_weight is True but {name[0]}_proj_weight is None"
                 )
             shape = (query.shape[-1], t.shape[-1])
-            _expect(
-                tuple(w.shape) == shape,
-                f"expecting {name} weights shape of {shape}, but got {w.shape}",
-            )
+            if tuple(w.shape) != shape:
+                raise AssertionError(
+                    f"expecting {name} weights shape of {shape}, but got {w.shape}"
+                )
             projections.append(linear(t, w, b))
         return projections
-    _expect(
-        key.shape == value.shape,
-        f"key shape {key.shape} does not match value shape {value.shape}",
-    )
+    if key.shape != value.shape:
+        raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
     if packed is None:
         raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
     if query is key is value:

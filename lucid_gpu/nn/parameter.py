@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from lucid_gpu.fusion.expression import Expr
+from lucid_gpu.core.value import Expr, give
 from lucid_gpu.ops.copying import like
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tape.door import require_kind, type_name
@@ -207,7 +207,9 @@ class UninitializedTensorMixin(Tensor):
     ) -> None:
         """Become an ordinary parameter or buffer of a shape, with memory that holds anything."""
         where, kind = device or self.device, dtype or self.dtype
+        value = fields(self).pop("_expr")
         self.__class__ = self._becomes  # type: ignore[assignment]
+        give(self, value)
         self.data = empty(shape, device=where, dtype=kind)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:

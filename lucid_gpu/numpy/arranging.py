@@ -52,7 +52,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
     if axis is None:
         return a.reshape(-1).roll(int(np.sum(shift))).reshape(a.shape)
     if isinstance(shift, int) and isinstance(axis, int):
-        return rolled(a, (shift,), (axis_of(axis, len(a._expr.program.shape)),))
+        return rolled(a, (shift,), (axis_of(axis, len(a._expr.shape)),))
     shifts, axes = np.broadcast_arrays(shift, axis)
     total: dict[int, int] = {}  # shifts of one axis add up
     for one, along in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):

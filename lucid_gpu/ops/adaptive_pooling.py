@@ -11,13 +11,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid_gpu.devices import capturing
 from lucid_gpu.devices.pool import overflow
 from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.kernels.resampling import area
 from lucid_gpu.ops.arguments import as_ints, require_tensor
 from lucid_gpu.ops.convolution import named
-from lucid_gpu.ops.creation import tensor
+from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.interpolate import resample
 from lucid_gpu.ops.memory_formats import (
     channels_order,
@@ -101,8 +100,12 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
     @op
     @lying("input", rule=row_major_order if rank == 3 else signals_order)
     def adaptive_avg_pool(input: Tensor, output_size: Any) -> Tensor:
-        sizes = [*output_size] if isinstance(output_size, Sequence) else [output_size] * rank
-        if 1 < rank == len(sizes) and all(type(m) is int and m == 1 for m in sizes):
+        if type(output_size) is int:
+            once = output_size == 1 < rank
+        else:
+            several = isinstance(output_size, Sequence) and 1 < rank == len(output_size)
+            once = several and all(type(m) is int and m == 1 for m in output_size)
+        if once:
             require_tensor(name, "input", 1, input)
             return input.mean(tuple(range(-rank, 0)), keepdim=True)  # of any rank, as in PyTorch
         size = _size(rank, name, input, output_size)
@@ -133,8 +136,7 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
             return _max_pool(rank, input, (kernel, None, 0, 1), False, return_indices)
         order = None if rank == 3 else channels_order(input)
         flat = led_in(input, order).flatten(-rank)
-        with capturing.constants():
-            places = _positions(input, size)
+        places = _positions(input, size)
         with no_grad():
             best = flat[..., places].argmax(-1, keepdim=True)
             spread = places.expand(*best.shape[:-1], places.shape[-1])
@@ -164,20 +166,17 @@ def _always_a_pair(pool: Callable[..., Any]) -> Callable[..., Any]:
 FUNCTIONS = (adaptive_avg_pool1d, _always_a_pair(adaptive_max_pool1d))
 
 
-def _windows(n: int, m: int) -> list[range]:
-    return [range(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
-
-
 def _positions(x: Tensor, size: Sizes) -> Tensor:
     """Where the numbers of each window stand in their plane; the last of short ones repeated."""
     rank = len(size)
     shape = x.shape[-rank:]
-    places = tensor(0, device=x.device)
+    places: Any = 0
     for axis, (n, m) in enumerate(zip(shape, size, strict=True)):
-        windows = _windows(n, m)
-        longest = max(map(len, windows), default=1)
-        rows = [[w[min(j, len(w) - 1)] for j in range(longest)] for w in windows]
-        along = tensor(rows, device=x.device).long() * math.prod(shape[axis + 1 :])
+        longest = max([-(-(i + 1) * n // m) - i * n // m for i in range(m)], default=1)
+        window, step = (arange(k, device=x.device) for k in (m, longest))
+        last = ((window + 1) * n + (m - 1)) // m - 1
+        along = ((window * n // m)[:, None] + step).minimum(last[:, None])
+        along = along * math.prod(shape[axis + 1 :])
         wide = [1] * (2 * rank)
         wide[axis], wide[rank + axis] = m, longest
         places = places + along.reshape(wide)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import as_dtype, dtype, unimplemented
-from lucid_gpu.fusion.expression import one_device
+from lucid_gpu.fusion.building import one_device
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import (
     body_of,
@@ -22,6 +22,7 @@ from lucid_gpu.tape.door import (
 )
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.overrides import UNHANDLED, handled, handled_after, handling, overrides
+from lucid_gpu.tape.short import short
 from lucid_gpu.tensor import Tensor
 
 Op = TypeVar("Op", bound=Callable[..., Any])
@@ -66,13 +67,13 @@ def as_ints(values: Sequence[Any]) -> tuple[int, ...] | None:
 def extents(op: str, size: tuple[Any, ...]) -> tuple[int, ...]:
     """The sizes of a tensor to be made: ints, given one by one or as one sequence of them."""
     first: Any = size[0] if size else 0
-    if not is_number(first):
+    if type(first) is not int and not is_number(first):
         if len(size) > 1:
             raise TypeError(
                 f"{op}() received an invalid combination of arguments - got "
                 f"({', '.join(type_name(n) for n in size)}); it takes ints or one tuple of ints"
             )
-        if isinstance(first, (Tensor, str, Set, Mapping)):
+        if type(first) is not tuple and isinstance(first, (Tensor, str, Set, Mapping)):
             raise TypeError(_not_ints(op, first))
         size = tuple(first)
     sizes = as_ints(size)
@@ -108,7 +109,8 @@ def as_float(op: str, role: str, position: int, value: Any) -> float:
 
 def require_float(op: str, input: Any) -> None:
     """Refuse anything but a tensor of real floating point numbers."""
-    require_tensor(op, "input", 1, input)
+    if not isinstance(input, Tensor):
+        require_tensor(op, "input", 1, input)
     if input._expr.program.dtype.category != 2:
         raise unimplemented(op, input.dtype)
 
@@ -131,11 +133,15 @@ def in_float32(function: Op) -> Op:
 
     @functools.wraps(function)
     def wide(*args: Any, **named: Any) -> Any:
-        given = [a for a in (*args, *named.values()) if isinstance(a, Tensor)]
-        types = {t.dtype for t in given if t.dtype.category == 2}
-        narrow = next(iter(types)) if len(types) == 1 else dt.float32
-        if narrow.compute is narrow:
+        types = set()
+        for a in (*args, *named.values()):
+            if isinstance(a, Tensor) and (d := a._expr.program.dtype).category == 2:
+                if d.compute is d:
+                    return function(*args, **named)
+                types.add(d)
+        if len(types) != 1:
             return function(*args, **named)
+        (narrow,) = types
         given = [_converted(a, narrow, narrow.compute) for a in (*args, *named.values())]
         settings = dict(zip(named, given[len(args) :], strict=True))
         return _converted(function(*given[: len(args)], **settings), narrow.compute, narrow)
@@ -211,10 +217,8 @@ def guarded(function: Op, method: bool = False, out: bool = False) -> Op:
     first, plain = number_parameters(body)
     numpys_names = _numpys_names(function)
 
-    @functools.wraps(function)
-    def op(*args: Any, **kwargs: Any) -> Any:
-        if plain and (kwargs or args[first:]):
-            args, kwargs = checked_numbers(function, plain, args, kwargs)
+    def slow(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = checked_numbers(function, plain, args, kwargs)
         if handling and (answer := handled(op, args, kwargs)) is not UNHANDLED:
             return answer
         try:
@@ -222,16 +226,23 @@ def guarded(function: Op, method: bool = False, out: bool = False) -> Op:
                 return _called_into(function, args, **kwargs)
             return (function if interpreters else body)(*args, **kwargs)
         except Exception as error:
-            if (answer := handled_after(_shown(op), args, kwargs)) is not UNHANDLED:
-                return answer
-            if "unexpected keyword" in str(error) and not numpys_names.keys().isdisjoint(kwargs):
-                renamed = _by_our_names(function.__name__, numpys_names, kwargs)
-                return op(*args, **renamed)
-            refusal = refusal_of(function, error, args, kwargs, method)
-            if refusal is error:
-                raise
-            raise refusal from None
+            return failed(error, args, kwargs)
 
+    def failed(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if (answer := handled_after(_shown(op), args, kwargs)) is not UNHANDLED:
+            return answer
+        if "unexpected keyword" in str(error) and not numpys_names.keys().isdisjoint(kwargs):
+            renamed = _by_our_names(function.__name__, numpys_names, kwargs)
+            return op(*args, **renamed)
+        refusal = refusal_of(function, error, args, kwargs, method)
+        if refusal is error:
+            raise error
+        raise refusal from None
+
+    careful = frozenset([*[name for name, _, _ in plain], *["out"] * out])
+    seen, most = (interpreters, handling), first if plain else None
+    op: Any = short(body, slow, failed, (Exception,), seen, most, careful, plain)
+    functools.update_wrapper(op, function)
     return cast(Op, showing(function, op))
 
 
@@ -277,7 +288,9 @@ def _called_into(function: Any, args: Any, *, out: Any, **kwargs: Any) -> Any:
 
 def several(op: str, tensors: Any) -> list[Tensor]:
     """A sequence of tensors as a list; one tensor, or anything but a sequence, is refused."""
-    if isinstance(tensors, Tensor) or not isinstance(tensors, Iterable):
+    if type(tensors) not in (list, tuple) and (
+        isinstance(tensors, Tensor) or not isinstance(tensors, Iterable)
+    ):
         raise TypeError(
             f"{op}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
             f"{type(tensors).__name__}: write {op}([a, b])"
@@ -290,7 +303,7 @@ def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
     where = first._expr.program.device
     for other in others:
         if other is not None and other._expr.program.device is not where:
-            one_device(op, [t._expr.program for t in (first, *others) if t is not None])
+            one_device(op, [t._expr for t in (first, *others) if t is not None])
 
 
 # ops that compute in the type of ``out=``
@@ -480,7 +493,7 @@ def into(
             f"Trying to use forward AD or vmap with {name}_out that does not support it because it "
             f"is an out= function; write x = {name}(...) or x.copy_({name}(...))."
         )
-    if out._expr.program.shape != result._expr.program.shape:
+    if out._expr.shape != result._expr.shape:
         _resize(out, result, name, warns=not made)
     written: Tensor = out._write(result, name)
     return written

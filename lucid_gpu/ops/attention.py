@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.core.program import both_of_load
 from lucid_gpu.device import device
 from lucid_gpu.devices import cudnn
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.program import both_of_load
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import attention as kernels
 from lucid_gpu.ops.arguments import require_tensor
@@ -27,13 +27,12 @@ from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.matmul import matmul, product_as
 from lucid_gpu.ops.memory_formats import kept_order, strides_of
 from lucid_gpu.ops.record import keeps, record, saves_for
-from lucid_gpu.ops.shape import keep_view, kept_view, view_of
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.tape import costly, modes
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor, from_array, on_borrowed
 
 __all__ = ["scaled_dot_product_attention", "scores_of", "weighed"]
 
@@ -107,7 +106,8 @@ def scaled_dot_product_attention(
         For shapes, types or devices that do not go together, and for a mask beside ``is_causal``.
     """
     _check(query, key, value, dropout_p)
-    factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
+    columns = query._expr.shape[-1]
+    factor = 1.0 / math.sqrt(max(columns, 1)) if scale is None else float(scale)
     if _allowed is not None:
         asked = (query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
         output = _by_the_allowed(_allowed, asked, factor)
@@ -214,7 +214,7 @@ def _in_tiles(
     """Attention with no matrix of scores; None where the tiles do not apply."""
     tensors = (query, key, value)
     program = query._expr.program
-    d, where, (a, b, c) = program.dtype, program.device, [t._expr.program.shape for t in tensors]
+    d, where, (a, b, c) = program.dtype, program.device, [t._expr.shape for t in tensors]
     if d not in kernels.TYPES:  # which is the type of all
         return None
     if open_levels and innermost(tensors) is not None:
@@ -228,7 +228,8 @@ def _in_tiles(
     if not kernels.applies(q, k, v):
         return None
     program = query._expr.program
-    results = None if modes.watchers else program.next.get(_in_tiles)
+    lies = _in_tiles, a, program.strided and query._expr.leaves[0].array.strides
+    results = None if modes.watchers else program.next.get(lies)
     if costly.active:
         operands = (q, k, v, scale, causal, d, where)
         out, lse = _watched(kernels.forward, operands, (q, k, v), causal, where)
@@ -244,12 +245,12 @@ def _in_tiles(
     )  # fmt: skip
     if len(a) != 4:
         saves_for(result, {}, output=False)
-        if query.requires_grad or key.requires_grad:
+        if program.needs_grad or key._expr.program.needs_grad:
             keeps(result, value)
     if results is None:  # else it lies as the first of such a query did
         result = lay(result, _order_of_rows(query))
         if not (modes.watchers or result._expr.program.marks):
-            program.next[_in_tiles] = both_of_load(result._expr.program)
+            program.next[lies] = both_of_load(result._expr.program)
     return result
 
 
@@ -298,31 +299,17 @@ def _attended_vjp(node: Any, g: Tensor) -> Any:
         gradients = _watched(node.by, operands, (operands[1], q, k, v, o), node.causal, g.device)
     else:
         gradients = node.by(*operands)
-    memory = gradients[0].base
-    if query.ndim == 4 and memory is not None and memory is gradients[1].base:
-        whole = from_array(memory, g.dtype, g.device)  # of which split's gradient is all
-        steps = [(_third, (number, q.shape[1])) for number in range(3)]
-        return [_kept_part(whole, x, step) for x, step in zip(gradients, steps, strict=True)]
-    return [
-        from_array(x.reshape(t.shape), t.dtype, t.device) if wanted else None
-        for x, t, wanted in zip(gradients, (query, key, value), node.needs_input_grad)
-    ]
-
-
-def _kept_part(packed: Tensor, array: Any, step: tuple[Any, ...]) -> Tensor:
-    kept = kept_view(packed, step)
-    results = None if kept is None else kept[1]
-    part = view_of(packed, "SelectBackward0", array, None, step, results=results)
-    if kept is None:
-        keep_view(packed, step, part)
-    return part
-
-
-def _third(packed: Tensor, number: int, heads: int) -> Tensor:
-    """The heads of q, k or v in rows that hold all three."""
-    batch, rows, width = packed.shape
-    split = packed.view(batch, rows, 3, heads, width // (3 * heads))
-    return split.select(2, number).transpose(1, 2)
+    like = g._expr.program
+    plain = not (modes.watchers or like.marks)
+    found: list[Tensor | None] = [None, None, None]
+    for i, (x, t) in enumerate(zip(gradients, (query, key, value), strict=True)):
+        if node.needs_input_grad[i]:
+            x = x if query.ndim == 4 else x.reshape(t.shape)
+            if plain and x.base is not None:  # perhaps of all three together, as of split's input
+                found[i] = on_borrowed(like, x)
+            else:
+                found[i] = from_array(x, g.dtype, g.device)
+    return found
 
 
 def _formulas(
@@ -459,9 +446,11 @@ def _shared(query: Tensor, x: Tensor) -> Tensor:
 
 def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
     for position, (name, x) in enumerate(zip(("query", "key", "value"), (query, key, value)), 1):
-        require_tensor(NAME, name, position, x)
+        if type(x) is not Tensor:
+            require_tensor(NAME, name, position, x)
     q, k, v = query._expr.program, key._expr.program, value._expr.program
-    if len(q.shape) < 2 or len(k.shape) < 2 or len(v.shape) < 2:
+    a, b, c = query._expr.shape, key._expr.shape, value._expr.shape
+    if len(a) < 2 or len(b) < 2 or len(c) < 2:
         raise RuntimeError(
             "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
             f"{query.ndim} key.dim: {key.ndim} and value.dim: {value.ndim} instead."
@@ -479,7 +468,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
         )
     if q.dtype.category != 2:
         raise RuntimeError(f"{NAME}(): expected floating point tensors, got {query.dtype.name}")
-    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+    if a[-1] != b[-1] or b[-2] != c[-2]:
         raise RuntimeError(
             f"{NAME}(): query and key must have rows of one length, key and value as many rows; "
             f"got query of shape {list(query.shape)}, key {list(key.shape)} and value "

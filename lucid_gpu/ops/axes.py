@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.fusion.expression import counted
+from lucid_gpu.core.node import AccumulateGrad
+from lucid_gpu.core.program import INFERENCE
+from lucid_gpu.core.saved import counted
+from lucid_gpu.core.value import give
 from lucid_gpu.ops import shape
 from lucid_gpu.ops.arguments import guarded, one_by_one
 from lucid_gpu.ops.in_place import count_write, refuse_inference, refuse_recorded
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import AccumulateGrad
+from lucid_gpu.tape.modes import FORWARD, state
 from lucid_gpu.tensor import Tensor, _tensor, dense_order
 
 
@@ -105,9 +107,9 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
             return value
 
         _become(level.value(tensor), value_of_view, name)
-        tensor._expr = views[0]._expr
+        give(tensor, views[0]._expr)
         return tensor
-    if tensor._expr.program.inference:
+    if tensor._expr.program.marks & INFERENCE:
         refuse_inference()
     if state.grad:
         refuse_recorded(tensor, False, f"{name}_")
@@ -115,7 +117,7 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
         shape.array_in_order(tensor)
         tensor._keep_order()
     storage = tensor._memory()
-    if not tensor._expr.program.inference and storage.mirror is None:
+    if not tensor._expr.program.marks & INFERENCE and storage.mirror is None:
         tensor._own_memory()
         count_write(tensor, f"{name}_")
     else:
@@ -124,13 +126,13 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
     before._storage, before._creation = storage, tensor._creation
     before._base, before._steps = tensor._base, tensor._steps
     storage.add(before)
-    kept = tensor._edge() if not state.grad and state.grad is not None else (None, 0)
+    kept = tensor._edge() if not state.grad and state.mode is not FORWARD else (None, 0)
     view = view_of(before)
-    tensor._expr = view._expr
+    give(tensor, view._expr)
     if kept[0] is not None:  # the history stays what it was
         tensor._cut()._attach(*kept)
         if type(kept[0]) is AccumulateGrad:
-            kept[0].order = dense_order(tensor._expr.program)
+            kept[0].order = dense_order(tensor._expr)
             kept[0].shape = tuple(tensor.shape)
     if storage.mirror is not None:
         storage = tensor._storage = view._memory()

@@ -12,12 +12,15 @@ one kernel for both of its sums over a channel, and by one more for the gradient
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.program import WRAPPED
 from lucid_gpu.kernels.batch_norm import statistics
 from lucid_gpu.ops.arguments import require_one_device, require_parameter_types, require_tensor
+from lucid_gpu.ops.elementwise import cast
 from lucid_gpu.ops.memory_formats import dense_channels_order, lying
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import keeps, record
@@ -33,7 +36,7 @@ __all__ = ["batch_norm"]
 def require_channels(channels: int, **tensors: Tensor | None) -> None:
     """Refuse weights and running figures of another number of elements."""
     for name, t in tensors.items():
-        if t is not None and t.numel() != channels:
+        if t is not None and math.prod(t._expr.shape) != channels:
             raise RuntimeError(f"{name} should contain {channels} elements not {t.numel()}")
 
 
@@ -75,38 +78,37 @@ def batch_norm(
         For an input of fewer than two dimensions, or of integers.
     """
     require_tensor("batch_norm", "input", 1, input)
-    if input.ndim < 2:
+    size, d = input._expr.shape, input._expr.program.dtype
+    if len(size) < 2:
         raise IndexError(
-            f"batch_norm takes an input of shape (n, c) or (n, c, *); got {list(input.shape)}"
+            f"batch_norm takes an input of shape (n, c) or (n, c, *); got {list(size)}"
         )
-    empty = not input.numel()
-    if not (empty or input.is_floating_point()):
-        raise dt.unimplemented("batch_norm", input.dtype)
+    empty = 0 in size
+    if not (empty or d.category == 2):
+        raise dt.unimplemented("batch_norm", d)
     require_one_device("batch_norm", input, running_mean, running_var, weight, bias)
     if eps <= 0.0 and (training or eps < 0):
         least = "positive during training" if training else "non-negative"
         raise ValueError(f"batch_norm eps must be {least}, but got {eps}")
-    channels = input.shape[1]
+    channels = size[1]
     require_channels(
         channels, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
     )
-    if empty and not input.is_floating_point():
+    if empty and d.category != 2:
         return input.clone()
-    d = input._expr.program.dtype
     for t in (running_mean, running_var, weight, bias):
         if t is not None and t._expr.program.dtype is not d:
             require_parameter_types(d, (t.dtype,))
     if training:
-        count = input.numel() // max(channels, 1)
-        if count == 1:
+        if math.prod(size) // max(channels, 1) == 1:
             raise ValueError(
                 "Expected more than 1 value per channel when training, got input size "
                 f"{input.shape}"
             )
         tensors = [t for t in (input, running_mean, running_var, weight, bias) if t is not None]
-        if input.numel() and not (open_levels and innermost(tensors) is not None):
+        if not (empty or (open_levels and innermost(tensors) is not None)):
             return _trained(input, running_mean, running_var, weight, bias, momentum, eps)
-        if not input.numel():  # nothing has no figures, and moves none
+        if empty:  # nothing has no figures, and moves none
             return _normalized(input, input.new_zeros(()), input.new_ones(()), weight, bias)
         mean, variance = moments(input, _all_but_channels(input))
         _follow((running_mean, running_var), (mean, variance), input, momentum)
@@ -133,11 +135,11 @@ def _batch_norm_batched(level: Batch, f: Any, x: Tensor, *args: Any, **kwargs: A
 
 
 def _all_but_channels(input: Tensor) -> tuple[int, ...]:
-    return tuple([d for d in range(input.ndim) if d != 1])
+    return (0, *range(2, len(input._expr.shape)))
 
 
 def _per_channel(t: Tensor, input: Tensor) -> Tensor:
-    return t.reshape(1, -1, *[1] * (input.ndim - 2))
+    return t.reshape((1, -1, *[1] * (len(input._expr.shape) - 2)))
 
 
 def _normalized(
@@ -146,7 +148,7 @@ def _normalized(
     y = (x - mean) * rstd
     if weight is not None:
         y = y * _per_channel(weight, x)
-    return (y if bias is None else y + _per_channel(bias, x)).to(x.dtype)
+    return cast(y if bias is None else y + _per_channel(bias, x), x.dtype)
 
 
 def _followed(
@@ -159,13 +161,14 @@ def _followed(
 ) -> Tensor:
     """By running figures: a factor and a summand for each channel, computed once."""
     wide = dt.promote_types(x.dtype, mean.dtype).compute
-    factor = (variance.to(wide) + eps).rsqrt()
+    factor = (cast(variance, wide) + eps).rsqrt()
     if weight is not None:
         factor = factor * weight
     summand = -mean * factor if bias is None else bias - mean * factor
     if not (open_levels and innermost([x, factor, summand]) is not None):
         assert factor.array is not None and summand.array is not None  # not for each element
-    return keeps((x * _per_channel(factor, x) + _per_channel(summand, x)).to(x.dtype), x)
+    result = x * _per_channel(factor, x) + _per_channel(summand, x)
+    return keeps(cast(result, x.dtype), x)
 
 
 def _follow(
@@ -190,18 +193,20 @@ def _trained(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    x = input.array
+    x, where = input.array, input.device
     running, wide = (running_mean, running_var), input.dtype.compute
+    shape = (1, -1, *[1] * (x.ndim - 2))
     written = [
         None if t is None or not t.is_contiguous() else t._writable("batch_norm") for t in running
     ]
-    figures = statistics(x, input.device, written[0], written[1], momentum)
+    figures = statistics(x, where, written[0], written[1], momentum)
     with no_grad():
-        mean, variance = [_per_channel(from_array(a, wide, input.device), input) for a in figures]
+        mean, variance = [from_array(a.reshape(shape), wide, where) for a in figures]
         rstd = (variance + eps).rsqrt()
         y = _normalized(input, mean, rstd, weight, bias)
     rest = [t if a is None else None for t, a in zip(running, written, strict=True)]
-    _follow(rest, (mean, variance), input, momentum)
+    if rest[0] is not None or rest[1] is not None:
+        _follow(rest, (mean, variance), input, momentum)
     inputs = [t for t in (input, weight, bias) if t is not None]
     result: Tensor = record(
         "NativeBatchNormBackward0", y, inputs, _trained_vjp, (input, weight),
@@ -213,10 +218,10 @@ def _trained(
 def _trained_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = node.saved_values
     dims, wide = _all_but_channels(x), x.dtype.compute
-    g = g.to(wide)
-    by_ops = is_grad_enabled() or g._expr.program.wrapped  # that have gradients themselves
+    g = cast(g, wide)
+    by_ops = is_grad_enabled() or g._expr.program.marks & WRAPPED  # that have gradients themselves
     if by_ops:
-        mean, variance = moments(x.to(wide), dims)
+        mean, variance = moments(cast(x, wide), dims)
         rstd = (variance + node.eps).rsqrt()
     else:
         mean, rstd = node.mean, node.rstd
@@ -227,9 +232,9 @@ def _trained_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     count = x.numel() // x.shape[1]
     scale = rstd if weight is None else rstd * _per_channel(weight, x)
     gx = (g - total / count - apart * (rstd * rstd * product / count)) * scale
-    gradients: list[Tensor | None] = [gx.to(x.dtype)]
+    gradients: list[Tensor | None] = [cast(gx, x.dtype)]
     if weight is not None:
-        gradients.append((product * rstd).reshape(-1).to(weight.dtype))
+        gradients.append(cast((product * rstd).reshape(-1), weight.dtype))
     if node.bias_type is not None:
-        gradients.append(total.reshape(-1).to(node.bias_type))
+        gradients.append(cast(total.reshape(-1), node.bias_type))
     return tuple(gradients)

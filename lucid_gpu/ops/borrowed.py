@@ -9,8 +9,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend_of_array
-from lucid_gpu.fusion import expression
-from lucid_gpu.tensor import Tensor, _mark_shared, _tensor
+from lucid_gpu.tensor import Tensor, _mark_shared, from_array
 
 __all__ = ["from_array_shared"]
 
@@ -22,7 +21,7 @@ def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
     dt.require_native(array.dtype)
     d = dt.from_numpy_dtype(array.dtype)
     view = array.view(np.ndarray) if array_backend.type == "cpu" else array.view()
-    result = _tensor(expression.of_array(view, d, array_backend.device_of(array)))._keep_order()
+    result = from_array(view, d, array_backend.device_of(array))._keep_order()
     storage = result._memory()
     storage.lend(result._expr.leaves[0])
     storage.lent_part = weakref.ref(view)

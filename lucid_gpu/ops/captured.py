@@ -7,29 +7,150 @@ call, and a replay runs its body again, on tensors that stand for its operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
+from threading import get_ident
 from typing import Any, NamedTuple
 
+from lucid_gpu.core.node import Node
+from lucid_gpu.core.program import SHARED
 from lucid_gpu.devices import capturing
 from lucid_gpu.devices.device_errors import DeviceError
+from lucid_gpu.devices.held import is_held
 from lucid_gpu.dtypes import bool as bool_type
+from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.fusion.pending_reductions import flush
+from lucid_gpu.fusion.scheduler import waiting
 from lucid_gpu.kernels.resampling import Band
 from lucid_gpu.ops.record import OpNode, _zeros
 from lucid_gpu.tape.door import CAPTURE, Watch
-from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tape.node import Node
-from lucid_gpu.tensor import Tensor, _tensor, from_array, keep_outside
+from lucid_gpu.tape.modes import no_grad, state
+from lucid_gpu.tensor import Tensor, _tensor, _unmark_shared, from_array, store_written
 
-__all__ = ["watching"]
+__all__ = ["Watcher", "watching"]
 
 DEPENDENT = frozenset(  # ops whose results' shapes depend on values
     ["argwhere", "bincount", "masked_select", "nonzero", "unique", "unique_consecutive"]
 )
 _OWN = ("also", "function", "given", "metas", "needs_input_grad", "saved")  # of `OpNode`
 _SETTINGS = (type(None), bool, int, float, complex, str, slice, type, type(...), Band, DeviceError)
+
+
+def _told(name: str) -> Any:
+    """What tells a recorder of its thread by one of its own methods."""
+
+    def tell(self: Watcher, *args: Any) -> None:
+        if self._is_here():
+            getattr(self.recorder, name)(*args)
+
+    return tell
+
+
+class Watcher:
+    """Tells a recorder what becomes of its thread's values; see `lucid_gpu.tape.watched`.
+
+    Parameters
+    ----------
+    recorder : Recorder
+    """
+
+    def __init__(self, recorder: capturing.Recorder) -> None:
+        self.recorder = recorder
+
+    made, twinned, undated, before_write = map(
+        _told, ("leaf_made", "note_read", "date", "before_write")
+    )
+
+    def _is_here(self) -> bool:
+        return self.recorder.thread == get_ident()
+
+    def _records(self) -> bool:
+        return not self.recorder.off and self._is_here()
+
+    def read(self, leaf: Any, tensor: Any = None) -> None:
+        if self._records():
+            if tensor is not None and tensor._expr.program.marks & SHARED:
+                _unmark_shared(tensor)  # the capture holds the memory, as a borrower would
+            self.recorder.note_read(leaf)
+
+    def settle(self, *values: Any) -> bool:
+        """Compute what was pending before a capture began: it is no part of the graph."""
+        if not self._records():
+            return False
+        tensors = [t for t in values if isinstance(t, Tensor) and not t._expr.program.is_load]
+        older = [t for t in tensors if not self.recorder.knows(t)]
+        if older:
+            with self._outside():
+                for tensor in older:
+                    if tensor._wrapper is None and not tensor._is_sparse:
+                        tensor._realize()
+        return bool(older)
+
+    def realize(self, values: Sequence[Any]) -> list[Any] | None:
+        if not (self._records() and all(self.recorder.older(value) for value in values)):
+            return None
+        with self._outside():  # it is there before the graph's first call
+            return realizing.realize(values)
+
+    def compute(self, plan: Any, run: Any, first: Any, args: Sequence[Any]) -> list[Any]:
+        if not self._is_here():
+            return list(first(*args))
+        return list(self.recorder.compute(plan, run, first, args))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        if not self._records():
+            yield
+            return
+        with self._outside():
+            yield
+            store_written()
+
+    @contextmanager
+    def _outside(self) -> Iterator[None]:
+        """What comes is no part of a capture, nor is what that has left waiting part of it."""
+        written, state.written = state.written, {}
+        me = get_ident()
+        mine = [r for r in waiting if (p := r()) is not None and p.thread == me]
+        for reference in mine:
+            waiting.remove(reference)
+        try:
+            with capturing.outside():
+                yield
+        finally:
+            waiting.extend(mine)
+            state.written = written | state.written
+
+    def writing(self, tensor: Tensor) -> None:
+        """Give a tensor from before a capture memory of its own, if it has borrowed some.
+
+        Once it has taken another value in the capture, that is the capture's business.
+        """
+        if not self._records():
+            return
+        self.settle(tensor)
+        recorder, value = self.recorder, tensor._expr
+        took = id(tensor) in recorder.taken or recorder.knows(tensor)
+        if value.program.is_load and value.leaves[0].borrowed and not took:
+            del value  # whose leaf is read no longer
+            with capturing.outside():
+                tensor._own_memory()
+
+    def taking(self, tensor: Tensor) -> None:
+        if self._records() and tensor._wrapper is None:
+            self.writing(tensor)
+            if tensor._expr.program.is_load:
+                self.recorder.before_taking(tensor)
+
+    def moving(self, tensor: Tensor, names: Sequence[str]) -> None:
+        if self._is_here():
+            self.settle(tensor)
+            self.recorder.before_moving(tensor, names)
+
+    def stays(self, leaf: Any) -> bool:
+        return self.recorder.stays(leaf) if self._is_here() else is_held(leaf.array)
 
 
 def watching() -> Watch:
@@ -49,13 +170,15 @@ def _see(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Any) -> 
         capture.refuse("an index that is a mask", "the shape of its result depends on values")
     if name == "picked" and not capture.frames and any(map(capturing.is_array, _parts(args[2]))):
         capture.refuse("an index by NumPy's array", "make it a tensor, lucid_gpu.tensor(array)")
-    keep_outside(*_tensors((args, kwargs)))
+    Watcher(capture).settle(*_tensors((args, kwargs)))
     held = _held(node)
     before = {id(t): (t, t._expr) for t in _tensors((args, kwargs, held))}
     owed = set(capture.owed)
-    capture.frames.append(capturing.Frame(name))
+    capture.frames.append(name)
     try:
         result = go_on(*args, **kwargs)
+        if name == "empty":  # whatever lies there now
+            capturing.constant(result.array)
         foreign = [t for t in _tensors(result) if _is_foreign(capture, t)]
         if any(capturing.waits(leaf) for tensor in foreign for leaf in tensor._expr.leaves):
             flush()  # of what is not recorded: it belongs to the op, which is recorded as a whole
@@ -130,7 +253,7 @@ def _record_whole(capture: Any, call: _Call, before: Any, result: Any) -> None:
         return arrays[0] if single and len(arrays) == 1 else arrays
 
     for array in results:
-        capture.adopt(array, capturing.MADE, name)
+        capture.adopt(array, capturing.MADE)
     call_again = capturing.again(name, run, (), results[0] if single else results)
     capture.steps.append(capturing.Step(name, call_again, results))
 
@@ -146,7 +269,7 @@ class _Operand(NamedTuple):
 def _vjp(function: Any, needs: Any, held: dict[str, Any], cotangents: Any, zeros: Any) -> Any:
     for i, meta in enumerate(zeros):
         if meta is not None:
-            cotangents = (*cotangents[:i], _zeros(meta), *cotangents[i + 1 :])
+            cotangents = (*cotangents[:i], _zeros(*meta), *cotangents[i + 1 :])
     return function(_StandIn(held, needs), *cotangents)
 
 
@@ -197,7 +320,7 @@ def _is_plain(capture: Any, value: Any, around: tuple[Any, ...] = ()) -> bool:
     return (
         isinstance(value, _SETTINGS)
         or (module.startswith("lucid_gpu") and not hasattr(value, "__dict__"))
-        or module in ("lucid_gpu.dtypes", "lucid_gpu.device", "lucid_gpu.fusion.program")
+        or module in ("lucid_gpu.dtypes", "lucid_gpu.device", "lucid_gpu.core.program")
     )
 
 
@@ -220,7 +343,7 @@ def _is_foreign(capture: Any, tensor: Tensor) -> bool:
         return capture.whose(tensor.array) is None
     foreign = False
     for leaf in _leaves(tensor._expr):
-        array = leaf.__dict__.get("array")
+        array = None if leaf.source is not None else leaf.array
         if capturing.is_array(array):
             capture.note_read(leaf)
             foreign = foreign or capture.whose(array) is None

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.owner import CONJUGATED, NEGATED
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import takes_out
@@ -15,7 +16,6 @@ from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import keeping, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import base_array, view_of
-from lucid_gpu.storage import CONJUGATED, NEGATED
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching, on_value
 from lucid_gpu.tensor import Tensor, apply

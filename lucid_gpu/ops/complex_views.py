@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.owner import CONJUGATED, NEGATED
 from lucid_gpu.devices import xp_of
 from lucid_gpu.ops.arguments import require_tensor, takes_out
 from lucid_gpu.ops.complex_numbers import complex, imag, real
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import base_array, stack, view_of
-from lucid_gpu.storage import CONJUGATED, NEGATED
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import no_grad

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.core import value
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import as_laid
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import expression
 from lucid_gpu.tape.overrides import fields, user_attributes
-from lucid_gpu.tensor import Tensor, _tensor, as_kind
+from lucid_gpu.tensor import Tensor, as_kind, from_array
 
 __all__ = ["METHODS", "like"]
 
@@ -55,7 +55,7 @@ def like(original: Tensor, value: Tensor) -> Tensor:
 def __reduce_ex__(self: Tensor, protocol: Any) -> Any:
     """The elements as bytes in the order of memory, and what says how they lie."""
     array = self.detach().array
-    order = self._load().program.order
+    order = value.order_of(self._load())
     data: Any = None
     if self.device.type != "meta":
         array = backend(self.device).to_numpy(array)
@@ -82,7 +82,7 @@ def _rebuild(
         row = backend(there).empty((math.prod(shape),), d, there)
     else:
         row = np.frombuffer(data if not memoryview(data).readonly else bytearray(data), d.numpy)
-    tensor = _tensor(expression.of_array(as_laid(row, shape, order), d, there))._keep_order()
+    tensor = from_array(as_laid(row, shape, order), d, there)._keep_order()
     if where != str(there):
         tensor = tensor.to(where)
     return as_kind(kind, tensor)._mark(requires_grad)

@@ -15,10 +15,9 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, backend_of_array, capturing, resolve
+from lucid_gpu.devices import backend, backend_of_array, resolve
 from lucid_gpu.devices.determinism import unwritten
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
-from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.scheduler import begin_step
 from lucid_gpu.ops.arguments import extents, into, shape_for, type_for
 from lucid_gpu.ops.borrowed import from_array_shared
@@ -29,13 +28,13 @@ from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import strided
 from lucid_gpu.tape.door import op, type_name
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, _set, _tensor, from_array
+from lucid_gpu.tensor import Tensor, _set, from_array
 
 
 def _finish(
     array: Any, d: dtype, where: device, requires_grad: bool, options: Any = None
 ) -> Tensor:
-    result = _tensor(expression.of_array(array, d, where))
+    result = from_array(array, d, where)
     if options:
         result = _with_options(result, **options)
     return result._mark() if requires_grad else result
@@ -114,15 +113,15 @@ def tensor(
         if array_backend is None or device is not None
         else array_backend.device_of(data)
     )
-    source = _to_array(data)
+    source = data if array_backend is not None else _to_array(data)
     if source.size > 1:  # data, and no number inside an expression
         begin_step()
     d = as_dtype(dtype) if dtype is not None else _natural_type(data, source)
     if source.dtype == object:
         source = _of_huge(source, d)
-    if d.category == 1 and source.dtype.kind in "iuf" and backend_of_array(data) is None:
+    if d.category == 1 and source.dtype.kind in "iuf" and array_backend is None:
         _refuse_overflow(source, d)
-    elif d.category in (1, 2) and source.dtype.kind == "c" and backend_of_array(data) is None:
+    elif d.category in (1, 2) and source.dtype.kind == "c" and array_backend is None:
         raise TypeError(f"must be real number, not complex, for a tensor of {d.name}")
     array = backend(where).asarray(source, d, where)
     return _finish(array, d, where, requires_grad, {"pin_memory": True} if pin_memory else None)
@@ -166,8 +165,6 @@ def _misfit(data: Any, lengths: Sequence[int], dim: int = 0) -> Exception | None
 
 
 def _to_array(data: Any) -> Any:
-    if backend_of_array(data) is not None:
-        return data
     data = _plain(data)
     try:
         array = np.array(data)
@@ -259,13 +256,13 @@ def _plain(data: Any, depth: int = 0) -> Any:
 
 
 def _natural_type(data: Any, array: Any) -> dtype:
-    if backend_of_array(data) is not None or _gives_arrays(data):
+    if array is data or _gives_arrays(data):
         return dt.from_numpy_dtype(array.dtype)
     kinds = _kinds_in(data)
     if array.dtype == object:
         present = [kind for kind in (complex, float) if kind in kinds]
         return dt.scalar_type(present[0]()) if present else dt.int64
-    if any(isinstance(kind, (np.dtype, dtype)) for kind in kinds):
+    if not kinds <= _PYTHONS and any(isinstance(kind, (np.dtype, dtype)) for kind in kinds):
         types = [_type_of_kind(kind) for kind in kinds]
         return functools.reduce(dt.promote_types, [t for t in types if t is not None])
     if array.dtype.kind == "f":
@@ -366,13 +363,20 @@ def full(
     TypeError
         For a ``size`` that is not a sequence of integers.
     """
-    shape = extents("full", (size,))
     where = resolve(device, options.get("out"))
-    if isinstance(fill_value, (np.number, np.bool_, Tensor)):
-        fill_value = fill_value.item()
-    dtype = type_for(dtype, options.get("out"))
-    d = dt.scalar_type(fill_value) if dtype is None else as_dtype(dtype)
-    array = backend(where).full(shape, number_in(fill_value, d), d, where)
+    return _full(extents("full", (size,)), fill_value, dtype, where, requires_grad, options)
+
+
+def _full(
+    shape: tuple[int, ...], value: Any, d: Any, where: device, requires_grad: bool, options: Any
+) -> Tensor:
+    """Return a tensor of one number, of a shape and on a device that are there."""
+    if isinstance(value, (np.number, np.bool_, Tensor)):
+        value = value.item()
+    if options:
+        d = type_for(d, options.get("out"))
+    d = dt.scalar_type(value) if d is None else as_dtype(d)
+    array = backend(where).full(shape, number_in(value, d), d, where)
     return _finish(array, d, where, requires_grad, options)
 
 
@@ -385,15 +389,18 @@ def _filled(value: float) -> Any:
         requires_grad: bool = False,
         **options: Any,
     ) -> Tensor:
-        dtype = type_for(dtype, options.get("out"))
-        d = get_default_dtype() if dtype is None else dtype
         shape = extents(make.__name__, size or _named_size(make.__name__, options))
-        return full(shape, value, dtype=d, device=device, requires_grad=requires_grad, **options)
+        where = resolve(device, options.get("out"))
+        if options:
+            dtype = type_for(dtype, options.get("out"))
+        d = get_default_dtype() if dtype is None else as_dtype(dtype)
+        array = backend(where).full(shape, value, d, where)
+        return _finish(array, d, where, requires_grad, options)
 
     return make
 
 
-zeros = _filled(0)
+zeros = _filled(0.0)
 zeros.__name__ = "zeros"
 zeros.__doc__ = """A tensor of zeros, of shape ``size``: ints or a sequence.
 
@@ -401,7 +408,7 @@ zeros.__doc__ = """A tensor of zeros, of shape ``size``: ints or a sequence.
 ``memory_format=``; and ``layout=``, which must be strided. RuntimeError for a negative extent,
 TypeError for one that is not an integer.
 """
-ones = _filled(1)
+ones = _filled(1.0)
 ones.__name__, ones.__doc__ = "ones", "A tensor of ones, of shape ``size``; otherwise as `zeros`."
 
 
@@ -426,8 +433,6 @@ def empty(
     shape = extents("empty", size or _named_size("empty", options))
     there, value = backend(where), unwritten(d)
     array = there.empty(shape, d, where) if value is None else there.full(shape, value, d, where)
-    if capturing.is_array(array):
-        array = capturing.constant(array)
     return _finish(array, d, where, requires_grad, options)
 
 
@@ -438,11 +443,11 @@ def _like(
         _refuse_format(options)
         zeros: Tensor = input._full_like(value, dtype, device, requires_grad)
         return zeros
-    d = input.dtype if dtype is None else dtype
-    where = input.device if device is None else device
+    program = input._expr.program
+    d = program.dtype if dtype is None else dtype
+    where = program.device if device is None else resolve(device)
     wanted = options.pop("memory_format", None)
-    shape = input._expr.program.shape
-    made = like(full(shape, value, dtype=d, device=where, **options), input, wanted)
+    made = like(_full(input._expr.shape, value, d, where, False, options), input, wanted)
     return made._mark() if requires_grad else made
 
 
@@ -511,7 +516,7 @@ def empty_like(
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
     wanted = options.pop("memory_format", None)
-    shape = input._expr.program.shape
+    shape = input._expr.shape
     made = like(empty(shape, dtype=d, device=where, **options), input, wanted)
     return made._mark() if requires_grad else made
 
@@ -551,23 +556,26 @@ def arange(
         start, end = 0, start if end is None else end
     if end is None:
         raise TypeError("arange() needs an end: arange(end), arange(start, end, step)")
-    numbers = (Tensor, np.generic)
-    start, end, step = [x.item() if isinstance(x, numbers) else x for x in (start, end, step)]
+    kinds = {type(start), type(end), type(step)}
+    if not kinds <= _REAL:
+        numbers = (Tensor, np.generic)
+        start, end, step = [x.item() if isinstance(x, numbers) else x for x in (start, end, step)]
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    dtype = type_for(dtype, options.get("out"))
+    if options:
+        dtype = type_for(dtype, options.get("out"))
     if dtype is None:
-        whole = all(isinstance(x, int) for x in (start, end, step))
+        whole = kinds == _WHOLE or all(isinstance(x, int) for x in (start, end, step))
         d = dt.int64 if whole else get_default_dtype()
     else:
         d = as_dtype(dtype)
     if d.category not in (1, 2):
         raise dt.unimplemented("arange", d)
-    cut = [int(x) for x in (start, end, step)]
+    cut = int(start), int(end), int(step)
     if d.category == 1 and cut[2] == 0:
         raise ValueError("step must be nonzero")
     if d is dt.int64:  # PyTorch cuts what it is given, for the other integers after counting
@@ -594,6 +602,10 @@ def arange(
     else:
         array = np.arange(count, dtype=np.float64) * step + start
     return _from_host(shape_for(array, out), d, where_, requires_grad, options)
+
+
+_WHOLE = {int}
+_REAL = {int, float}
 
 
 def _range(start: Any, step: Any, count: int, d: dt.dtype, where: device) -> Any:
@@ -642,8 +654,16 @@ def _finite(start: Any, end: Any) -> bool:
 
 def spaced(start: Any, end: Any, steps: int) -> Any:
     """`numpy.linspace`; of infinite numbers and NaN the values that steps from both ends have."""
-    if isinstance(start + end, complex) or steps < 2 or _finite(start, end):
+    if isinstance(start + end, complex) or steps < 2:
         return np.linspace(start, end, steps) if steps != 1 else np.array([start])
+    if math.isfinite(start) and math.isfinite(end):  # the same bits in fewer calls
+        start, end, spread = float(start), float(end), np.arange(steps, dtype=np.float64)
+        width = end - start
+        step = width / (steps - 1)
+        spread = spread * step if step else spread / (steps - 1) * width
+        spread += start
+        spread[-1] = end
+        return spread
     places = np.arange(steps)
     with np.errstate(invalid="ignore"):
         step = (np.float64(end) - start) / (steps - 1)

@@ -8,20 +8,19 @@ Gradients that are recorded or batched are written with tensor ops.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.devices import backend, capturing
+from lucid_gpu.core.program import loads_of
+from lucid_gpu.devices import backend, owners
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.dtypes import int64, unimplemented
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.program import loads_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import cross_entropy as kernels
 from lucid_gpu.kernels.cross_entropy import Settings
 from lucid_gpu.ops.arguments import in_float32, require_one_device, require_tensor
 from lucid_gpu.ops.elementwise import where
-from lucid_gpu.ops.gather import gathered
+from lucid_gpu.ops.gather import _gathered
 from lucid_gpu.ops.in_place import alias_of
 from lucid_gpu.ops.record import keeping, record, ties, watch
 from lucid_gpu.ops.softmax import log_softmax, softmax
@@ -34,28 +33,24 @@ from lucid_gpu.tensor import Tensor, from_array, of_kept
 
 __all__ = ["cross_entropy", "nll_loss", "reduce_loss"]
 
-_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": lambda loss: loss,
-    "mean": lambda loss: loss.mean(),
-    "sum": lambda loss: loss.sum(),
-}
-
 
 def require_reduction(reduction: str) -> None:
     """Refuse anything but the names of reductions."""
-    if reduction not in _REDUCTIONS:
+    if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
 
 
 def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
     """What ``reduction=`` means: ``"none"``, ``"mean"`` or ``"sum"``."""
+    if reduction == "mean":
+        return loss.mean()
     if reduction == "elementwise_mean":
         warn_user(
             "reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.",
         )
-        reduction = "mean"
+        return loss.mean()
     require_reduction(reduction)
-    return _REDUCTIONS[reduction](loss)
+    return loss if reduction == "none" else loss.sum()
 
 
 @op
@@ -150,15 +145,17 @@ def cross_entropy(
     require_reduction(reduction)
     require_tensor("cross_entropy_loss", "input", 1, input)
     require_tensor("cross_entropy_loss", "target", 2, target)
-    if not input.is_floating_point():
+    if input._expr.program.dtype.category != 2:
         raise unimplemented("cross_entropy", input.dtype, "; scores are floats: input.float()")
-    _check_weight(input, weight)
-    if target.is_floating_point():
+    if weight is not None:
+        _check_weight(input, weight)
+    if target._expr.program.dtype.category == 2:
         if ignore_index >= 0:
             raise RuntimeError("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     _check_target(input, target)
-    require_weight_dtype(input, weight)
+    if weight is not None:
+        require_weight_dtype(input, weight)
     known = None if weight is None else weight.array
     how = Settings(known, ignore_index, label_smoothing, reduction)
     if weight is not None and weight.requires_grad and label_smoothing:
@@ -216,22 +213,25 @@ def _class_loss_batched(
 
 def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
     """The losses and their sum, and the gradient, by what `kernels.cross_entropy` chooses."""
-    if capturing.recorder is not None:
-        how = how._replace(masked=capturing.capturing() is not None)
-    value, kept = kernels.losses(input.array, target.array, how)
-    program = input._expr.program
-    wide = from_array(kept.lse, None, program.device)
+    array, program = input.array, input._expr.program
+    if owners[type(array)].records:
+        how = how._replace(masked=True)
+    value, kept = kernels.losses(array, target.array, how)
     recorded = state.grad and program.needs_grad
-    read = alias_of(input) if recorded else input  # PyTorch saves log_softmax of it
+    saved: tuple[Tensor, ...] = ()
+    if recorded or open_levels:
+        read = alias_of(input) if recorded else input  # PyTorch saves log_softmax of it
+        saved = read, target, from_array(kept.lse, None, program.device)
+        kept = kept._replace(lse=None)
     return record(
         "CrossEntropyBackward0",
         value,
         (input,),
         _gradient,
-        (read, target, wide),
+        saved,
         program.dtype,
         gives_new=True,
-        rest=kept._replace(lse=None),
+        rest=kept,
         how=how,
         weight=weight,
     )
@@ -312,7 +312,7 @@ _no_class = DeviceError(lambda t, ignore, classes: kernels.out_of_bounds(t, clas
 
 
 def _class_dim(input: Tensor) -> int:
-    return 0 if input.ndim == 1 else 1
+    return 0 if len(input._expr.shape) == 1 else 1
 
 
 def _along(weight: Tensor, input: Tensor) -> Tensor:
@@ -327,9 +327,9 @@ def _weights(weight: Tensor, target: Tensor) -> Tensor:
 
 def _check_target(input: Tensor, target: Tensor) -> None:
     require_one_device("cross_entropy", input, target)
-    shape, dim = input._expr.program.shape, _class_dim(input)
+    shape, dim = input._expr.shape, _class_dim(input)
     expected = (*shape[:dim], *shape[dim + 1 :])
-    if not shape or target._expr.program.shape != expected:
+    if not shape or target._expr.shape != expected:
         _check_batch(input, target)
         if target.shape == input.shape and target.dtype.category < 2:
             raise RuntimeError(
@@ -342,7 +342,7 @@ def _check_target(input: Tensor, target: Tensor) -> None:
             f"{list(expected)}, got {list(target.shape)}: an input of shape {list(shape)} takes "
             "one class number for each of its score vectors"
         )
-    if target.dtype.category != 1:
+    if target._expr.program.dtype.category != 1:
         raise _no_class_number(target)
 
 
@@ -373,9 +373,11 @@ def require_weight_dtype(input: Tensor, weight: Tensor | None) -> None:
 
 def _check_weight(input: Tensor, weight: Tensor | None) -> None:
     """One weight a class: a kernel reads them by the target."""
+    if weight is None:
+        return
     require_one_device("cross_entropy", input, weight)
     classes = input.shape[_class_dim(input)] if input.ndim else 1
-    if weight is not None and tuple(weight.shape) != (classes,):
+    if tuple(weight.shape) != (classes,):
         raise RuntimeError(
             f"weight tensor should be defined either for all {classes} classes or no classes but "
             f"got weight tensor of shape: {list(weight.shape)}"
@@ -410,7 +412,7 @@ def _pick(input: Tensor, target: Tensor) -> Tensor:
     """``input[n, target[n]]``. On a GPU its adjoint is a comparison, which fuses, not a scatter."""
     dim = _class_dim(input)
     if not costs_of(input.device).compares_places:
-        return gathered("NllLossBackward0", input, dim, target.unsqueeze(dim), keepdim=False)
+        return _gathered("NllLossBackward0", input, dim, target.unsqueeze(dim), keepdim=False)
     classes, rest = input.shape[dim], math.prod(input.shape[dim + 1 :])
     offsets = target * rest  # in memory: one class after the other, `rest` elements apart
     if target.numel() > 1:

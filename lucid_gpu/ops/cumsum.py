@@ -39,10 +39,11 @@ def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     NotImplementedError
         For bool as ``dtype``, unless the input has no dimensions or no elements.
     """
-    to = input.dtype if input.dtype.category >= 2 else dt.int64
+    own = input._expr.program.dtype
+    to = own if own.category >= 2 else dt.int64
     to = to if dtype is None else as_dtype(dtype)
     require_sums("cumsum", input, to)
-    return running_sum(input, dim, to, False)
+    return _running_sum(input, dim, to, False)
 
 
 def require_sums(name: str, input: Tensor, to: dtype) -> None:
@@ -64,14 +65,16 @@ def in_its_type(function: Any, before: Any = before_write) -> Any:
 
 
 @op
-def running_sum(input: Tensor, dim: int, to: dtype, reverse: bool) -> Tensor:
+def _running_sum(input: Tensor, dim: int, to: dtype, reverse: bool) -> Tensor:
     """`cumsum`, or with ``reverse`` the sums from each element on: its adjoint."""
-    dim = normalize_dim(dim, input.ndim)
-    if max(input.dtype.category, to.category) > 1:  # integers are widened as they are read
+    value = input._expr
+    dim = normalize_dim(dim, len(value.shape))
+    own, where = value.program.dtype, value.program.device
+    if own is not to and max(own.category, to.category) > 1:  # integers are widened as read
         input = input.to(to)
-    if not input.ndim or to is dt.bool:
+    if not value.shape or to is dt.bool:
         return input.to(to, copy=True)
-    array = kernels.cumsum(input.array, dim, to, input.device, reverse)
+    array = kernels.cumsum(input.array, dim, to, where, reverse)
     result: Tensor = record(
         "CumsumBackward0", array, (input,), _cumsum_vjp, dtype=to, dim=dim, reverse=reverse
     )
@@ -79,16 +82,16 @@ def running_sum(input: Tensor, dim: int, to: dtype, reverse: bool) -> Tensor:
 
 
 def _cumsum_vjp(node: Any, g: Tensor) -> Any:
-    return (running_sum(g, node.dim, g.dtype, not node.reverse),)
+    return (_running_sum(g, node.dim, g.dtype, not node.reverse),)
 
 
 @jvp(_cumsum_vjp)
 def _cumsum_jvp(call: Call) -> Any:
     tangent, how = call.tangent(), call.attributes
-    return [running_sum(tangent, how["dim"], tangent.dtype, how["reverse"])]
+    return [_running_sum(tangent, how["dim"], tangent.dtype, how["reverse"])]
 
 
-@batching(running_sum)
+@batching(_running_sum)
 def _running_sum_batched(level: Batch, f: Any, x: Tensor, dim: int, *rest: Any) -> Any:
     if not x.ndim:
         return NotImplemented

@@ -15,9 +15,9 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import in_float32, public
 from lucid_gpu.ops.creation import full, ones_like
-from lucid_gpu.ops.cumsum import cumsum, in_its_type, require_sums, running_sum
+from lucid_gpu.ops.cumsum import _running_sum, cumsum, in_its_type, require_sums
 from lucid_gpu.ops.elementwise import where
-from lucid_gpu.ops.gather import gathered
+from lucid_gpu.ops.gather import _gathered
 from lucid_gpu.ops.in_place import alias_before
 from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.named_results import values_and_indices
@@ -70,7 +70,7 @@ def _cumprod_vjp(node: Any, g: Tensor) -> Any:
     x, y = node.saved_values
     if node.observed and x.numel() > 1 and not (x == 0).any():
         product = g * y.conj_physical()
-        return (running_sum(product, node.dim, g.dtype, True) / x.conj_physical(),)
+        return (_running_sum(product, node.dim, g.dtype, True) / x.conj_physical(),)
     if node.observed or was_replaced(x):
         y = _running_product(x, node.dim)
     following = recurrence(_shifted(x.conj_physical(), node.dim, 0.0, True), g, node.dim, True)
@@ -211,7 +211,7 @@ def _running_extremum(row: str, name: str, input: Tensor, dim: int) -> Any:
         return values_and_indices(name, input.clone(), input.new_zeros((), dtype=dt.int64))
     places = scans.running_extremum(input.detach().array, dim, row, input.dtype, input.device)
     indices = from_array(places, dt.int64, input.device)
-    return values_and_indices(name, gathered(name, input, dim, indices), indices)
+    return values_and_indices(name, _gathered(name, input, dim, indices, fault=None), indices)
 
 
 @batching(logcumsumexp, cummax, cummin)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices.copies import strided
+from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import guarded, public, require_tensor, takes_out
-from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_parsing import Distinct
 from lucid_gpu.ops.index_primitives import with_values, zeros_with_values
@@ -17,7 +19,7 @@ from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import base_array, movedim, owned, view_of
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor, apply, from_array
 
 
 @op
@@ -52,7 +54,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     first: list[Any] = [slice(None)] * array.ndim
     if count:
         first[b if offset > 0 else a] = slice(abs(offset), None)
-    seen = xp_of(input).lib.stride_tricks.as_strided(
+    seen = strided(
         array[tuple(first)],
         (*[shape[d] for d in rest], count),
         (*[strides[d] for d in rest], strides[a] + strides[b]),
@@ -247,15 +249,26 @@ def _triangle_batched(level: Batch, f: Any, x: Tensor, diagonal: int = 0) -> Any
 
 
 def _triangle(input: Tensor, name: str, diagonal: int, vjp: Any) -> Tensor:
-    if input.ndim < 2:
+    program, shape = input._expr.program, input._expr.shape
+    if len(shape) < 2:
         raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
-    xp = xp_of(input)
-    mask = getattr(xp, name)(xp.ones(tuple(input.shape[-2:]), bool), diagonal)
-    zero = False if input.dtype is dt.bool else 0
-    kept: Tensor = where(from_array(mask, dt.bool, input.device), input.detach(), zero)
+    d, where = program.dtype, program.device
+    few = where.type == "cpu" and shape[-2] * shape[-1] <= KEPT
+    make = _kept_mask if few else _mask
+    mask = from_array(make(backend(where).xp, name, shape[-2], shape[-1], diagonal), dt.bool, where)
+    apart = input if program.independent and input._wrapper is None else input.detach()
+    kept = apply(TABLE["where"], mask, apart, False if d is dt.bool else 0)
     title = f"{name.capitalize()}Backward0"
-    result: Tensor = record(title, kept, (input,), vjp, dtype=kept.dtype, diagonal=diagonal)
+    result: Tensor = record(title, kept, (input,), vjp, dtype=d, diagonal=diagonal)
     return result
+
+
+def _mask(xp: Any, name: str, rows: int, columns: int, diagonal: int) -> Any:
+    return getattr(xp, name)(xp.ones((rows, columns), bool), diagonal)
+
+
+_kept_mask = functools.lru_cache(maxsize=64)(_mask)  # which nobody writes
+KEPT = 1 << 12  # elements of masks that are kept
 
 
 _BOTH = tuple([public(f) for f in (diagonal, diag, diag_embed, diagflat, trace, diagonal_scatter)])

@@ -12,8 +12,8 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.grids import triu_indices
 from lucid_gpu.ops.record import keeping
 from lucid_gpu.ops.reductions import _root, norm
-from lucid_gpu.ops.shape import cat, flip, reshape
-from lucid_gpu.tape.door import op
+from lucid_gpu.ops.shape import cat, flip, reshape, unsqueeze
+from lucid_gpu.tape.door import body_of, interpreters, op
 from lucid_gpu.tensor import Tensor
 
 _MODES = (
@@ -26,8 +26,9 @@ _MANY = 25  # rows from which PyTorch takes Euclid's distances from a matrix pro
 
 def _length(difference: Tensor, p: float) -> Tensor:
     """The p-norm over the last dimension; its gradient is 0 where that is 0."""
-    if p != math.inf or not difference.shape[-1]:
-        return norm(difference, p if difference.shape[-1] else 2, -1)
+    columns = difference._expr.shape[-1]
+    if p != math.inf or not columns:
+        return norm(difference, p if columns else 2, -1)
     size = difference.abs()
     top = size.detach().amax(-1, True)
     rest = where(size.detach() == top, size - size.detach(), 0.0)  # each of equals has the gradient
@@ -64,28 +65,34 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MO
         For another ``compute_mode``.
     """
     for name, x in (("X1", x1), ("X2", x2)):
-        if not x.dtype.is_floating_point:
+        value = x._expr
+        if value.program.dtype.category != 2:
             raise RuntimeError(
                 f"cdist only supports floating-point dtypes, {name} got: {x.dtype.type_name}"
             )
-        if x.ndim < 2:
+        if len(value.shape) < 2:
             raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {x.ndim}D")
     require_one_device("cdist", x1, x2)
-    if x1.shape[-1] != x2.shape[-1]:
+    (*_, n, first), (*_, m, second) = x1._expr.shape, x2._expr.shape
+    if first != second:
         raise RuntimeError(
-            f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}"
+            f"X1 and X2 must have the same number of columns. X1: {first} X2: {second}"
         )
     _require_norm("cdist", p)
     if compute_mode not in (None, *_MODES):
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
-    if x1.dtype is not x2.dtype:
+    if x1._expr.program.dtype is not x2._expr.program.dtype:
         raise RuntimeError(
             f"expected scalar type {x1.dtype.type_name} but found {x2.dtype.type_name}"
         )
-    many = max(x1.shape[-2], x2.shape[-2]) > _MANY
+    many = max(n, m) > _MANY
     if p == 2 and (compute_mode == _MODES[1] or (many and compute_mode != _MODES[2])):
         return _euclidean(x1, x2)
-    return _length(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
+    beside = unsqueeze if interpreters else _unsqueeze
+    return _length(beside(x1, -2) - beside(x2, -3), p)
+
+
+_unsqueeze = body_of(unsqueeze)
 
 
 def _euclidean(x1: Tensor, x2: Tensor) -> Tensor:

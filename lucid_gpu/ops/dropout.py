@@ -47,14 +47,16 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: Truth
     require_tensor("dropout", "input", 1, input)
     if not training or p == 0.0:
         return input
-    if input.dtype.is_complex:
-        raise dt.unimplemented("dropout", input.dtype)
-    if input.dtype.category < 2:
+    program = input._expr.program
+    d = program.dtype
+    if d.category == 3:
+        raise dt.unimplemented("dropout", d)
+    if d.category < 2:
         raise RuntimeError(
-            f"result type float32 can't be cast to the desired output type {input.dtype.type_name}"
+            f"result type float32 can't be cast to the desired output type {d.type_name}"
         )
     mask = kept(input, p)
-    if not costs_of(input.device).draws_again:
+    if not costs_of(program.device).draws_again:
         mask.array  # noqa: B018  NumPy takes longer to make it again than to read a byte an element
     return dropped(input, mask, p, inplace)
 
@@ -75,8 +77,8 @@ def _dropout_batched(
 
 def kept(input: Tensor, p: float) -> Tensor:
     """Where dropout keeps elements. On a GPU an expression that every kernel computes again."""
-    shape = tuple(input.shape)
-    mask: Tensor = _uniform(shape, dt.float32, input.device, None, 0.0, 1.0, True) >= p
+    shape, where = input._expr.shape, input._expr.program.device
+    mask: Tensor = _uniform(shape, dt.float32, where, None, 0.0, 1.0, True) >= p
     return mask
 
 

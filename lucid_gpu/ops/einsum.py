@@ -61,12 +61,12 @@ def einsum(*args: Any) -> Tensor:
         Without operands.
     """
     equation, operands = _arguments(args)
-    form = _form(equation, tuple([x.ndim for x in operands]))
+    form = _form(equation, tuple([len(x._expr.shape) for x in operands]))
     taken = [_taken(x, term, i) for i, (x, term) in enumerate(zip(operands, form.terms))]
     _check_extents(taken)
     path = _path(form, taken) if len(taken) > 2 else ()
     if len(taken) > 1:
-        taken = [_without_ones(operand) for operand in taken]
+        taken = [_without_ones(t) if 1 in t[0]._expr.shape else t for t in taken]
     for i, j in path:
         later, first = taken.pop(max(i, j)), taken.pop(min(i, j))
         if _rank(later, form) < _rank(first, form):  # the result then lies in its order
@@ -198,7 +198,7 @@ def _labels(term: list[str], rank: int, i: int) -> tuple[Label, ...]:
 
 def _taken(x: Tensor, labels: tuple[Label, ...], i: int) -> Labeled:
     """An operand with every label once: the diagonal of those that are repeated."""
-    for label in dict.fromkeys(labels):
+    for label in dict.fromkeys(labels) if len(set(labels)) < len(labels) else ():
         while labels.count(label) > 1:
             a = labels.index(label)
             b = labels.index(label, a + 1)
@@ -234,7 +234,7 @@ def _rank(operand: Labeled, form: Form) -> list[int]:
 def _check_extents(taken: list[Labeled]) -> None:
     seen: dict[Label, int] = {}
     for i, (x, labels) in enumerate(taken):
-        for label, n in zip(labels, x.shape, strict=True):
+        for label, n in zip(labels, x._expr.shape, strict=True):
             before = seen.get(label, 1)
             if n not in (1, before) and before != 1:
                 name = label if isinstance(label, str) else "of '...'"
@@ -248,9 +248,7 @@ def _check_extents(taken: list[Labeled]) -> None:
 def _without_ones(operand: Labeled) -> Labeled:
     """Without labels of extent 1, along which an operand broadcasts as if it did not have them."""
     x, labels = operand
-    ones = [d for d, n in enumerate(x.shape) if n == 1]
-    if not ones:
-        return operand
+    ones = [d for d, n in enumerate(x._expr.shape) if n == 1]
     return squeeze(x, ones), tuple([k for d, k in enumerate(labels) if d not in ones])
 
 
@@ -283,32 +281,31 @@ def _pair(
 
     Labels stand in the result as in ``order``, where that is possible, and then the others.
     """
-    alone = [k for k in first[1] if k not in second[1] and k not in needed]
-    others = [k for k in second[1] if k not in first[1] and k not in needed]
-    first, second = _without(first, alone, order), _without(second, others, order)
+    alone = set(first[1]).difference(second[1], needed)
+    others = set(second[1]).difference(first[1], needed)
+    if alone:
+        first = _without(first, [k for k in first[1] if k in alone], order)
+    if others:
+        second = _without(second, [k for k in second[1] if k in others], order)
     (x, a), (y, b) = first, second
-    batch = [k for k in a if k in b and k in needed]
-    summed = [k for k in a if k in b and k not in needed]
-    rows, columns = [k for k in a if k not in b], [k for k in b if k not in a]
-    place = {label: i for i, label in enumerate(order)}
-    if order:
-        for group in (batch, rows, columns):
-            group.sort(key=lambda k: place.get(k, len(place)))
-    known = rows and columns and summed and not (alone or others)
-    if known and place.get(columns[-1], len(place)) < place.get(rows[0], 0):
-        (x, a), (y, b), rows, columns = (y, b), (x, a), columns, rows  # as PyTorch does
+    batch, rows, columns, summed, turned = _groups(
+        a, b, frozenset(needed), tuple(order), not (alone or others)
+    )
+    if turned:
+        (x, a), (y, b) = (y, b), (x, a)
     if summed and (rows or columns):
         left = _grouped(x, a, batch, rows, summed)
         right = _grouped(y, b, batch, summed, columns)
         product: Tensor = left @ right
-        if order and product.ndim == 2:  # PyTorch's is a batch of one
+        if order and len(product._expr.shape) == 2:  # PyTorch's is a batch of one
             leads_back(product, [(0, 1), (0, 1)])
-        extents = [x.shape[a.index(k)] for k in rows] + [y.shape[b.index(k)] for k in columns]
         if len(rows) != 1 or len(columns) != 1:
+            extents = [x.shape[a.index(k)] for k in rows] + [y.shape[b.index(k)] for k in columns]
             product = reshape(product, (*product.shape[: len(batch)], *extents))
         return product, (*batch, *rows, *columns)
     every = [*batch, *rows, *columns]
     if order:
+        place = {label: i for i, label in enumerate(order)}
         every.sort(key=lambda k: place.get(k, len(place)))
     if summed and x.dtype is not y.dtype:
         raise RuntimeError(
@@ -320,9 +317,31 @@ def _pair(
     return total.to(product.dtype), labels
 
 
+@functools.lru_cache(1 << 10)
+def _groups(
+    a: tuple[Label, ...],
+    b: tuple[Label, ...],
+    needed: frozenset[Label],
+    order: tuple[Label, ...],
+    whole: bool,
+) -> tuple[list[Label], list[Label], list[Label], list[Label], bool]:
+    """Return a pair's labels by kind, and whether it is turned, as PyTorch turns it."""
+    batch = [k for k in a if k in b and k in needed]
+    summed = [k for k in a if k in b and k not in needed]
+    rows, columns = [k for k in a if k not in b], [k for k in b if k not in a]
+    place = {label: i for i, label in enumerate(order)}
+    if order:
+        for group in (batch, rows, columns):
+            group.sort(key=lambda k: place.get(k, len(place)))
+    known = rows and columns and summed and whole
+    if known and place.get(columns[-1], len(place)) < place.get(rows[0], 0):
+        return batch, columns, rows, summed, True
+    return batch, rows, columns, summed, False
+
+
 def _over(x: Tensor, labels: Sequence[Label], every: Sequence[Label]) -> Tensor:
     """Permuted as its labels stand among others, whose extents are 1."""
-    x = permute(x, [labels.index(k) for k in every if k in labels])
+    x = permute(x, tuple([labels.index(k) for k in every if k in labels]))
     if len(labels) == len(every):
         return x
     extents = iter(x.shape)
@@ -344,12 +363,15 @@ def _not_broadcast(operand: Labeled, other: Labeled, needed: set[Label]) -> Labe
     return x, labels
 
 
-def _grouped(x: Tensor, labels: Sequence[Label], batch: Any, *groups: list[Label]) -> Tensor:
+def _grouped(
+    x: Tensor, labels: Sequence[Label], batch: Any, rows: list[Label], columns: list[Label]
+) -> Tensor:
     """Permuted to batch, rows, columns; the last two groups one dimension each."""
-    order = [labels.index(k) for group in (batch, *groups) for k in group]
+    order = tuple([labels.index(k) for k in (*batch, *rows, *columns)])
     x = permute(x, order)
-    if all(len(group) == 1 for group in groups):
+    if len(rows) == len(columns) == 1:
         return x
+    groups = rows, columns
     extents = [math.prod([x.shape[order.index(labels.index(k))] for k in g]) for g in groups]
     return reshape(x, (*x.shape[: len(batch)], *extents))
 

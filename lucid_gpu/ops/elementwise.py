@@ -13,9 +13,14 @@ from numbers import Integral
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import device
+from lucid_gpu.core.program import WRAPPED
+from lucid_gpu.core.saved import reread
+from lucid_gpu.core.value import give, order_of
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import backend
+from lucid_gpu.devices.port import READ_ONCE
 from lucid_gpu.dtypes import as_dtype, dtype
-from lucid_gpu.fusion.expression import of_number, reread
+from lucid_gpu.fusion.building import of_number, zeros_like
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import (
@@ -29,7 +34,13 @@ from lucid_gpu.ops.arguments import (
     signature_of,
     takes_out,
 )
-from lucid_gpu.ops.in_place import alias_before, alias_to_write, before_write, written
+from lucid_gpu.ops.in_place import (
+    alias_before,
+    alias_to_write,
+    before_write,
+    refuse_overlap,
+    written,
+)
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.number_ranges import number_in, refuse_beyond, refuse_unheld
@@ -39,6 +50,7 @@ from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import preserve_format
 from lucid_gpu.tape.door import body_of, op, type_name
 from lucid_gpu.tape.modes import is_grad_enabled, state
+from lucid_gpu.tape.native import core
 from lucid_gpu.tape.overrides import (
     UNHANDLED,
     declined,
@@ -48,16 +60,7 @@ from lucid_gpu.tape.overrides import (
     overridable,
 )
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import (
-    Tensor,
-    _set,
-    _tensor,
-    apply,
-    binary,
-    is_foreign,
-    refuse_capture,
-    unary,
-)
+from lucid_gpu.tensor import _READY, Tensor, _set, _tensor, apply, binary, is_foreign, unary
 
 Number = int | float | complex | bool
 _TESTS = ("compare", "logical", "test")
@@ -451,7 +454,8 @@ def _sum_function(name: str, said: str) -> Callable[..., Any]:
         if name == "sub" and not plain:  # bools are refused below
             plain = isinstance(other, builtins.bool) or getattr(other, "dtype", None) is dt.bool
         scaled = other if plain else _scaled_unrounded(input, other, alpha)
-        return into(_two(name, input, scaled), out, name)
+        result: Tensor = _two(name, input, scaled)
+        return result if out is None else into(result, out, name)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = said
@@ -640,15 +644,19 @@ def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """``input + weight * (end - input)``, broadcast; exactly ``end`` at weight 1.
 
-    RuntimeError for types that differ; NotImplementedError for integers and bool.
+    RuntimeError for types that differ; NotImplementedError for integers and bool, unless the
+    weight is a 0-d tensor of floats.
     """
     require_one_dtype("lerp: expected input and end to have the same dtype", input, end)
     if isinstance(weight, Tensor) and weight.ndim:
         require_one_dtype("lerp: expected input and weight to have the same dtype", input, weight)
-    if input.dtype.category < 2:
+    category = weight.dtype.category if isinstance(weight, Tensor) else 0
+    if max(category, input.dtype.category) < 2:
         raise dt.unimplemented("lerp", input.dtype)
     if isinstance(weight, Tensor):
-        if weight.dtype.category <= input.dtype.category:
+        if category > input.dtype.category or not (input.ndim or end.ndim or weight.ndim):
+            input, end, weight = _of_one_type(input, end, weight)
+        else:
             weight = weight.to(input.dtype)
         near = weight.abs() < 0.5
         moved = where(near, input, end) + where(near, weight, weight - 1) * (end - input)
@@ -739,7 +747,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     RuntimeError for a number that the input's type does not hold, a value with dimensions, and
     a mask that is not boolean.
     """
-    if isinstance(mask, Tensor) and mask.dtype is not dt.bool:
+    d = input._expr.program.dtype
+    if isinstance(mask, Tensor) and mask._expr.program.dtype is not dt.bool:
         raise RuntimeError(
             f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype}"
         )
@@ -749,15 +758,15 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
                 "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                 f"{value.ndim} dimension(s)."
             )
-        refuse_unheld(value, input.dtype)
-    elif input.dtype is not dt.bool:
-        value = number_in(value, input.dtype)
-        refuse_beyond(value, input.dtype)
-    filled = apply(TABLE["where"], mask, value, input).to(input.dtype)
+        refuse_unheld(value, d)
+    elif d is not dt.bool:
+        value = number_in(value, d)
+        refuse_beyond(value, d)
+    filled = cast(apply(TABLE["where"], mask, value, input), d)
     operands = (input, value) if isinstance(value, Tensor) else (input,)
     title = f"MaskedFillBackward{len(operands) - 1}"
     composes(filled, mask, title=title, operands=operands)
-    return filled if filled._expr.program.order is None else lay(filled, None)
+    return filled if order_of(filled._expr) is None else lay(filled, None)
 
 
 @op(whole=True)
@@ -873,7 +882,7 @@ def operand(input: Tensor) -> Tensor:
 
 def _tied(row: Op, input: Tensor) -> Tensor:
     program = input._expr.program
-    if not is_grad_enabled() or not (program.needs_grad or program.wrapped):
+    if not is_grad_enabled() or not (program.needs_grad or program.marks & WRAPPED):
         return input
     return apply(row, input)
 
@@ -1119,7 +1128,7 @@ def _operator(name: str, method: Callable[..., Tensor]) -> Callable[..., Any]:
     """``x += other``: as the method, but what has methods of its own for it comes to its turn."""
 
     def operator(self: Tensor, other: Any) -> Any:
-        if not isinstance(other, Tensor) and is_foreign(name, other):
+        if type(other) not in _READY and not isinstance(other, Tensor) and is_foreign(name, other):
             return declined(f"__{name}__", self, other)
         return method(self, other)
 
@@ -1143,7 +1152,7 @@ for _name, _dunder_name in _DIVIDES.items():
 
 def cast(input: Tensor, d: dtype) -> Tensor:
     """The tensor in another element type; itself if it has it."""
-    if input.dtype is d:
+    if input._expr.program.dtype is d:
         return input
     return apply(TABLE["cast"], input, to=d)
 
@@ -1188,7 +1197,7 @@ def read_to(
     ):
         raise _no_form(args, kwargs)
     options |= kwargs
-    non_blocking, copy = (options.get(name, False) for name in _TO_FLAGS)
+    non_blocking, copy = options.get("non_blocking", False), options.get("copy", False)
     if type(non_blocking) is not bool or type(copy) is not bool:
         raise _no_form(args, kwargs)
     where, kind = options.get("device"), options.get("dtype")
@@ -1227,6 +1236,8 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     TypeError
         For other arguments.
     """
+    if len(args) == 1 and type(args[0]) is dtype and not kwargs:  # nearly always
+        return cast(input, args[0])
     wanted_device, wanted_dtype, non_blocking, copy, wanted_format = read_to(args, kwargs)
     result = input
     if wanted_dtype is not None:
@@ -1263,7 +1274,7 @@ def _type_as(self: Tensor, other: Tensor) -> Tensor:
 def _numel(self: Tensor) -> int:
     """Number of elements."""
     n = 1
-    for extent in self._expr.program.shape:
+    for extent in self._expr.shape:
         n *= extent
     return n
 
@@ -1273,7 +1284,7 @@ def _zero_(self: Tensor) -> Tensor:
 
     RuntimeError for a leaf that requires grad.
     """
-    return _fill_(self, 0)
+    return self._write(_tensor(zeros_like(self._expr)), "fill_")
 
 
 def _fill_(self: Tensor, value: Any) -> Tensor:
@@ -1287,10 +1298,12 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
                 "fill_ only supports 0-dimension value tensor but got tensor with "
                 f"{value.ndim} dimensions."
             )
+        if self._expr.program.strided:
+            refuse_overlap(self.array, "fill_")
         return self._write(_over(self, spread_copy(cast(value, self.dtype), self)), "fill_")
     program = self._expr.program
     number = number_in(value, program.dtype)
-    filled = of_number(number, program.dtype, program.shape, program.device)
+    filled = of_number(number, program.dtype, self._expr.shape, program.device)
     return self._write(_tensor(filled), "fill_")
 
 
@@ -1300,6 +1313,8 @@ def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     NotImplementedError for a sparse source; RuntimeError for a shape that does not broadcast to
     this one's.
     """
+    if core is not None and core.copy(self, source):
+        return self
     from lucid_gpu.ops.creation import as_tensor
 
     value = source if type(source) is Tensor else as_tensor(source)
@@ -1333,18 +1348,19 @@ def spread_copy(value: Tensor, like: Tensor) -> Tensor:
     """A value broadcast to another's shape, which shares neither writes nor history with it."""
     program = value._expr.program
     # an expanded one is shared, and what a level's tensor consists of may be
-    row_major = value._wrapper is None and (not program.is_load or program.root.value[1] is None)
-    if value.shape == like.shape and not value.requires_grad and row_major:
+    row_major = value._wrapper is None and (not program.is_load or not program.strided)
+    shape = like._expr.shape
+    if value._expr.shape == shape and not program.needs_grad and row_major:
         own = value.alias()
         if not program.is_load:
-            own._expr = reread(own._expr)
+            give(own, reread(own._expr))
         return own
-    return apply(TABLE["identity"], value, shape=tuple(like.shape))
+    return apply(TABLE["identity"], value, shape=shape)
 
 
 def _tolist(self: Tensor) -> Any:
     """The elements as nested lists of Python numbers."""
-    refuse_capture("tolist()")
+    backend(CPU).once("tolist()", READ_ONCE)
     array = self.detach().cpu().array
     return (array.astype("float64") if self.dtype is dt.bfloat16 else array).tolist()
 

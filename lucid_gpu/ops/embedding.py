@@ -7,7 +7,7 @@ from typing import Any
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import index_add
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import require_one_device, require_tensors
 from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.wrapping import bared
 from lucid_gpu.tape.door import op
@@ -59,14 +59,15 @@ def embedding(
         For a weight that is not a matrix, and for ``sparse`` with ``scale_grad_by_freq``.
     """
     index = look_up("embedding", input, weight)
-    if weight.ndim != 2:
-        raise RuntimeError(f"'weight' must be 2-D, got shape {list(weight.shape)}")
-    rows = weight.shape[0]
+    shape = weight._expr.shape
+    if len(shape) != 2:
+        raise RuntimeError(f"'weight' must be 2-D, got shape {list(shape)}")
+    rows = shape[0]
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:
             raise AssertionError("Padding_idx must be within num_embeddings")
         padding_idx %= rows
-    bounds.check(index, rows, 0, weight.device, 0, bounds.no_row)
+    bounds.check(index, rows, 0, weight._expr.program.device, 0, bounds.no_row)
     if max_norm is not None:
         shorten_rows(input, weight, max_norm, norm_type)
     if sparse:
@@ -96,10 +97,10 @@ def _embedding_batched(
 
 def look_up(op: str, input: Tensor, weight: Tensor) -> Any:
     """The array of row numbers, if it is one."""
-    require_tensor(op, "weight", 1, weight)
-    require_tensor(op, "indices", 2, input)
+    if not (isinstance(weight, Tensor) and isinstance(input, Tensor)):
+        require_tensors(op, weight=weight, indices=input)
     require_one_device(op, weight, input)
-    if input.dtype.name not in ("int32", "int64"):
+    if input._expr.program.dtype.name not in ("int32", "int64"):
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
             f"Long, Int; but got {input.dtype} instead (while checking arguments for {op})"
@@ -128,12 +129,13 @@ def shorten_rows(input: Tensor, weight: Tensor, max_norm: float, norm_type: floa
 @op
 def _take_rows(weight: Tensor, index: Any, skip: int | None, scale: Tensor | None = None) -> Tensor:
     """Rows by number; ``scale`` is what their gradients are multiplied by."""
-    rows = weight.shape[0]
+    rows = weight._expr.shape[0]
     return record(
         "EmbeddingBackward0",
         weight.array.take(index, axis=0),
         (weight,),
         lambda node, g: (_sum_rows(g if scale is None else g * scale, index, rows, skip),),
+        dtype=weight._expr.program.dtype,
     )
 
 
@@ -161,10 +163,12 @@ def _take_rows_sparsely(weight: Tensor, index: Any, skip: int | None, scaled: bo
 @op
 def _sum_rows(g: Tensor, index: Any, rows: int, skip: int | None) -> Tensor:
     """Add the rows of ``g`` to the rows they were taken from: the adjoint of `_take_rows`."""
-    total = backend(g.device).empty((rows, g.shape[-1]), g.dtype, g.device)
+    program, columns = g._expr.program, g._expr.shape[-1]
+    where = program.device
+    total = backend(where).empty((rows, columns), program.dtype, where)
     total.fill(0)
-    values = g.array.reshape(1, index.size, g.shape[-1])
-    index_add(total[None], index.reshape(-1), values, g.device, False, -1 if skip is None else skip)
+    values = g.array.reshape(1, index.size, columns)
+    index_add(total[None], index.reshape(-1), values, where, False, -1 if skip is None else skip)
 
     def vjp(node: Any, gg: Tensor) -> tuple[Tensor]:
         taken = _take_rows(gg, index, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from lucid_gpu.device import device
@@ -14,7 +16,7 @@ from lucid_gpu.fusion import Eager, eager, foreach
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.in_place import writable
 from lucid_gpu.tape.overrides import handling
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tensor import Tensor, _tensor, arrays_of
 
 __all__ = ["Rule", "grouped", "held_here", "update_in_place"]
 
@@ -23,6 +25,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_RULES = 1000
+_DTYPE, _DEVICE = map(attrgetter, ("_expr.program.dtype", "_expr.program.device"))
 _traced: dict[Any, foreach.Update] = {}
 when_default_changes.append(_traced.clear)
 
@@ -56,10 +59,10 @@ def update_in_place(
     numbers = numbers or {}
     if handling:
         rows = held_here(rows)
-    devices = [row[0]._expr.program.device for row in rows]
-    types = [[t._expr.program.dtype for t in column] for column in zip(*rows, strict=True)]
+    types = [map(_DTYPE, column) for column in zip(*rows, strict=True)]
+    devices = map(_DEVICE, map(itemgetter(0), rows))
     groups = grouped([*zip(devices, *types, strict=True)], rows)
-    values = [float(v) for v in numbers.values()]
+    values = [*map(float, numbers.values())]
     for (where, *kinds), some in groups.items():
         update = _update_of(rule, where, kinds, written, tuple(numbers), settings)
         _run(rule.__name__, update, some, written, values)
@@ -127,13 +130,13 @@ def _run(
 ) -> None:
     columns = [*zip(*rows, strict=True)]
     where, count = update.plan.device, len(rows)
-    read = [_in_rows(column, [t.array for t in column], where) for column in columns[written:]]
+    read = [_in_rows(column, arrays_of(column), where) for column in columns[written:]]
 
     def change(arrays: list[Any]) -> None:
         changed = [arrays[i : i + count] for i in range(0, len(arrays), count)]
         foreach.run(update, [*changed, *read], numbers)
 
-    write_together([t for column in columns[:written] for t in column], name, where, change)
+    write_together([*chain(*columns[:written])], name, where, change)
 
 
 def write_together(
@@ -157,5 +160,7 @@ def write_together(
 
 def _in_rows(tensors: Sequence[Tensor], arrays: list[Any], where: device) -> list[Any]:
     """The arrays of realized tensors, copied where they are not row-major."""
-    strides = [t._expr.program.root.value[1] for t in tensors]
-    return backend(where).in_rows(arrays) if any(strides) else arrays
+    return backend(where).in_rows(arrays) if any(map(_STRIDED, tensors)) else arrays
+
+
+_STRIDED = attrgetter("_expr.program.strided")

@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import capturing, xp_of
+from lucid_gpu.devices import owners
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import bounds
-from lucid_gpu.ops.arguments import (
-    guarded,
-    put_into,
-    require_one_device,
-    require_tensor,
-    takes_out,
-)
+from lucid_gpu.ops.arguments import guarded, put_into, require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.index_parsing import Distinct
 from lucid_gpu.ops.index_primitives import read
 from lucid_gpu.ops.indexing import picked
@@ -59,53 +53,55 @@ def gather(
 def _gather(input: Tensor, dim: int, index: Tensor, **checks: Any) -> Tensor:
     require_tensor("gather", "index", 2, index)
     require_one_device("gather", input, index)
-    dim = normalize_dim(dim, input.ndim)
-    if not index.numel():  # of any rank and type, as in PyTorch
+    shape, sizes = input._expr.shape, index._expr.shape
+    dim = normalize_dim(dim, len(shape))
+    if 0 in sizes:  # of any rank and type, as in PyTorch
         return input.reshape(-1)[:0].reshape(index.shape).clone()  # no view
-    if index.dtype not in (dt.int32, dt.int64):
+    if index._expr.program.dtype not in (dt.int32, dt.int64):
         raise RuntimeError("gather(): Expected dtype int32/int64 for index")
-    if input.ndim + index.ndim < 2:  # the other one may be a vector
-        elements = gathered("GatherBackward0", input.reshape(-1), dim, index.reshape(-1), **checks)
+    if len(shape) + len(sizes) < 2:  # the other one may be a vector
+        elements = _gathered("GatherBackward0", input.reshape(-1), dim, index.reshape(-1), **checks)
         return own(elements.reshape(index.shape))
-    if index.ndim != input.ndim:
+    if len(shape) != len(sizes):
         raise RuntimeError(
             "Index tensor must have the same number of dimensions as input tensor: got "
-            f"{index.ndim} and {input.ndim}"
+            f"{len(sizes)} and {len(shape)}"
         )
-    sizes = enumerate(zip(index.shape, input.shape, strict=True))
-    larger = next((d for d, (n, m) in sizes if n > m and d != dim), None)
-    if larger is not None:
-        raise RuntimeError(
-            f"Size does not match at dimension {larger} expected index {list(index.shape)} to be "
-            f"no larger than self {list(input.shape)} apart from dimension {dim}"
-        )
-    return lay(gathered("GatherBackward0", input, dim, index, **checks), None)
+    for d, (n, m) in enumerate(zip(sizes, shape, strict=True)):
+        if n > m and d != dim:
+            raise RuntimeError(
+                f"Size does not match at dimension {d} expected index {list(sizes)} to be "
+                f"no larger than self {list(shape)} apart from dimension {dim}"
+            )
+    return lay(_gathered("GatherBackward0", input, dim, index, **checks), None)
 
 
 @op
-def gathered(
+def _gathered(
     name: str,
     input: Tensor,
     dim: int,
     index: Tensor,
     keepdim: bool = True,
     low: int | None = None,
-    fault: DeviceError = bounds.outside,
+    fault: DeviceError | None = bounds.outside,
 ) -> Tensor:
     """`gather`, recorded under a name; without ``keepdim`` the dimension, of extent 1, goes.
 
-    ``low`` and ``fault`` are those of `kernels.bounds.check`.
+    ``low`` and ``fault`` are those of `kernels.bounds.check`; None for positions that are there.
     """
-    dim = normalize_dim(dim, input.ndim)
-    if not input.ndim:
+    shape = input._expr.shape
+    dim = normalize_dim(dim, len(shape))
+    if not shape:
         return input.clone()
     where = index.array
-    slices = keys_of_slices(where, dim, tuple(input.shape)) if keepdim else None
+    slices = keys_of_slices(where, dim, shape) if keepdim and 0 in where.strides else None
     named = where if slices is None else slices
-    bounds.check(named, input.shape[dim], dim, input.device, low, fault)
+    if fault is not None:
+        bounds.check(named, shape[dim], dim, input._expr.program.device, low, fault)
     key: Any = (*[slice(None)] * dim, named)
     if slices is None:
-        key = along(where, dim, xp_of(input))
+        key = along(where, dim)
         if not keepdim:
             key = tuple([part.squeeze(dim) for part in key])
     if where.shape[dim] == 1 or name in _PERMUTES:
@@ -115,7 +111,7 @@ def gathered(
     return result
 
 
-@batching(gathered)
+@batching(_gathered)
 def _gathered_batched(
     level: Batch, f: Any, name: str, x: Tensor, dim: int, index: Tensor, *args: Any, **named: Any
 ) -> Any:
@@ -127,7 +123,7 @@ def _gathered_batched(
 
 def _values_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) -> Any:
     """The elements at one position along a dimension, and the positions."""
-    values = gathered(name, input, dim, where, keepdim)
+    values = _gathered(name, input, dim, where, keepdim, fault=None)
     return values_and_indices(name, values, where if keepdim else where.squeeze(dim))
 
 
@@ -172,14 +168,13 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """
     require_tensor("index_select", "index", 2, index)
     require_one_device("index_select", input, index)
-    dim = normalize_dim(dim, input.ndim)
-    if index.ndim > 1:
+    shape, d = input._expr.shape, index._expr.program.dtype
+    dim = normalize_dim(dim, len(shape))
+    if len(index._expr.shape) > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
-    if index.dtype.name not in ("int32", "int64"):
-        raise RuntimeError(
-            f"index_select(): Expected dtype int32 or int64 for index, got {index.dtype.name}"
-        )
-    if not input.ndim:
+    if d not in (dt.int32, dt.int64):
+        raise RuntimeError(f"index_select(): Expected dtype int32 or int64 for index, got {d.name}")
+    if not shape:
         if index.numel() != 1:
             raise RuntimeError(
                 "index_select(): Index to scalar can have only 1 value, got "
@@ -187,35 +182,35 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
             )
         first = picked("IndexSelectBackward0", input.reshape(1), (index.reshape(-1),))
         return own(first.reshape(()))
-    if input.ndim > 1 and not input.shape[dim] and index.numel():
+    if len(shape) > 1 and not shape[dim] and index.numel():
         raise RuntimeError("index_select(): self indexing axis dim should be positive")
-    lead = (slice(None),) * dim
-    return lay(picked("IndexSelectBackward0", input, (*lead, index.reshape(-1))), None)
+    lead, vector = (slice(None),) * dim, index if index._expr.shape else index.reshape(-1)
+    return lay(picked("IndexSelectBackward0", input, (*lead, vector)), None)
 
 
-def along(index: Any, dim: int, xp: Any) -> tuple[Any, ...]:
+def along(index: Any, dim: int) -> tuple[Any, ...]:
     """The index tuple that walks ``index`` along one dimension."""
-    rank = index.ndim
-    grids = []
+    rank, owner = index.ndim, owners[type(index)]
+    where, grids = owner.device_of(index), []
     for d in range(rank):
         shape = [1] * rank
         shape[d] = index.shape[d]
         if d == dim:
             grids.append(index)
         else:
-            grids.append(capturing.constant(xp.arange(index.shape[d])).reshape(shape))
+            grids.append(owner.arange(index.shape[d], dt.int64, where).reshape(shape))
     return tuple(grids)
 
 
 def keys_of_slices(index: Any, dim: int, shape: tuple[int, ...]) -> Any:
     """The vector that an index was expanded from to name whole slices of a shape, or None."""
-    rest = [d for d in range(len(shape)) if d != dim]
-    if (
-        not index.size
-        or not rest
-        or any(index.strides[d] or index.shape[d] != shape[d] for d in rest)
-    ):
+    if 0 not in index.strides:
         return None
+    if not index.size or len(shape) == 1:
+        return None
+    for d, (step, n) in enumerate(zip(index.strides, index.shape, strict=True)):
+        if d != dim and (step or n != shape[d]):
+            return None
     return index[tuple([slice(None) if d == dim else 0 for d in range(len(shape))])]
 
 

@@ -7,8 +7,8 @@ import threading
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import device
-from lucid_gpu.devices import capturing, resolve
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import backend, resolve
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.tape.door import type_name
 from lucid_gpu.tensor import Tensor
@@ -49,7 +49,7 @@ class Generator:
             raise ValueError(
                 f"Overflow when unpacking long long: seed {seed} is not within [-2**63, 2**64)"
             )
-        _refuse_capture("manual_seed()")
+        backend(CPU).once("manual_seed()", _ON_HOST)
         with self._lock:
             self._seed, self._draws = seed & ((1 << 64) - 1), 0
         return self
@@ -83,7 +83,7 @@ class Generator:
                 f"Expected an RNG state of size {_STATE_BYTES} but found the input RNG state size "
                 f"to be {new_state.numel()}"
             )
-        _refuse_capture("set_state()")
+        backend(CPU).once("set_state()", _ON_HOST)
         state = bytes(new_state.tolist())
         with self._lock:
             self._seed = int.from_bytes(state[:8], "little")
@@ -101,8 +101,7 @@ class Generator:
             offset = self._draws
             self._draws = (offset + 1) & ((1 << 64) - 1)
             seed = self._seed
-        capture = capturing.recording()
-        return (seed, offset) if capture is None else capture.draw(self, seed, offset)
+        return backend(CPU).draw(self, seed, offset)
 
     def go_back(self, draws: int) -> None:
         """Go to where so many draws had been made."""
@@ -127,10 +126,7 @@ class Generator:
         return f"<lucid_gpu.Generator device={self.device} seed={self._seed} draws={self._draws}>"
 
 
-def _refuse_capture(what: str) -> None:
-    capture = capturing.capturing()
-    if capture is not None:
-        capture.refuse(what, "a generator's state changes on the host")
+_ON_HOST = "a generator's state changes on the host"
 
 
 # One for all devices: a script draws the same numbers wherever its tensors are.

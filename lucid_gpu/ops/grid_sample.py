@@ -16,7 +16,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.creation import arange, ones
 from lucid_gpu.ops.elementwise import hardtanh
-from lucid_gpu.ops.record import keeping, leads_back
+from lucid_gpu.ops.record import keeping, leads_back, repeats
 from lucid_gpu.ops.shape import owned, stack
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -273,7 +273,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             f"Expected theta to have {sizes[0]} matrices, one for each image of size {sizes}, but "
             f"got {theta.shape[0]}"
         )
-    result: Tensor = base.reshape(1, -1, axes + 1) @ theta.transpose(1, 2)
+    result: Tensor = repeats(base.reshape(1, -1, axes + 1) @ theta.transpose(1, 2))
     return result.reshape(sizes[0], *window, axes)
 
 

@@ -43,18 +43,20 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     vectors = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
     if not vectors:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
+    first = vectors[0]._expr.program
     for t in vectors:
-        if t.ndim > 1:
+        program = t._expr.program
+        if len(t._expr.shape) > 1:
             raise RuntimeError(
                 "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
                 f"a tensor of shape {list(t.shape)}"
             )
-        if t.dtype is not vectors[0].dtype:
+        if program.dtype is not first.dtype:
             raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
-        if t.device is not vectors[0].device:
+        if program.device is not first.device:
             raise RuntimeError(
                 "torch.meshgrid expects all tensors to have the same device, but got "
-                f"{vectors[0].device} and {t.device}"
+                f"{first.device} and {program.device}"
             )
     if indexing not in (None, "ij", "xy"):
         raise RuntimeError(
@@ -66,13 +68,13 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
             'argument; write indexing="ij".'
         )
     if indexing == "xy" and len(vectors) > 1:
-        first, second, *rest = vectors
-        second, first, *rest = meshgrid(second, first, *rest, indexing="ij")
-        return (first, second, *rest)
+        one, other, *rest = vectors
+        other, one, *rest = meshgrid(other, one, *rest, indexing="ij")
+        return (one, other, *rest)
     sizes = tuple([t.numel() for t in vectors])
     rank = len(vectors)
     return tuple(
-        [t.reshape([-1 if d == i else 1 for d in range(rank)]).expand(sizes)
+        [t.reshape((*[1] * i, -1, *[1] * (rank - i - 1))).expand(sizes)
          for i, t in enumerate(vectors)]
     )  # fmt: skip
 

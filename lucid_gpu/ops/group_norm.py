@@ -18,7 +18,8 @@ from lucid_gpu.ops.arguments import (
     require_tensor,
 )
 from lucid_gpu.ops.batch_norm import _per_channel, batch_norm, require_channels
-from lucid_gpu.ops.layer_norm import normalized_groups
+from lucid_gpu.ops.elementwise import _clamp_min, cast
+from lucid_gpu.ops.layer_norm import _normalized_groups
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import channels_order, led_in, lying, row_major_order
 from lucid_gpu.ops.padding import pad
@@ -66,14 +67,14 @@ def group_norm(
     """
     require_tensor("group_norm", "input", 1, input)
     require_one_device("group_norm", input, weight, bias)
-    if input.ndim < 2:
+    shape, d = input._expr.shape, input._expr.program.dtype
+    if len(shape) < 2:
         raise RuntimeError(
-            f"Expected at least 2 dimensions for input tensor but received {input.ndim}"
+            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
         )
     if type(eps) is not float:
         eps = as_float("group_norm", "eps", 5, eps)
-    shape = tuple(input.shape)
-    groups, elements = shape[0] * num_groups, input.numel()
+    groups, elements = shape[0] * num_groups, prod(shape)
     if elements and elements // num_groups == 1:
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {list(shape)}"
@@ -84,12 +85,11 @@ def group_norm(
             f"shape {list(shape)} and num_groups={num_groups}"
         )
     for role, t in (("weight", weight), ("bias", bias)):
-        if t is not None and tuple(t.shape) != shape[1:2]:
+        if t is not None and t._expr.shape != shape[1:2]:
             raise RuntimeError(
                 f"Expected {role} to be a vector of size equal to the number of channels in input, "
                 f"but got {role} of shape {list(t.shape)} and input of shape {list(shape)}"
             )
-    d = input.dtype
     for t in (weight, bias):
         if t is not None and t._expr.program.dtype is not d:
             require_parameter_types(d, (t.dtype,))
@@ -97,9 +97,9 @@ def group_norm(
     normal = wide
     if elements:
         order = channels_order(input)
-        normal = lay(normalized_groups(led_in(wide, order), groups, eps), order)
+        normal = lay(_normalized_groups(led_in(wide, order), groups, eps), order)
     result = _scaled(normal, weight, bias)
-    result = result if result.dtype is d else result.to(d)
+    result = cast(result, d)
     return result if wide is input else keeps(result, input)
 
 
@@ -257,6 +257,9 @@ def normalize(
     out : Tensor, optional
     """
     require_tensor("normalize", "input", 1, input)
-    wide = input.to(input.dtype.compute)  # norms of 16-bit floats may be out of their range
-    length = wide.norm(p, dim, keepdim=True).clamp(min=eps)
-    return into((wide / length).to(input.dtype), out, "normalize")
+    d = input._expr.program.dtype
+    # norms of 16-bit floats may be out of their range
+    wide = input if d.compute is d else input.to(d.compute)
+    result = wide / _clamp_min(reductions._norm(wide, p, dim, True), eps)
+    result = result if d.compute is d else result.to(d)
+    return result if out is None else into(result, out, "normalize")

@@ -8,33 +8,40 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import CPU
-from lucid_gpu.devices import capturing
-from lucid_gpu.devices.copies import duplicate, write
-from lucid_gpu.fusion import expression, region, scheduler
-from lucid_gpu.fusion.expression import (
-    Cell,
-    Expr,
-    Unread,
-    counted,
-    ended,
-    taken,
-    written_values,
+from lucid_gpu.core import saved
+from lucid_gpu.core.layout import may_overlap
+from lucid_gpu.core.node import Node
+from lucid_gpu.core.owner import SameMemory, Storage
+from lucid_gpu.core.program import (
+    FORBIDDEN,
+    INFERENCE,
+    SHARED,
+    WRAPPED,
+    WRITTEN,
+    Program,
+    load_program,
+    marked,
 )
-from lucid_gpu.fusion.layout import may_overlap
-from lucid_gpu.fusion.program import INFERENCE, WRITTEN, Program, load_program, marked
+from lucid_gpu.core.saved import counted, ended, note_written, taken
+from lucid_gpu.core.value import Cell, Expr, Like, Unread, give, order_of
+from lucid_gpu.device import CPU
+from lucid_gpu.devices import held
+from lucid_gpu.devices.copies import duplicate, write
+from lucid_gpu.fusion import building, region, scheduler
 from lucid_gpu.fusion.saving import saves_result
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.storage import SameMemory, Storage
+from lucid_gpu.tape import watched
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tape.modes import is_inference_mode_enabled, state
-from lucid_gpu.tape.node import Node
+from lucid_gpu.tape.modes import FORWARD, is_inference_mode_enabled, state
+from lucid_gpu.tape.native import core
 from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import (
     Tensor,
@@ -42,7 +49,6 @@ from lucid_gpu.tensor import (
     _tensor,
     _unmark_shared,
     becomes_pending,
-    keep_outside,
     store_written,
 )
 
@@ -52,18 +58,19 @@ OVERLAP = (
     "memory location. Please clone() the tensor before performing the operation."
 )
 UNNOTICED = ""  # the name of a write that leaves what was saved valid: readers keep the old value
-_MAY_OVERLAP = ("fill_",)  # it writes one number
 _IN_PART = (  # the rest is kept
     *("fill_diagonal_", "index_fill_", "index_put_", "masked_fill_", "threshold_", "tril_"),
     "triu_",
 )
+_MAY_OVERLAP = ("fill_", *_IN_PART)  # PyTorch takes tensors in which several elements are one
 
 
 def _marked_as(new: Expr, old: Program) -> Expr:
     """A value with the mark of inference mode that the tensor has which takes it."""
-    if new.program.inference is old.inference:
+    if not (new.program.marks ^ old.marks) & INFERENCE:
         return new
-    return Expr(marked(new.program, new.program.marks ^ INFERENCE), new.leaves, new.made_by)
+    turned = marked(new.program, new.program.marks ^ INFERENCE)
+    return Expr(turned, new.leaves, new.made_by, new.shape)
 
 
 def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
@@ -78,6 +85,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         For leaves that require grad and views of them, views that must not be written, results
         that do not fit in shape or type.
     """
+    if core is not None and core.write(self, value, name):
+        return self
     if open_levels:
         level = innermost((self, value))
         if level is not None:
@@ -85,13 +94,14 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
             return written
     old = self._expr.program
     expr = self._expr
-    if old.inference:
+    if old.marks & INFERENCE:
         refuse_inference()
     if state.grad:
         refuse_recorded(self, value._expr.program.needs_grad, name)
-    if capturing.recorder is not None:
-        expr, old = _noted(self)
-    value = _fitted(value, old, name)
+    if watched.by is not None:
+        watched.by.taking(self)
+        expr, old = self._expr, self._expr.program
+    value = _fitted(value, expr, name)
     storage = self._storage
     if storage is None:
         storage = self._storage = Storage(self, ())
@@ -100,14 +110,14 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         _write_to_mirror(self, value, storage, name)
         return self
     new, recorded = value._expr, state.grad and (value._expr.program.needs_grad or old.needs_grad)
-    stays = old.is_load and capturing.stays(expr.leaves[0])
-    if old.is_load and old.root.value[1] and not old.free and old.order is None:
+    stays = old.is_load and bool(watched.by or held.by) and _stays(expr.leaves[0])
+    if old.is_load and old.strided and not old.free and order_of(expr) is None:
         stays = True  # what lies with gaps goes on lying so
     shared = stays or storage.is_lent() or not _is_alone(self, storage)
     if shared:
         if storage.read_only:
             refuse_read_only(self, name)
-        if name not in _IN_PART and name not in _MAY_OVERLAP:
+        if name not in _MAY_OVERLAP:
             refuse_overlap(self.array, name)
     if shared and not recorded:
         source = value.array
@@ -117,15 +127,16 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if old.is_load and (new is expr or not recorded):
         new = _reading_afresh(new, expr.leaves[0])
     elif new is expr:  # `x.copy_(x)`: what was saved before is stale, not what comes
-        new = expression.reread(expr)
+        new = saved.reread(expr)
     new = _marked_as(new, old)
     if old.dtype.compute is not old.dtype and not new.program.is_load:
         new.program = marked(new.program, new.program.marks | WRITTEN)
     if shared:
         self._write_with_history(_tensor(new), name)
         return self
-    if new.program.order != old.order:  # what is written stays in the order in which it lies
-        order = old.order or tuple(range(len(old.shape)))
+    if (new.program.laid or old.laid) and order_of(new) != order_of(expr):
+        # what is written stays in the order in which it lies
+        order = order_of(expr) or tuple(range(len(expr.shape)))
         new = _marked_as(_laid_out(_tensor(new), order)._expr, old)
     holder: Any = expr.leaves[0] if old.is_load else expr
     variable = holder.variable
@@ -133,14 +144,14 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         variable = counted(expr, storage)
     values = variable.values
     if not old.is_load:
-        variable = expression.variable_on(storage)
+        variable = saved.variable_on(storage)
     elif values is not None:
         variable = ended(expr, storage)
     if len(storage.cells) > 1 and type(storage) is Storage:
         storage.cells = []  # the tensor leaves their arrays
     if not name:
         _unnoticed(expr, storage)
-        variable = expression.variable_on(storage)
+        variable = saved.variable_on(storage)
     storage.version += 1
     storage.writer = name
     taken(new, variable, storage.version)
@@ -152,14 +163,17 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if state.transforms and new.program.needs_grad and not old.needs_grad:
         state.took_history.append(weakref.ref(self))
     before = self._edge() if "_retains_grad" in fields(self) else None
-    self._expr = new
+    give(self, new)
     if new.program.is_load:
         storage.add_cell(new.leaves[0])
     else:
         becomes_pending(self)
-        if new.leaves and not new.program.barred:
-            scheduler.note_write(self, name)
-    if edge is not None:
+        program = new.program
+        if (new.leaves or len(program.instructions) > 2) and not program.barred:
+            scheduler.note_write(self, name)  # a number grows too, if it is counted up
+    if edge is not None and old.marks & FORBIDDEN:
+        self._forbid(expr.leaves[0])
+    elif edge is not None:
         self._attach(*edge)
         if not new.program.is_load:
             scheduler.mark_written(self._expr)
@@ -167,11 +181,11 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         move_retained(self, *before)
     if not old.is_load:
         if expr.node is not None and expr.node.result is not None:
-            written_values.add(expr.node)
+            note_written(expr.node)
         del expr, edge, holder
         for reference in values or ():
-            if reference() is not None:  # an op may have saved it
-                written_values.add(reference())
+            if (one := reference()) is not None:  # an op may have saved it
+                note_written(one)
     return self
 
 
@@ -185,7 +199,7 @@ def _write_to_mirror(target: Tensor, value: Tensor, storage: Storage, name: str)
         mirrors.write(target, value, storage, name)
 
 
-def before_write(tensor: Tensor, name: str, *beside: Any) -> Tensor:
+def _before_write(tensor: Tensor, name: str, *beside: Any) -> Tensor:
     """The operand of the in-place op ``name``: saved-tensor hooks that keep it must not see the
     write.
 
@@ -193,11 +207,12 @@ def before_write(tensor: Tensor, name: str, *beside: Any) -> Tensor:
     """
     if state.written and scheduler.full(tensor, name):
         store_written()
-    if not state.grad or tensor._is_sparse:
+    if not state.grad or tensor._is_sparse or not _may_be_recorded(tensor, *beside):
         return tensor
-    if not tensor._expr.program.is_load or _may_be_recorded(tensor, *beside):
-        return alias_to_write(tensor, name)
-    return tensor
+    return alias_to_write(tensor, name)
+
+
+before_write: Callable[..., Tensor] = _before_write if core is None else core.before_write
 
 
 def _may_be_recorded(*operands: Any) -> bool:
@@ -205,7 +220,7 @@ def _may_be_recorded(*operands: Any) -> bool:
     for operand in operands:
         if isinstance(operand, Tensor):
             program = operand._expr.program
-            if program.needs_grad or program.wrapped:
+            if program.needs_grad or program.marks & WRAPPED:
                 return True
         elif isinstance(operand, (tuple, list)):
             return True
@@ -226,7 +241,7 @@ def _alias_without_hooks(view: Tensor) -> Tensor:
         return batched
     other = alias_of(view)
     if view._base is not None and other._expr.program.is_load:
-        other._expr = view._without_hooks(other._expr)
+        give(other, view._without_hooks(other._expr))
     return other
 
 
@@ -241,7 +256,7 @@ def alias_of(tensor: Tensor) -> Tensor:
     if not value.program.is_load:
         if value.program.needs_grad and value.node is None and saves_result(value):
             region.region_node(value)  # both know when it is written
-        other._expr = expression.reread(value)
+        give(other, saved.reread(value))
     return other
 
 
@@ -277,7 +292,7 @@ def _set_to(self: Tensor, source: Tensor) -> Tensor:
             f"Could not set tensor of type {source.dtype.name} to a tensor of type "
             f"{self.dtype.name}; convert it with source.to(x.dtype)."
         )
-    if self._expr.program.inference:
+    if self._expr.program.marks & INFERENCE:
         refuse_inference()
     if state.grad:
         refuse_recorded(self, False, "set_")
@@ -287,7 +302,7 @@ def _set_to(self: Tensor, source: Tensor) -> Tensor:
     storage.count("set_")
     before = self._expr.program
     self.data = source
-    self._expr = _marked_as(self._expr, before)
+    give(self, _marked_as(self._expr, before))
     if underivable:
         self._attach(NotDerivable("set_"))
     return self
@@ -302,7 +317,7 @@ def refuse_recorded(target: Tensor, value_needs_grad: bool, name: str, part: boo
     if begins and (target.is_leaf or target._edge()[0].stands_for_leaf):
         what = f"a view of {LEAF_IN_PLACE}" if part else LEAF_IN_PLACE
         raise RuntimeError(
-            f"{what} {name} changes a leaf of shape {list(program.shape)}; do it under "
+            f"{what} {name} changes a leaf of shape {list(target._expr.shape)}; do it under "
             "lucid_gpu.no_grad(), or out of place."
         )
 
@@ -317,13 +332,13 @@ def refuse_inference() -> None:
         )
 
 
-def _fitted(value: Tensor, old: Any, name: str) -> Tensor:
+def _fitted(value: Tensor, before: Expr, name: str) -> Tensor:
     """The value in the type of the tensor it goes to."""
-    program = value._expr.program
-    if program.shape != old.shape:
+    program, old, shape = value._expr.program, before.program, value._expr.shape
+    if shape != before.shape:
         raise RuntimeError(
-            f"output with shape {list(old.shape)} doesn't match the broadcast shape "
-            f"{list(program.shape)} in {name}"
+            f"output with shape {list(before.shape)} doesn't match the broadcast shape "
+            f"{list(shape)} in {name}"
         )
     if program.dtype is old.dtype:
         return value
@@ -351,7 +366,7 @@ def _is_alone(tensor: Tensor, storage: Storage) -> bool:
         return True
     if refers_to_itself(tensor._expr.leaves[0].array):
         return False
-    if state.grad is None:  # inside a Function's forward, which may mark the view dirty
+    if state.mode is FORWARD:  # inside a Function's forward, which may mark the view dirty
         return False
     held, tensor._base = weakref.ref(base), None
     del base, other
@@ -362,11 +377,13 @@ def _is_alone(tensor: Tensor, storage: Storage) -> bool:
     return True
 
 
-def move_retained(tensor: Tensor, node: Node, output: int) -> None:
-    """`retain_grad` observes the value a tensor has now, not the one it had."""
-    hooks = node._hooks
+def move_retained(tensor: Tensor, node: Node | None, output: int) -> None:
+    """`retain_grad` observes the value a tensor has now, not the one it had; there is no node once
+    `detach_` has cut it off.
+    """
+    hooks = None if node is None else node._hooks
     keep = None if hooks is None else hooks.retain.pop(output, None)
-    if keep is None:
+    if node is None or keep is None:
         return
     region.unobserve(node)
     now, index = tensor._edge()
@@ -382,14 +399,11 @@ def _unnoticed(value: Expr, storage: Storage) -> None:
 def _writable(self: Tensor, name: str) -> Any:
     """The buffer, for the caller to write at once; readers of the old contents keep them."""
     expr = self._expr
-    if expr.program.inference:
+    if expr.program.marks & INFERENCE:
         refuse_inference()
-    capture = None if capturing.recorder is None else capturing.recording()
-    if capture is not None:
+    if watched.by is not None:
         del expr
-        keep_outside(self)
-        if self._expr.program.is_load:
-            _own_outside(capture, self)
+        watched.by.writing(self)
         expr = self._expr
     if not expr.program.is_load or expr.leaves[0].borrowed:
         self._own_memory()
@@ -398,6 +412,8 @@ def _writable(self: Tensor, name: str) -> Any:
     memory = storage.memory if type(storage) is SameMemory else storage
     if memory.read_only:
         refuse_read_only(self, name)
+    if name and name not in _MAY_OVERLAP:
+        refuse_overlap(self._expr.leaves[0].array, name)
     if memory.mirror is not None:
         mirrors.refuse_bits(
             self, f"{name}: {{}} are not written element by element; write x.resolve_conj() or "
@@ -412,15 +428,14 @@ def _writable(self: Tensor, name: str) -> Any:
         _goes_on(self)
     else:
         retaining = _protect_readers(self, storage)
-        if name and state.grad is not None:
+        if name and state.mode is not FORWARD:
             self._refuse_views(storage)
         if retaining:
             move_all_retained(retaining)
-    if program.shared:
+    if program.marks & SHARED:
         _unmark_shared(self)
-    capture = None if capturing.recorder is None else capturing.capturing()
-    if capture is not None:
-        capture.before_write(array, name, self)
+    if watched.by is not None:
+        watched.by.before_write(array, name, self)
     return array
 
 
@@ -428,16 +443,16 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
     """The buffers of tensors, for the caller to write at once; those that nobody else reads or
     shares, as nearly all that optimizers write, are not asked more.
     """
-    if capturing.recorder is not None:
+    if watched.by is not None:
         return [_writable(t, name) for t in tensors]
-    count = sys.getrefcount
-    of_value, of_leaves, of_leaf = _UNREAD
-    for tensor in tensors:
+    (unread,) = _UNREAD
+    for tensor, counts in zip(tensors, _counts(tensors), strict=True):
         value, storage = tensor._expr, tensor._storage
         program, leaves = value.program, value.leaves
         leaf = leaves[0] if leaves else _NOWHERE
         memory = storage.memory if type(storage) is SameMemory else storage
         own = program.is_load and not program.marks
+        own = own and not (program.strided and refers_to_itself(leaf.array))
         if own and storage is not None and type(memory) is Storage:
             try:
                 (sharing,), (reading,) = memory.tensors, memory.cells
@@ -448,9 +463,7 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
                 except ValueError:
                     sharing = reading = _nobody
             if (  # as in `_alone`
-                count(value) == of_value
-                and count(leaves) == of_leaves
-                and count(leaf) == of_leaf
+                counts == unread
                 and sharing() is tensor
                 and reading() is leaf
                 and not (leaf.borrowed or memory.read_only)
@@ -468,41 +481,23 @@ def writable(tensors: Sequence[Tensor], name: str) -> list[Any]:
 _NOWHERE = Cell(None)
 
 
-def _nobody() -> None:
-    """A weak reference to what is not there."""
+_nobody: Any = weakref.ref(Cell(None))  # which is not there any more
 
 
-def _counts(tensor: Tensor) -> tuple[int, int, int]:
-    """How often value, leaves and leaf of a realized tensor are referred to, as `writable` asks."""
-    value, count = tensor._expr, sys.getrefcount
-    leaves = value.leaves
-    leaf = leaves[0]
-    return count(value), count(leaves), count(leaf)
+_VALUE, _LEAVES = map(attrgetter, ("_expr", "leaves"))
 
 
-def _own_outside(capture: Any, tensor: Tensor) -> None:
-    """Give a tensor from before a capture memory of its own, if it has borrowed some.
-
-    Once it has taken another value in the capture, that is the capture's business.
-    """
-    took = id(tensor) in capture.taken
-    if tensor._expr.leaves[0].borrowed and not took and not capture.knows(tensor):
-        capture.pause()
-        try:
-            tensor._own_memory()
-        finally:
-            capture.go_on()
+def _counts(tensors: Sequence[Tensor]) -> list[tuple[int, int, int]]:
+    """How often values, leaves and first leaf of tensors are referred to, those lists included."""
+    count, values = sys.getrefcount, [*map(_VALUE, tensors)]
+    leaves = [*map(_LEAVES, values)]
+    first = [*map(next, map(iter, leaves), repeat(_NOWHERE))]
+    return [*zip(map(count, values), map(count, leaves), map(count, first))]
 
 
-def _noted(tensor: Tensor) -> tuple[Expr, Any]:
-    """A tensor's value, which a capture is to put back, before the tensor takes another one."""
-    capture = capturing.capturing()
-    if capture is not None:
-        keep_outside(tensor)
-        if tensor._expr.program.is_load and tensor._wrapper is None and not capture.off:
-            _own_outside(capture, tensor)
-            capture.before_taking(tensor)
-    return tensor._expr, tensor._expr.program
+def _stays(leaf: Cell) -> bool:
+    """Whether a tensor that takes another value is to write its memory: others look there."""
+    return held.is_held(leaf.array) if watched.by is None else watched.by.stays(leaf)
 
 
 def put(array: Any, source: Any, name: str) -> Any:
@@ -597,16 +592,20 @@ def _protect_readers(self: Tensor, storage: Storage, written: bool = True) -> li
         if "_retains_grad" in fields(tensor):
             retaining.append(tensor)
     cells, memory.cells = memory.cells, []
+    _copy_for_readers(cells)
+    return retaining
+
+
+def _copy_for_readers(cells: Sequence[weakref.ref[Cell]]) -> None:
+    """Give leaves, which somebody holds, copies of the array that is about to be written."""
     copies: dict[int, Any] = {}
-    capture = capturing.capturing() if cells else None
     for leaf in {id(leaf): leaf for r in cells if (leaf := r()) is not None}.values():
         array = leaf.array
         if id(array) not in copies:
             copies[id(array)] = array, duplicate(array)
         leaf.array, leaf.home = copies[id(array)][1], None
-        if capture is not None:
-            capture.leaf_made(leaf)
-    return retaining
+        if watched.by is not None:
+            watched.by.made(leaf)
 
 
 def _read_since(storage: Storage) -> list[Tensor]:
@@ -639,16 +638,16 @@ def read_anew(tensor: Tensor, written: Storage | None) -> None:
 
     ``written`` is the record that has just counted a write.
     """
-    value, storage = tensor._expr, tensor._memory()
+    value, storage = tensor._expr, tensor._storage or tensor._memory()
     variable = ended(value, storage)
     if not value.program.is_load:
-        tensor._expr = expression.reread(value)
+        give(tensor, saved.reread(value))
         taken(tensor._expr, variable, storage.version)
     elif not tensor._is_sparse:
         leaf = value.leaves[0].again()
         leaf.variable = variable
         version = storage.version - (storage is written)
-        tensor._expr = Unread(tensor, value.program, leaf, version)
+        give(tensor, Unread(tensor, value, leaf, version))
 
 
 def _is_read(self: Tensor, version: int) -> None:
@@ -696,11 +695,11 @@ class Overwritten(Node):
 
     def __init__(self, old: Expr) -> None:
         super().__init__((region.edge_of(old),))
-        self.program = old.program
+        self.like = Like(old.program, old.shape)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
-        old = self.program
-        return (_tensor(expression.of_constant(0.0, old.dtype, old.shape, old.device)),)
+        old = self.like
+        return (_tensor(building.of_constant(0.0, old.dtype, old.shape, old.device)),)
 
 
 class NotDerivable(Node):
@@ -728,7 +727,7 @@ def _reading_afresh(new: Expr, cell: Cell) -> Expr:
     if reader is node:
         node.leaves = leaves
         return new
-    return Expr(new.program, leaves, new.made_by)
+    return Expr(new.program, leaves, new.made_by, new.shape)
 
 
 def _alone(tensor: Tensor, storage: Storage) -> bool:
@@ -738,13 +737,10 @@ def _alone(tensor: Tensor, storage: Storage) -> bool:
         cells[:] = [r for r in cells if r() is not None]
     if len(cells) != 1 or len(tensors) != 1 or tensors[0]() is not tensor:
         return False
-    value, count = tensor._expr, sys.getrefcount
-    leaves = value.leaves
-    leaf = leaves[0]
-    return cells[0]() is leaf and (count(value), count(leaves), count(leaf)) == _UNREAD
+    return cells[0]() is tensor._expr.leaves[0] and _counts([tensor]) == _UNREAD
 
 
-_lonely = _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
-_UNREAD = _counts(_lonely)
+_lonely = _tensor(Expr(load_program(dt.float32, (), False, False, CPU), (Cell(None),), None, ()))
+_UNREAD = _counts([_lonely])
 del _lonely
 attach(Tensor, _is_read, _set_to, _write, _writable, _protect_readers)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-from lucid_gpu.devices import backend, xp_of
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.devices import backend
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
 from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_out
@@ -20,7 +22,7 @@ from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import full_tangents, keeping, record, watch
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.ops.scatter import check_ranks, scatter_batched
+from lucid_gpu.ops.scatter import check_ranks, is_larger, scatter_batched
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -247,20 +249,20 @@ def _by_elements(
     require_tensor("scatter_add", "index", 2, index)
     require_tensor("scatter_add", "src", 3, src)
     require_one_device("scatter_add", input, index, src)
-    dim = normalize_dim(dim, input.ndim)
-    if index.dtype.name not in ("int32", "int64"):
+    dim = normalize_dim(dim, len(input._expr.shape))
+    if index._expr.program.dtype not in (dt.int32, dt.int64):
         raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
-    if src.dtype is not input.dtype:
+    there, d = input._expr.program.device, input._expr.program.dtype
+    if src._expr.program.dtype is not d:
         raise RuntimeError(
             "scatter(): Expected self.dtype to be equal to src.dtype; convert it with "
             "src.to(x.dtype)"
         )
-    shape, sizes = tuple(input.shape) or (1,), tuple(index.shape) or (1,)
-    src_shape = tuple(src.shape) or (1,)
-    if index.numel():
+    shape, sizes = input._expr.shape or (1,), index._expr.shape or (1,)
+    src_shape = src._expr.shape or (1,)
+    if 0 not in sizes:
         check_ranks(shape, sizes, src_shape)
-        larger = any(n > m for d, (n, m) in enumerate(zip(sizes, shape)) if d != dim)
-        if larger or any(n > m for n, m in zip(sizes, src_shape)):
+        if is_larger(sizes, shape, src_shape, dim):
             raise RuntimeError(
                 f"Expected index {list(sizes)} to be no larger than self {list(shape)} apart from "
                 f"dimension {dim} and to be no larger size than src {list(src_shape)}"
@@ -270,12 +272,12 @@ def _by_elements(
     where = index.array.reshape(sizes)
     slices = keys_of_slices(where, dim, shape)
     checked = where if slices is None else slices
-    bounds.check(checked, shape[dim], dim, input.device, 0, bounds.no_element, wait=wait)
+    bounds.check(checked, shape[dim], dim, there, 0, bounds.no_element, wait=wait)
     keys, seen = None, (1, prod(shape), 1)
     if slices is not None:
         keys, seen = slices, (prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :]))
-    elif index.numel():
-        *_, keys = kernels.rows_of(along(where, dim, xp_of(input)), shape, xp_of(input))
+    elif 0 not in sizes:
+        keys = kernels.flat_places(along(where, dim), shape, backend(there).xp).reshape(-1)
     return Addition(
         "ScatterAddBackward0",
         seen,
@@ -290,23 +292,22 @@ def _by_elements(
 # --- the addition ---------------------------------------------------------------------------------
 
 
-def _add(array: Any, what: Addition, input: Tensor) -> None:
+def _add(array: Any, what: Addition, values: Any, where: device) -> None:
     outer, _, columns = what.shape
     if what.keys.size:
-        values = what.source.array
-        if xp_of(input).may_share_memory(array, values):  # threads write what others still read
-            values = values.copy()
         values = values.reshape(outer, what.keys.size, columns)
-        kernels.index_add(array.reshape(what.shape), what.keys, values, input.device)
+        kernels.index_add(array.reshape(what.shape), what.keys, values, where)
 
 
 def _added(input: Tensor, what: Addition) -> Tensor:
-    array = backend(input.device).empty(tuple(input.shape), input.dtype, input.device)
+    program = input._expr.program
+    d, where = program.dtype, program.device
+    array = backend(where).empty(input._expr.shape, d, where)
     array[...] = input.array
-    _add(array, what, input)
+    _add(array, what, what.source.array, where)
     result: Tensor = record(
         what.name, array, (input, what.source), _added_vjp,
-        dtype=input.dtype, again=what.again, taken=what.taken,
+        dtype=d, again=what.again, taken=what.taken,
     )  # fmt: skip
     if what.source._expr.program.needs_grad:  # else PyTorch's op does not save it either
         watch(result, what.read)
@@ -327,7 +328,7 @@ def _alone(self: Tensor, source: Tensor) -> bool:
     """Whether an array can be added to as it is: nothing is recorded, and nobody else is in it."""
     if open_levels and innermost((self, source)) is not None or bits_of(self):
         return False
-    if state.grad and (self.requires_grad or source.requires_grad):
+    if state.grad and (self._expr.program.needs_grad or source._expr.program.needs_grad):
         return False
     shared = self._storage is not None and self._storage is source._storage
     return not shared and bool(self.array.flags.c_contiguous)
@@ -336,8 +337,11 @@ def _alone(self: Tensor, source: Tensor) -> bool:
 def _add_in_place(self: Tensor, name: str, what: Addition) -> Tensor:
     if state.grad:
         refuse_recorded(self, False, name)
-    assert what.source.array is not None  # computed before anything is written
-    _add(self._writable(name), what, self)
+    values = what.source.array  # computed before anything is written
+    array, where = self._writable(name), self._expr.program.device
+    if backend(where).xp.may_share_memory(array, values):  # threads write what others still read
+        values = values.copy()
+    _add(array, what, values, where)
     return self
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import capturing
 from lucid_gpu.kernels import bounds
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.user_warnings import warn_user
@@ -36,11 +35,13 @@ def parse(
         For slices with a negative step, which no view of a tensor has.
     """
     parts = list(index) if isinstance(index, tuple) or _stands_for_a_tuple(index) else [index]
-    parts = _without_later_ellipses([_part(input, p) for p in parts])
-    basic = not any(hasattr(p, "dtype") or isinstance(p, bool) for p in parts)
-    used = sum(consumes(p) for p in parts)
-    rank = input.ndim
-    if used > rank:
+    parts = [_part(input, p) for p in parts]
+    if len(parts) > 1:
+        parts = _without_later_ellipses(parts)
+    used = [*map(consumes, parts)]
+    shape, basic = input._expr.shape, True
+    rank = len(shape)
+    if sum(used) > rank:
         if not rank and len(parts) == 1 and type(parts[0]) is int:
             raise IndexError(
                 "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or "
@@ -50,22 +51,25 @@ def parse(
     dim, backwards = 0, {}
     for position, part in enumerate(parts):
         if part is Ellipsis:
-            dim = rank - sum(consumes(p) for p in parts[position + 1 :])
+            dim = rank - sum(used[position + 1 :])
             continue
         if type(part) is int:
-            extent = input.shape[dim]
+            extent = shape[dim]
             if not -extent <= part < extent:
                 raise IndexError(
                     f"index {part} is out of bounds for dimension {dim} with size {extent}"
                 )
         elif hasattr(part, "dtype"):
+            basic = False
             _check_array(input, part, dim, wait, low)
+        elif isinstance(part, bool):
+            basic = False
         elif type(part) is slice and part.step is not None and part.step < 0:
             backwards[dim] = position
-        dim += consumes(part)
+        dim += used[position]
     if backwards:
         raise Backwards(parts, backwards)
-    if not basic:
+    if not basic and len(parts) > 1:
         _check_they_broadcast(parts)
     return tuple(parts), basic
 
@@ -130,11 +134,10 @@ def ints_apart(parts: Sequence[Any]) -> bool:
 
     NumPy counts them among the arrays.
     """
-    if state.of_arrays:
+    if state.of_arrays or int not in map(type, parts):
         return False
     places = [i for i, p in enumerate(parts) if isinstance(p, int) or hasattr(p, "dtype")]
-    ints = any(type(p) is int for p in parts)
-    return ints and places[-1] - places[0] >= len(places)
+    return places[-1] - places[0] >= len(places)
 
 
 def consumes(part: Any) -> int:
@@ -159,22 +162,23 @@ def _part(input: Tensor, part: Any) -> Any:
     if state.of_arrays:
         part = _numpys(part)
     if isinstance(part, Tensor):
-        if part.ndim == 0 and part.dtype.category == 1 and part.dtype is not dt.uint8:
+        program = part._expr.program
+        d = program.dtype
+        if not part._expr.shape and d.category == 1 and d is not dt.uint8:
             return int(part.item())
-        if part.dtype not in _INDEX_TYPES:
+        if d not in _INDEX_TYPES:
             raise IndexError(
-                "tensors used as indices must be long, int, byte or bool tensors, got "
-                f"{part.dtype.name}"
+                f"tensors used as indices must be long, int, byte or bool tensors, got {d.name}"
             )
-        if part.device != input.device:
+        if program.device != input._expr.program.device:
             if part.device.type != "cpu":
                 raise RuntimeError(
                     "indices should be either on cpu or on the same device as the indexed tensor "
                     f"({input.device}), but one is on {part.device}; move it with .to(...)"
                 )
             part = part.to(input.device)
-        array = part.detach().array
-        if part.dtype is dt.uint8:
+        array = part.array
+        if d is dt.uint8:
             warn_user(
                 "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
                 "instead."
@@ -183,9 +187,8 @@ def _part(input: Tensor, part: Any) -> Any:
         return array
     if isinstance(part, (list, tuple, range, np.ndarray)):
         listed = not isinstance(part, np.ndarray)
-        with capturing.constants():
-            made = tensor(list(part) if listed else part, device=input.device)
-            return _part(input, made.to(dt.int64) if listed and not made.numel() else made)
+        made = tensor(list(part) if listed else part, device=input.device)
+        return _part(input, made.to(dt.int64) if listed and not made.numel() else made)
     if hasattr(part, "__index__"):
         return part.__index__()
     raise IndexError(
@@ -219,15 +222,15 @@ def _position(value: Any) -> int | None:
 def _check_array(
     input: Tensor, array: Any, dim: int, wait: bool = False, low: int | None = None
 ) -> None:
+    shape = input._expr.shape
     if array.dtype == np.bool_:
-        own = tuple(input.shape[dim : dim + array.ndim])
-        if tuple(array.shape) != own:
+        if tuple(array.shape) != shape[dim : dim + array.ndim]:
             raise IndexError(
                 f"The shape of the mask {list(array.shape)} at index 0 does not match the shape of "
-                f"the indexed tensor {list(input.shape)} at index {dim}"
+                f"the indexed tensor {list(shape)} at index {dim}"
             )
         return
-    bounds.check(array, input.shape[dim], dim, input.device, low, wait=wait)
+    bounds.check(array, shape[dim], dim, input._expr.program.device, low, wait=wait)
 
 
 def tensors_of(index: Any) -> list[Tensor]:

@@ -12,23 +12,18 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.engine import gathering
 from lucid_gpu.devices import backend, xp_of
-from lucid_gpu.devices.copies import where_cut
+from lucid_gpu.devices.copies import strided, where_cut
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.kernels.index_add import add_at, flat_places
-from lucid_gpu.ops.index_parsing import (
-    Distinct,
-    masks_as_positions,
-    may_repeat,
-    parts_of,
-    together,
-)
+from lucid_gpu.ops.index_parsing import Distinct, masks_as_positions, may_repeat, parts_of, together
 from lucid_gpu.ops.memory_formats import empty_in, kept_order, lying
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.reductions import constant_number, expand_lazily
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.engine import gathering
+from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, from_array
@@ -48,10 +43,8 @@ def read(kind: str, input: Tensor, index: Any) -> Tensor:
 
 
 def _recorded(kind: str, input: Tensor, index: Any, array: Any) -> Tensor:
-    shape = tuple(input.shape)
-    result: Tensor = record(
-        kind, array, (input,), _getitem_vjp, dtype=input.dtype, index=index, shape=shape
-    )
+    d, shape = input._expr.program.dtype, input._expr.shape
+    result: Tensor = record(kind, array, (input,), _getitem_vjp, dtype=d, index=index, shape=shape)
     return result
 
 
@@ -65,7 +58,7 @@ def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
     elif isinstance(array, np.generic):  # a single element: no view yet
         array = whole[index + (...,)]
     step = slice_view, (index, name)
-    shape = input._expr.program.shape
+    shape = input._expr.shape
     attributes: Any = {
         "index": index,
         "shape": shape,
@@ -130,8 +123,9 @@ def _selected(array: Any, index: Any) -> Any:
     if _names_elements(array, index):
         return array.reshape(-1).take(flat_places(index, array.shape, np), mode="wrap")
     *whole, rows = index
-    if not all(type(part) is slice and part == slice(None) for part in whole):
-        return array[index]
+    for part in whole:
+        if type(part) is not slice or part != slice(None):
+            return array[index]
     if not isinstance(rows, np.ndarray) or rows.dtype.kind != "i":
         return array[index]
     axis = len(whole)
@@ -141,12 +135,14 @@ def _selected(array: Any, index: Any) -> Any:
 
 def _names_elements(array: Any, index: Any) -> bool:
     """Whether an index is an array of numbers for each of several dimensions, not a few places."""
-    return (
-        type(index) in (tuple, Distinct)
-        and 1 < len(index) == array.ndim
-        and all(isinstance(part, np.ndarray) and part.dtype.kind == "i" for part in index)
-        and max([part.size for part in index]) >= FEW_PLACES
-    )
+    if type(index) not in (tuple, Distinct) or not 1 < len(index) == array.ndim:
+        return False
+    most = 0
+    for part in index:
+        if not isinstance(part, np.ndarray) or part.dtype.kind != "i":
+            return False
+        most = max(most, part.size)
+    return most >= FEW_PLACES
 
 
 # --- placing --------------------------------------------------------------------------------------
@@ -155,18 +151,19 @@ def _names_elements(array: Any, index: Any) -> bool:
 @op
 def zeros_with_values(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
     """Zeros of ``shape`` with ``values`` added at ``index``; repeated positions accumulate."""
-    where = backend(values.device)
-    array = where.empty(shape, values.dtype, values.device)
+    program = values._expr.program
+    d, where = program.dtype, program.device
+    array = backend(where).empty(shape, d, where)
     array.fill(0)
     if may_repeat(index):
-        add_at(array, parts_of(index), values.array, values.device)
+        add_at(array, parts_of(index), values.array, where)
     else:
         number = constant_number(values)
         if not isinstance(array, np.ndarray) and any(hasattr(p, "dtype") for p in parts_of(index)):
             number = None  # CuPy would copy it from the host
         _assign(array, index, values.array if number is None else number)
     result: Tensor = record(
-        "PlaceBackward0", array, (values,), _zeros_with_values_vjp, dtype=values.dtype, index=index
+        "PlaceBackward0", array, (values,), _zeros_with_values_vjp, dtype=d, index=index
     )
     return result
 
@@ -228,14 +225,14 @@ def with_values(input: Tensor, index: Any, value: Tensor) -> Tensor:
     array = empty_in(kept_order(input), source.shape, input)
     array[...] = source
     _assign(array, index, value.array)
-    shape = selected_shape(input, index)
-    spread = spread_to(value, shape)
+    if value._expr.program.needs_grad or open_levels:
+        value = spread_to(value, selected_shape(input, index))
     result: Tensor = record(
         "IndexPutBackward0",
         array,
-        (input, spread),
+        (input, value),
         _with_values_vjp,
-        dtype=input.dtype,
+        dtype=input._expr.program.dtype,
         index=index,
     )
     return result
@@ -299,8 +296,10 @@ def selected_shape(input: Tensor, index: Any) -> tuple[int, ...]:
     if all(getattr(p, "dtype", np.bool_) != np.bool_ for p in index):  # positions, all first
         shapes = [p.shape for p in index]
         return (*np.broadcast_shapes(*shapes), *tuple(input.shape)[len(index) :])
-    probe = np.broadcast_to(np.zeros((), np.int8), tuple(input.shape))
-    return tuple(np.shape(probe[tuple([_outline(input, p) for p in index])]))
+    shape = input._expr.shape
+    probe = strided(_BYTE, shape, (0,) * len(shape))
+    selected: tuple[int, ...] = probe[tuple([_outline(input, p) for p in index])].shape
+    return selected
 
 
 def _outline(input: Tensor, part: Any) -> Any:
@@ -309,9 +308,12 @@ def _outline(input: Tensor, part: Any) -> Any:
         return part
     if part.dtype == np.bool_:
         return backend(input.device).to_numpy(part)
-    return np.broadcast_to(np.zeros((), np.int8), part.shape)
+    return strided(_BYTE, part.shape, (0,) * part.ndim)
+
+
+_BYTE = np.zeros((), np.int8)
 
 
 def index_tensor(input: Tensor, array: Any) -> Tensor:
     """Positions as a tensor of int64, on the input's device."""
-    return from_array(array.astype("int64", order="C"), dt.int64, input.device)
+    return from_array(array.astype(np.int64, order="C"), dt.int64, input._expr.program.device)

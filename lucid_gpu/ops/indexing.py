@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import backend_of_array, capturing, xp_of
-from lucid_gpu.fusion.layout import order_of, result_strides, walk_of
+from lucid_gpu.core.layout import order_of, result_strides, walk_of
+from lucid_gpu.devices import backend, backend_of_array, xp_of
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_one_dtype, takes_out
-from lucid_gpu.ops.creation import arange, full, tensor
+from lucid_gpu.ops.creation import _full, arange, tensor
 from lucid_gpu.ops.in_place import (
     overlaps,
     refers_to_itself,
@@ -52,6 +52,7 @@ from lucid_gpu.ops.shape import movedim, own, owned
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.native import core
 from lucid_gpu.tape.overrides import declined
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
@@ -62,6 +63,10 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 
     Slices with a negative step, which PyTorch refuses, give a copy too.
     """
+    if core is not None:
+        view: Tensor | None = core.picked(input, index, slice_view)
+        if view is not None:
+            return view
     try:
         return picked("IndexBackward0", input, index)
     except Backwards as backwards:
@@ -76,7 +81,7 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 def _plain(input: Tensor, index: Any) -> bool:
     """Whether an index is ints that exist and slices that step by one: the most frequent ones."""
     parts = index if type(index) is tuple else (index,)
-    shape = input._expr.program.shape
+    shape = input._expr.shape
     if len(parts) > len(shape):
         return False
     for part, extent in zip(parts, shape, strict=False):
@@ -113,9 +118,10 @@ def picked(kind: str, input: Tensor, index: Any) -> Tensor:
         result: Tensor = picked(kind, *_by_ints_first(input, parsed))
     else:
         result = read(kind, input, parsed)
-        if kind == "IndexBackward0" and not input.array.flags.c_contiguous:
+        if kind == "IndexBackward0" and input._expr.program.strided:
             result = lay(result, _order_of_selected(input, parsed, tuple(result.shape)))
-    watch(result, *tensors_of(index))
+    if result._expr.program.needs_grad:
+        watch(result, *tensors_of(index))
     return result
 
 
@@ -232,6 +238,8 @@ def _by_ints_first(input: Tensor, parts: Sequence[Any]) -> tuple[Tensor, tuple[A
 @op
 def setitem(input: Tensor, index: Any, value: Any) -> None:
     """``input[index] = value``, in place and recorded."""
+    if core is not None and core.assign(input, index, value):
+        return
     try:
         parsed, basic = parse(input, index, wait=True)
     except Backwards:
@@ -253,12 +261,13 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         if declined("__setitem__", input, index, value) is NotImplemented:
             raise
         return
+    needs_grad = value._expr.program.needs_grad
     if state.grad:
-        refuse_recorded(input, value.requires_grad, "x[...] = value", basic)
+        refuse_recorded(input, needs_grad, "x[...] = value", basic)
     if not basic and value.ndim and input.device.type != "cpu":
         parsed = masks_as_positions(parsed)
     value = _fitting(input, parsed, value)
-    recorded = state.grad and (value.requires_grad or input.requires_grad)
+    recorded = state.grad and (needs_grad or input._expr.program.needs_grad)
     shared = recorded and input._base is not None
     if shared and basic and (refers_to_itself(input.array) or overlaps(input.array)):
         part = slice_view(input, parsed, "SliceBackward0")
@@ -285,7 +294,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         refuse_overlap(input.array[(*parsed, ...) if ... not in parsed else parsed], "copy_")
     elif input._base is not None and refers_to_itself(input.array):
         warn_expanded("index_put_")
-    capturing.write("index_put_", _put_at, input._writable("index_put_"), parsed, source)
+    array = input._writable("index_put_")
+    backend(input.device).call("index_put_", _put_at, array, parsed, source)
 
 
 def _put_at(array: Any, index: Any, source: Any) -> None:
@@ -315,24 +325,29 @@ def as_value(input: Tensor, value: Any) -> Tensor:
 
     RuntimeError for a tensor on another device, unless it has no dimensions.
     """
+    program = input._expr.program
+    d, where = program.dtype, program.device
     if isinstance(value, Tensor):
-        if value.device != input.device and value.ndim:
+        own = value._expr.program
+        if own.dtype is d and own.device is where:
+            return value
+        if own.device != where and value.ndim:
             raise RuntimeError(
-                f"expected the assigned tensor to be on {input.device}, the device of the tensor "
-                f"it is assigned to, but it is on {value.device}"
+                f"expected the assigned tensor to be on {where}, the device of the tensor "
+                f"it is assigned to, but it is on {own.device}"
             )
-        return value.to(dtype=input.dtype, device=input.device)
+        return value.to(dtype=d, device=where)
     if isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
-        return full((), value, dtype=input.dtype, device=input.device)
-    return tensor(value, dtype=input.dtype, device=input.device)
+        return _full((), value, d, where, False, {})
+    return tensor(value, dtype=d, device=where)
 
 
 def _fitting(input: Tensor, index: Any, value: Tensor, assigned: bool = True) -> Tensor:
     """The value, if it can be broadcast to what is selected; an assigned one loses leading ones."""
-    if not value.ndim:
+    own = value._expr.shape
+    if not own:
         return value
     shape = selected_shape(input, index)
-    own = tuple(value.shape)
     while assigned and len(own) > len(shape) and own[0] == 1:
         own = own[1:]
     pairs = zip(own[::-1], shape[::-1], strict=False)
@@ -341,7 +356,7 @@ def _fitting(input: Tensor, index: Any, value: Tensor, assigned: bool = True) ->
             f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to "
             f"indexing result of shape {list(shape)}"
         )
-    return value if len(own) == value.ndim else value.reshape(own)
+    return value if len(own) == len(value._expr.shape) else value.reshape(own)
 
 
 @op(autocast={"cuda": "promote"})
@@ -402,7 +417,7 @@ def index_put_(
     if accumulate:
         xp_of(self).add.at(array, parsed, value)
     else:
-        capturing.write("index_put_", _put_at, array, parsed, value)
+        backend(self.device).call("index_put_", _put_at, array, parsed, value)
     return self
 
 

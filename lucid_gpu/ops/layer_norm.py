@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 import ml_dtypes
 
+from lucid_gpu.core.engine import adding
+from lucid_gpu.core.program import Program, load_program, loads_of, when_forgotten
+from lucid_gpu.core.value import Like
 from lucid_gpu.dtypes import dtype, unimplemented
-from lucid_gpu.fusion.expression import one_device
-from lucid_gpu.fusion.program import Program, load_program, loads_of, when_forgotten
+from lucid_gpu.fusion.building import one_device
 from lucid_gpu.kernels import layer_norm as kernels
 from lucid_gpu.kernels.layer_norm import Wanted
 from lucid_gpu.ops.arguments import as_float, extents, require_parameter_types, require_tensor
@@ -23,7 +25,6 @@ from lucid_gpu.ops.memory_formats import channels_order
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import leads_back, record, saves_for
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.engine import adding
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch, batching
@@ -178,13 +179,15 @@ def _plan(
     name: str,
     input: Program,
     shape: tuple[int, ...],
-    weight: Program | None,
-    bias: Program | None,
+    weight: tuple[Program, tuple[int, ...]] | None,
+    bias: tuple[Program, tuple[int, ...]] | None,
+    size: tuple[int, ...],
 ) -> _Plan:
-    """The plan of rows of a shape; raises for all that can be wrong."""
-    others = [p for p in (weight, bias) if p is not None]
+    """The plan of rows of a shape in values of a size; raises for all that can be wrong."""
+    parameters = [Like(*pair) for pair in (weight, bias) if pair is not None]
+    others = [p.program for p in parameters]
     if any(p.device is not input.device for p in others):
-        one_device(name, [input, *others])
+        one_device(name, [Like(input, size), *parameters])
     if not shape:
         raise RuntimeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
@@ -193,21 +196,21 @@ def _plan(
     d, where = input.dtype, input.device
     if d.category < 2:
         raise unimplemented(name, d)
-    if input.shape[-len(shape) :] != shape:
+    if size[-len(shape) :] != shape:
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape "
-            f"[*{''.join(f', {n}' for n in shape)}], but got input of size{list(input.shape)}"
+            f"[*{''.join(f', {n}' for n in shape)}], but got input of size{list(size)}"
         )
-    for role, p in (("weight", weight), ("bias", bias)):
-        if p is not None and p.shape != shape:
+    for role, pair in (("weight", weight), ("bias", bias)):
+        if pair is not None and pair[1] != shape:
             raise RuntimeError(
                 f"Expected {role} to be of same shape as normalized_shape, but got {role} of shape "
-                f"{list(p.shape)} and normalized_shape = {list(shape)}"
+                f"{list(pair[1])} and normalized_shape = {list(shape)}"
             )
     rms = name == "rms_norm"
     if not rms:
         require_parameter_types(d, [p.dtype for p in others])
-    rows = prod(input.shape[: -len(shape)])
+    rows = prod(size[: -len(shape)])
     return _Plan(
         "FusedRmsNormBackward0" if rms else "NativeLayerNormBackward0",
         rms,
@@ -218,9 +221,9 @@ def _plan(
         False,
         d.is_floating_point and 0 not in shape and all(p.dtype is d for p in others),
         loads_of(input),
-        load_program(d.compute, (2 - rms, rows, 1), None, False, where),
-        load_program(d, input.shape, None, False, where),
-        load_program(d, shape, None, False, where),
+        load_program(d.compute, (2 - rms, rows, 1), False, False, where),
+        load_program(d, size, False, False, where),
+        load_program(d, shape, False, False, where),
         bool(input.needs_grad),
     )
 
@@ -248,8 +251,9 @@ def _normalized(
         if type(n) is not int:
             shape = extents(name, (shape,))
             break
-    of_weight = None if weight is None else weight._expr.program
-    plan = _plan(name, program, shape, of_weight, None if bias is None else bias._expr.program)
+    of_weight = None if weight is None else (weight._expr.program, weight._expr.shape)
+    of_bias = None if bias is None else (bias._expr.program, bias._expr.shape)
+    plan = _plan(name, program, shape, of_weight, of_bias, input._expr.shape)
     d, rms = program.dtype, plan.rms
     if eps is None and rms:
         eps = _least(d.compute)
@@ -272,26 +276,26 @@ def _least(d: dtype) -> float:
 
 
 @op
-def normalized_groups(input: Tensor, groups: int, eps: float) -> Tensor:
+def _normalized_groups(input: Tensor, groups: int, eps: float) -> Tensor:
     """`layer_norm` of so many rows of elements that follow each other, which there are."""
-    plan = _plan_of_groups(input._expr.program, groups)
+    plan = _plan_of_groups(input._expr.program, groups, input._expr.shape)
     if plan.by_rows:
         return _by_rows(plan, input, None, None, eps)
     rows = input.reshape(groups, plan.columns)
-    return _composed(rows, plan.shape, None, None, eps, False).reshape(plan.gradient.shape)
+    return _composed(rows, plan.shape, None, None, eps, False).reshape(input._expr.shape)
 
 
-@batching(normalized_groups)
+@batching(_normalized_groups)
 def _groups_batched(level: Batch, f: Any, x: Tensor, groups: int, eps: float) -> Any:
     values = level.value(x)
     return level.wrap(f(values, groups * values.shape[0], eps))
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan_of_groups(input: Program, groups: int) -> _Plan:
-    columns = prod(input.shape) // groups
-    rows = load_program(input.dtype, (groups, columns), None, input.needs_grad, input.device)
-    plan = _plan("layer_norm", rows, (columns,), None, None)
+def _plan_of_groups(input: Program, groups: int, size: tuple[int, ...]) -> _Plan:
+    columns = prod(size) // groups
+    rows = load_program(input.dtype, (groups, columns), False, input.needs_grad, input.device)
+    plan = _plan("layer_norm", rows, (columns,), None, None, (groups, columns))
     return plan._replace(
         name="NativeGroupNormBackward0",
         groups=True,
@@ -341,14 +345,14 @@ def _by_rows(
 
 def _gradients(node: Any, g: Tensor) -> list[Tensor | None]:
     x, w, known = node.saved_values
-    plan = node.plan
+    plan, shape = node.plan, g._expr.shape
     wanted = _wanted(node.needs_input_grad, plan.has_weight, plan.has_bias)
     if state.grad or open_levels:
         if plan.groups:
             x, g = x.reshape(-1, plan.columns), g.reshape(-1, plan.columns)
         dx, dw, db = _recorded_gradients(x, g, w, plan.shape, node.eps, plan.rms, wanted)
         if plan.groups and dx is not None:
-            dx = dx.reshape(plan.gradient.shape)
+            dx = dx.reshape(shape)
     else:
         earlier = node.earlier
         if earlier is not None:
@@ -362,22 +366,19 @@ def _gradients(node: Any, g: Tensor) -> list[Tensor | None]:
             earlier,
             plan.columns,
         )
+        flat = plan.shape == (plan.columns,)
         if dx is not None:
             dx = of_kept(plan.gradient, dx)
         if dw is not None:
-            dw = of_kept(plan.of_weight, _in_shape(dw, plan.shape))
+            dw = of_kept(plan.of_weight, dw if flat else dw.reshape(plan.shape))
         if db is not None:
-            db = of_kept(plan.of_weight, _in_shape(db, plan.shape))
+            db = of_kept(plan.of_weight, db if flat else db.reshape(plan.shape))
     gradients = [dx]
     if plan.has_weight:
         gradients.append(dw)
     if plan.has_bias:
         gradients.append(db)
     return gradients
-
-
-def _in_shape(vector: Any, shape: tuple[int, ...]) -> Any:
-    return vector if len(shape) == 1 else vector.reshape(shape)
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from lucid_gpu.fusion import layout
-from lucid_gpu.fusion.expression import Expr
-from lucid_gpu.fusion.program import changed_load
+from lucid_gpu.core import layout
+from lucid_gpu.core.program import changed_load
+from lucid_gpu.core.value import Expr, load_as, order_of
 from lucid_gpu.ops.mirrors import is_batched
 from lucid_gpu.tensor import Tensor, _laid_out
 
@@ -17,10 +15,11 @@ def lay(result: Tensor, order: tuple[int, ...] | None) -> Tensor:
     Its elements move when its strides are looked at, or a view is taken, if they do not lie so.
     What comes back stands for the result; mostly it is the same tensor.
     """
-    if is_batched(result) or result._is_sparse:
+    if result._is_sparse or (result._wrapper is not None and is_batched(result)):
         return result
-    program, storage = result._expr.program, result._storage
-    if is_plain(program) if order is None else program.order == order and not program.is_load:
+    value, storage = result._expr, result._storage
+    pending = not value.program.is_load
+    if is_plain(value) if order is None else pending and order_of(value) == order:
         return result
     array = result._cell().array
     dense = layout.lies_in(array.shape, array.strides, order or range(array.ndim), array.itemsize)
@@ -32,20 +31,16 @@ def lay(result: Tensor, order: tuple[int, ...] | None) -> Tensor:
     return result
 
 
-def is_plain(program: Any) -> bool:
+def is_plain(value: Expr) -> bool:
     """Whether a value lies in row-major order, or will."""
-    if program.order is not None:
+    program = value.program
+    if program.laid and order_of(value) is not None:
         return False
-    return not program.is_load or program.free or program.root.value[1] is None
+    return not program.is_load or bool(program.free) or not program.strided
 
 
 def lay_as(tensor: Tensor, free: bool | tuple[int, ...]) -> None:
     """Say of a realized tensor whether its order in memory is PyTorch's: see `Program.free`."""
     old = tensor._load()
-    loads = changed_load(old.program, strides=_strides_in_memory(old), free=free)
-    tensor._expr = Expr(loads, old.leaves, None)
-
-
-def _strides_in_memory(value: Expr) -> tuple[int, ...] | None:
-    array = value.leaves[0].array
-    return None if array.flags.c_contiguous else array.strides
+    strided = not old.leaves[0].array.flags.c_contiguous
+    load_as(tensor, changed_load(old.program, strided=strided, free=free))

@@ -64,9 +64,9 @@ def reduction_of(size_average: Flag, reduce: Flag, reduction: str) -> str:
 
 
 def _same_size(op: str, input: Tensor, target: Tensor) -> None:
-    require_tensor(op, "input", 1, input)
-    require_tensor(op, "target", 2, target)
-    if tuple(input.shape) != tuple(target.shape):
+    if not (isinstance(input, Tensor) and isinstance(target, Tensor)):
+        require_tensors(op, input=input, target=target)
+    if input._expr.shape != target._expr.shape:
         warn_user(
             f"Using a target size ({target.shape}) that is different to the input size "
             f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
@@ -76,11 +76,12 @@ def _same_size(op: str, input: Tensor, target: Tensor) -> None:
 
 def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
     """``input - target`` as floats, of which one may be given as bool."""
-    if input.dtype is bool_type:
-        input = input.to(target.dtype)
-    elif target.dtype is bool_type:
-        target = target.to(input.dtype)
-    d = target if target.dtype is bool_type else input - target
+    first, second = input._expr.program.dtype, target._expr.program.dtype
+    if first is bool_type:
+        input = input.to(second)
+    elif second is bool_type:
+        target, second = target.to(first), first
+    d = target if second is bool_type else input - target
     require_float(op, d)
     return d
 
@@ -500,19 +501,21 @@ def binary_cross_entropy_with_logits(
     NotImplementedError
         For scores of integers.
     """
-    require_tensors("binary_cross_entropy_with_logits", input=input, target=target)
+    if not (isinstance(input, Tensor) and isinstance(target, Tensor)):
+        require_tensors("binary_cross_entropy_with_logits", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
-    if tuple(target.shape) != tuple(input.shape):
+    d, given = input._expr.program.dtype, target._expr.program.dtype
+    if target._expr.shape != input._expr.shape:
         raise ValueError(
             f"Target size ({target.shape}) must be the same as input size ({input.shape})"
         )
-    if target.dtype.category < input.dtype.category:
+    if given.category < d.category:
         raise RuntimeError(
-            f"result type {input.dtype.type_name} can't be cast to the desired output type "
-            f"{target.dtype.type_name}: give targets as floats, target.to(input.dtype)"
+            f"result type {d.type_name} can't be cast to the desired output type "
+            f"{given.type_name}: give targets as floats, target.to(input.dtype)"
         )
-    if input.dtype.category < 2:
-        raise unimplemented("log_sigmoid_cpu", input.dtype)
+    if d.category < 2:
+        raise unimplemented("log_sigmoid_cpu", d)
     below = input < 0  # each branch is the whole function, and loses no digits of its gradient
     curve = apply(TABLE["where"], below, input, -input).exp().log1p()
     positive = target if pos_weight is None else pos_weight * target

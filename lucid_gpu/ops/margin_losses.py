@@ -16,10 +16,10 @@ from lucid_gpu.ops.arguments import (
 )
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.cross_entropy import reduce_loss, require_reduction, require_weight_dtype
-from lucid_gpu.ops.elementwise import logsigmoid
+from lucid_gpu.ops.elementwise import _clamp_min, logsigmoid
 from lucid_gpu.ops.losses import Flag, reduction_of
 from lucid_gpu.ops.record import keeping, keeps
-from lucid_gpu.ops.reductions import expand_lazily
+from lucid_gpu.ops.reductions import _norm, _sum, expand_lazily
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor, apply
@@ -88,23 +88,27 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     IndexError
         If there is no such dimension.
     """
-    common = dt.promote_types(x1.dtype, x2.dtype)
+    first, second = x1._expr.program.dtype, x2._expr.program.dtype
+    common = first if first is second else dt.promote_types(first, second)
     if common.category < 2:
         raise RuntimeError(
             "expected common dtype to be floating point, yet common dtype is "
             f"{common.name}; convert with .float()"
         )
-    a, b = x1.to(common), x2.to(common)
+    a = x1 if first is common else x1.to(common)
+    b = x2 if second is common else x2.to(common)
     rank = max(a.ndim, b.ndim)
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise IndexError(
             f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got "
             f"{dim})"
         )
-    shape = tuple((a * b).shape)
-    a, b = (expand_lazily(t, shape) for t in (a, b))
-    lengths = [t.norm(2, dim, keepdim=True).clamp(min=eps) for t in (a, b)]
-    return ((a / lengths[0]) * (b / lengths[1])).sum(dim)
+    if a._expr.shape != b._expr.shape:
+        shape = tuple((a * b).shape)
+        a, b = expand_lazily(a, shape), expand_lazily(b, shape)
+    first_length = _clamp_min(_norm(a, 2, dim, True), eps)
+    second_length = _clamp_min(_norm(b, 2, dim, True), eps)
+    return _sum((a / first_length) * (b / second_length), dim, False)
 
 
 # --- margins of pairs and triplets ----------------------------------------------------------------

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from lucid_gpu.core import layout
+from lucid_gpu.core.program import Program, load_program, loads_of_type, spend
+from lucid_gpu.core.value import Cell, Expr, LateCell
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import backend, backend_of_array, capturing, cublaslt
+from lucid_gpu.devices import backend, backend_of_array, cublaslt
 from lucid_gpu.devices.background_matmul import BackgroundMatmul
-from lucid_gpu.devices.copies import reshaped
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import dtype, unimplemented
-from lucid_gpu.fusion import layout
-from lucid_gpu.fusion.expression import Cell, Expr, LateCell, made_here, one_device
-from lucid_gpu.fusion.program import Program, load_program, loads_of
+from lucid_gpu.fusion.building import made_here, one_device
+from lucid_gpu.fusion.saving import takes_none
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.arguments import (
@@ -74,7 +75,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
             return other.__rmatmul__(input)
     a, b = input, other
     _check(a, b)
-    a_rank, b_rank = len(a._expr.program.shape), len(b._expr.program.shape)
+    a_rank, b_rank = len(a._expr.shape), len(b._expr.shape)
     if a_rank == 1:
         a = a.unsqueeze(0)
     if b_rank == 1:
@@ -90,13 +91,13 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
 
 def _check(a: Tensor, b: Tensor) -> None:
     first, second = a._expr.program, b._expr.program
-    left, right = first.shape, second.shape
+    left, right = a._expr.shape, b._expr.shape
     if not left or not right:
         raise RuntimeError(
             f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D"
         )
     if first.device is not second.device:
-        one_device("matmul", (first, second))
+        one_device("matmul", (a._expr, b._expr))
     if first.dtype is not second.dtype or first.dtype is bool_type:
         _same_type(a, b)
     if left[-1] != right[-2 if len(right) > 1 else -1]:
@@ -126,7 +127,7 @@ def _rows(x: Any) -> Any:
     if x.ndim == 2:
         return x
     shape = math.prod(x.shape[:-1]), x.shape[-1]
-    return x.reshape(shape) if capturing.recorder is None else reshaped(x, shape)
+    return x.reshape(shape)
 
 
 def _as_factor(x: Tensor, there: Any) -> Any:
@@ -135,8 +136,8 @@ def _as_factor(x: Tensor, there: Any) -> Any:
     if array.ndim == 2:
         return array
     told = observers or costly.active  # of matrices
-    if told or array.ndim < 3 or x._expr.program.root.value[1] or not there.joins_rows:
-        return _rows(array)
+    if told or array.ndim < 3 or x._expr.program.strided or not there.joins_rows:
+        return _rows(array) if array.flags.c_contiguous else there.call("a copy", _rows, array)
     return array
 
 
@@ -175,33 +176,40 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         array,
         (a, b),
         _product_vjp,
-        (a if right.needs_grad else None, b if left.needs_grad else None),
+        _crosswise(a, b),
         d,
         results=results,
-        shapes=(left.shape, right.shape),
+        shapes=(a._expr.shape, b._expr.shape),
         gives_new=True,
     )
     if x.ndim == 2 < y.ndim and left.needs_grad:  # PyTorch's is one product of transposed matrices
         return leads_back(result, [_by_columns(a), columns_order(b)])
-    if y.ndim == 2 and (left.root.value[1] or right.root.value[1]):
+    if y.ndim == 2 and (left.strided or right.strided):
         first = _by_columns(a) if x.ndim == 2 else None
         return leads_back(result, [first, _by_columns(b)])
     return result
 
 
+def _crosswise(a: Tensor, b: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """What a product saves of its operands: each is read for the other's gradient."""
+    saved = []
+    for operand, other in ((a, b._expr), (b, a._expr)):
+        wanted = other.program.needs_grad
+        if wanted and other.program.is_load:
+            wanted = not takes_none(other.leaves[0])
+        saved.append(operand if wanted else None)
+    return saved[0], saved[1]
+
+
 def _by_columns(x: Tensor) -> tuple[int, int] | None:
     """The order of a matrix that lies column by column, as PyTorch's gradient of it does then."""
     steps = strides_of(x)
-    return (1, 0) if steps[0] == 1 and steps[1] == x._expr.program.shape[0] else None
+    return (1, 0) if steps[0] == 1 and steps[1] == x._expr.shape[0] else None
 
 
-def _keep_results(left: Program, right: Program) -> tuple[Program, Program] | None:
-    """The programs of a product of two matrices of floats, for the next one; None of others."""
-    d = left.dtype
-    if d.category < 2:
-        return None
-    shape = left.shape[0], right.shape[1]
-    results = loads_of(load_program(d, shape, None, False, left.device))
+def _keep_results(left: Program, right: Program) -> tuple[Program, Program]:
+    """The programs of a product of two matrices, for the next one."""
+    results = loads_of_type(left.dtype, (left.axes[0], right.axes[1]), left.device)
     left.next[_product, right] = results
     return results
 
@@ -216,9 +224,9 @@ def _product_vjp(node: Any, g: Tensor) -> Any:
     if not (is_grad_enabled() or open_levels):
         return _product_gradients(node, g, a, b)
     g_a = g_b = None
-    if node.needs_input_grad[0]:
+    if b is not None:
         g_a = sum_to_shape(_product(g, _conj(b).mT), left)
-    if node.needs_input_grad[1]:
+    if a is not None:
         if len(right) == 2 and len(left) > 2:  # a weight: the batch is part of the sum
             a, g = _rows(a), _rows(g)
         g_b = sum_to_shape(_product(_conj(a).mT, g), right)
@@ -249,10 +257,10 @@ def _product_gradients(node: Any, g: Tensor, a: Tensor | None, b: Tensor | None)
     if costly.active:  # which may keep what it sees
         node.gives_new = False
     gradients: list[Any] = [None, None]
-    if b is not None and node.needs_input_grad[0]:
+    if b is not None:
         array = _multiply_matrices(where, cotangents, _conj(b).array.swapaxes(-1, -2), d)
         gradients[0] = _summed(array, left, where, d)
-    if a is not None and node.needs_input_grad[1]:
+    if a is not None:
         rows = _conj(a).array
         if len(right) == 2 and len(left) > 2:  # a weight: the batch is part of the sum
             rows, cotangents = _rows(rows), _rows(cotangents)
@@ -281,9 +289,9 @@ def product_as(a: Tensor, b: Tensor, d: dtype) -> Tensor:
         array,
         (a, b),
         _product_as_vjp,
-        (a if right.needs_grad else None, b if left.needs_grad else None),
+        _crosswise(a, b),
         d,
-        shapes=(left.shape, right.shape),
+        shapes=(a._expr.shape, b._expr.shape),
         kinds=(left.dtype, right.dtype),
         kind=d,
     )
@@ -325,12 +333,13 @@ def _multiply_as(where: device, x: Any, y: Any, low: dtype, d: dtype) -> Any:
 
 def _product_as_vjp(node: Any, g: Tensor) -> Any:
     a, b = node.saved_values
-    (left, right), (kind_a, kind_b), needs = node.shapes, node.kinds, node.needs_input_grad
-    if not (is_grad_enabled() or open_levels):
-        g = _rounded_once(g, _narrower(kind_a, kind_b), needs)
+    (left, right), (kind_a, kind_b) = node.shapes, node.kinds
+    both = a is not None and b is not None
+    if both and not (is_grad_enabled() or open_levels):
+        g = _rounded_once(g, _narrower(kind_a, kind_b))
     return (
-        _product_summed(g, b.mT, kind_a, left) if needs[0] else None,
-        _product_summed(a.mT, g, kind_b, right) if needs[1] else None,
+        None if b is None else _product_summed(g, b.mT, kind_a, left),
+        None if a is None else _product_summed(a.mT, g, kind_b, right),
     )
 
 
@@ -341,9 +350,9 @@ def _product_summed(a: Tensor, b: Tensor, d: dtype, shape: tuple[int, ...]) -> T
     return sum_to_shape(product_as(a, b, d.compute), shape).to(d)
 
 
-def _rounded_once(g: Tensor, low: dtype, needs: Any) -> Tensor:
+def _rounded_once(g: Tensor, low: dtype) -> Tensor:
     """A cotangent that two products read, as both multiply it."""
-    if all(needs) and g.dtype is not low and backend(g.device).multiplies_16_bits:
+    if g.dtype is not low and backend(g.device).multiplies_16_bits:
         g = from_array(_factor(g, low), low, g.device)
     return g
 
@@ -357,6 +366,9 @@ def _product_as_jvp(call: Call) -> Any:
 def _product_as_batched(level: Batch, f: Any, a: Tensor, b: Tensor, d: dtype) -> Any:
     rank = max(a.ndim, b.ndim)
     return level.wrap(f(level.aligned(a, rank), level.aligned(b, rank), d))
+
+
+OF_LINEAR = 400  # bytes, about, of what follows
 
 
 class Linear(NamedTuple):
@@ -403,12 +415,15 @@ def linear(
     except AttributeError:
         require_tensors("linear", input=input, weight=weight)
         raise
-    known: Linear | None = a.next.get((linear, b))
+    shapes = input._expr.shape, weight._expr.shape
+    key = (linear, b, *shapes)
+    known: Linear | None = a.next.get(key)
     if known is None:
-        if len(b.shape) == 1:
+        if len(shapes[1]) == 1:
             product = input @ weight
             return product if bias is None else product + bias
-        known = a.next[linear, b] = _linear_of(input, weight)
+        known = a.next[key] = _linear_of(input, weight)
+        spend(OF_LINEAR)
     where = a.device
     if bias is not None:
         if isinstance(bias, Tensor) and bias._expr.program.dtype is not a.dtype:
@@ -428,15 +443,15 @@ def linear(
         array if array.ndim == len(known.shape) else array.reshape(known.shape),
         (input, weight),
         _linear_vjp,
-        (input if b.needs_grad else None, weight if a.needs_grad else None),
+        _crosswise(input, weight),
         a.dtype,
         results=known.results,
         known=known,
         gives_new=True,
     )
-    if input._expr.program.root.value[1] or weight._expr.program.root.value[1]:  # computed by now
-        by_rows = strides_of(weight) == layout.row_major(b.shape)
-        of_input = _by_columns(input) if len(a.shape) == 2 else None
+    if input._expr.program.strided or weight._expr.program.strided:  # computed by now
+        by_rows = strides_of(weight) == layout.row_major(shapes[1])
+        of_input = _by_columns(input) if len(shapes[0]) == 2 else None
         leads_back(result, [of_input, None if by_rows else (1, 0)])
     return result if bias is None else result + bias
 
@@ -444,23 +459,22 @@ def linear(
 def _linear_of(input: Tensor, weight: Tensor) -> Linear:
     """What `linear` gives of values like these two, which fit each other."""
     a, b = input._expr.program, weight._expr.program
-    if len(b.shape) != 2 or not a.shape or a.shape[-1] != b.shape[1]:
-        rows, columns = math.prod(a.shape[:-1]), a.shape[-1] if a.shape else 1
+    left, right = input._expr.shape, weight._expr.shape
+    if len(right) != 2 or not left or left[-1] != right[1]:
+        rows, columns = math.prod(left[:-1]), left[-1] if left else 1
         raise RuntimeError(
             f"mat1 and mat2 shapes cannot be multiplied ({rows}x{columns} and "
             f"{weight.shape[-1]}x{weight.shape[0]}); linear got input of shape "
-            f"{list(a.shape)} and weight of shape {list(b.shape)}"
+            f"{list(left)} and weight of shape {list(right)}"
         )
-    one_device("linear", (a, b))
+    one_device("linear", (input._expr, weight._expr))
     if a.dtype is not b.dtype or a.dtype is bool_type:
         _same_type(input, weight)
-    shape, d = (*a.shape[:-1], b.shape[0]), a.dtype
+    shape, d = (*left[:-1], right[0]), a.dtype
     if d.category < 2:
         return Linear(shape, None, None)
-    plain, of_input, of_weight = [
-        load_program(d, s, None, False, a.device) for s in (shape, a.shape, b.shape)
-    ]
-    return Linear(shape, loads_of(plain), (of_input, of_weight))
+    of_input, of_weight = [load_program(d, s, False, False, a.device) for s in (left, right)]
+    return Linear(shape, loads_of_type(d, shape, a.device), (of_input, of_weight))
 
 
 def _linear_vjp(node: Any, g: Tensor) -> Any:
@@ -468,11 +482,11 @@ def _linear_vjp(node: Any, g: Tensor) -> Any:
     if not (state.grad or open_levels):
         return _linear_gradients(node, g, x, w)
     g_x = g_w = None
-    if node.needs_input_grad[0]:
+    if w is not None:
         one_row = g.ndim == 1
         g_x = _product(g.unsqueeze(0) if one_row else g, _conj(w))
         g_x = g_x.squeeze(0) if one_row else g_x
-    if node.needs_input_grad[1]:
+    if x is not None:
         g_w = _product(_rows(g).mT, _conj(_rows(x)))
     return g_x, g_w
 
@@ -504,8 +518,9 @@ def _biased(
     where: device, input: Tensor, weight: Tensor, bias: Tensor, known: Linear
 ) -> Tensor | None:
     """A linear layer whose product adds the bias; None where cuBLASLt does not do that."""
-    a, b, c = input._expr.program, weight._expr.program, bias._expr.program
-    if c.shape != b.shape[:1] or c.dtype is not a.dtype or c.device is not where:
+    a, c = input._expr.program, bias._expr.program
+    shape, rows = weight._expr.shape, input._expr.shape
+    if bias._expr.shape != shape[:1] or c.dtype is not a.dtype or c.device is not where:
         return None
     multiply = partial(backend(where).matmul_with_vector, d=a.dtype, vector=bias.array, sums=False)
     array = _multiply_with(where, multiply, _rows(input.array), weight.array.T)
@@ -513,10 +528,10 @@ def _biased(
         return None
     result: Tensor = record(
         "AddmmBackward0",
-        array if len(a.shape) == 2 else array.reshape(*a.shape[:-1], b.shape[0]),
+        array if len(rows) == 2 else array.reshape(*rows[:-1], shape[0]),
         (input, weight, bias),
         _biased_vjp,
-        (input if b.needs_grad else None, weight if a.needs_grad else None),
+        _crosswise(input, weight),
         a.dtype,
         known=known,
     )
@@ -528,10 +543,10 @@ def _biased_vjp(node: Any, g: Tensor) -> Any:
     if not node.needs_input_grad[2]:
         return (*_linear_vjp(node, g), None)
     plain = not (state.grad or open_levels or costly.active)
-    if x is not None and node.needs_input_grad[1] and plain:
+    if x is not None and plain:
         program = g._expr.program
         where, d = program.device, program.dtype
-        sums = backend(where).empty(program.shape[-1:], d, where)
+        sums = backend(where).empty(g._expr.shape[-1:], d, where)
         multiply = partial(backend(where).matmul_with_vector, d=d, vector=sums, sums=True)
         g_w = _multiply_with(where, multiply, _rows(g.array).T, _rows(x.array))
         if g_w is not None:
@@ -556,28 +571,28 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
     cotangents = _as_factor(g, there)
     gradients: list[Any] = [None, None]
     background = rows = None
-    needs_x, needs_w = node.needs_input_grad[:2]
     known: Linear = node.known
     assert known.gradients is not None  # only floats have them
     of_input, of_weight = known.gradients
-    if d is not of_input.dtype or program.shape != known.shape:  # who calls `grad_fn` may err
+    if d is not of_input.dtype or g._expr.shape != known.shape:  # who calls `grad_fn` may err
         raise RuntimeError(
             f"{node.name()}: expected a gradient of shape {list(known.shape)} and type "
-            f"{of_input.dtype.name}, got {list(program.shape)} and {d.name}"
+            f"{of_input.dtype.name}, got {list(g._expr.shape)} and {d.name}"
         )
     watched = observers or costly.active
     if costly.active:  # which may keep what it sees
         node.gives_new = False
     multiply = partial(_multiply, where) if watched else there.matmul
-    if x is not None and needs_w:
+    if x is not None:
         rows = _as_factor(_conj(x) if is_complex else x, there)
-        if w is not None and needs_x and state.task is not None and not watched:
+        if w is not None and state.task is not None and not watched:
             background = there.matmul_in_background(cotangents, rows, d)
-    if w is not None and needs_x:
+    if w is not None:
         beside = multiply if background is None else there.matmul_beside
         array = beside(cotangents, (_conj(w) if is_complex else w).array, d)
-        if array.ndim != len(of_input.shape):
-            array = array.reshape(of_input.shape)
+        shape = (*known.shape[:-1], array.shape[-1])
+        if array.ndim != len(shape):
+            array = array.reshape(shape)
         gradients[0] = of_kept(of_input, array)
     if background is not None:
         state.task.background.append(background)
@@ -598,6 +613,7 @@ class BackgroundCell(LateCell):
         self.source = product
         self.node = node
         self.output = output
+        self.variable, self.version = None, 0
 
     def fill(self) -> None:
         product = self.source
@@ -614,11 +630,9 @@ class BackgroundCell(LateCell):
 
 def _of_background(product: BackgroundMatmul, d: dtype) -> Expr:
     """The expression of a product's result."""
-    return Expr(
-        load_program(d, product.out.shape, None, False, CPU, made_here()),
-        (BackgroundCell(product),),
-        None,
-    )
+    shape = product.out.shape
+    program = load_program(d, shape, False, False, CPU, made_here())
+    return Expr(program, (BackgroundCell(product),), None, shape)
 
 
 @op(autocast="lower")
@@ -632,8 +646,9 @@ def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
 
 
 def _check_matrices(input: Tensor, mat2: Tensor) -> None:
-    require_tensor("mm", "mat2", 2, mat2)
-    if input.ndim != 2 or mat2.ndim != 2:
+    if not isinstance(mat2, Tensor):
+        require_tensor("mm", "mat2", 2, mat2)
+    if not len(input._expr.shape) == len(mat2._expr.shape) == 2:
         raise RuntimeError(
             f"mm(): expected 2-D tensors, got shapes {list(input.shape)} and {list(mat2.shape)}"
         )
@@ -645,10 +660,11 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
 
     RuntimeError for another number of dimensions, batches, inner extents or types that differ.
     """
-    if input.ndim != 3 or mat2.ndim != 3 or input.shape[0] != mat2.shape[0]:
+    left, right = input._expr.shape, mat2._expr.shape
+    if not len(left) == len(right) == 3 or left[0] != right[0]:
         raise RuntimeError(
             f"bmm(): expected two batches (b, n, k) and (b, k, m), got shapes "
-            f"{list(input.shape)} and {list(mat2.shape)}"
+            f"{list(left)} and {list(right)}"
         )
     return matmul(input, mat2, out=out)
 
@@ -692,8 +708,9 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     RuntimeError for anything but a vector.
     """
     for name, vector in (("self", input), ("vec2", vec2)):
-        if vector.ndim != 1:
-            raise RuntimeError(f"outer: Expected 1-D argument {name}, but got {vector.ndim}-D")
+        rank = len(vector._expr.shape)
+        if rank != 1:
+            raise RuntimeError(f"outer: Expected 1-D argument {name}, but got {rank}-D")
     return input.unsqueeze(1) * vec2
 
 

@@ -7,12 +7,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
+from lucid_gpu.core import layout
+from lucid_gpu.core.layout import order_of, result_strides
+from lucid_gpu.core.program import changed_load
+from lucid_gpu.core.value import load_as
+from lucid_gpu.core.value import order_of as order_of_value
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import inverse, write
-from lucid_gpu.fusion import layout
-from lucid_gpu.fusion.expression import Expr
-from lucid_gpu.fusion.layout import order_of, result_strides
-from lucid_gpu.fusion.program import changed_load
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.laying import is_plain, lay
 from lucid_gpu.ops.mirrors import in_memory, is_batched
@@ -67,24 +68,28 @@ def in_order(input: Tensor, order: Sequence[int] | None) -> Tensor:
     array = input.array
     copy = empty_in(order, array.shape, input)
     write(copy, array)
-    result: Tensor = record("CloneBackward0", copy, (input,), same_vjp, dtype=input.dtype)
-    return result._keep_order()
+    d = input._expr.program.dtype
+    result: Tensor = record("CloneBackward0", copy, (input,), same_vjp, dtype=d, chosen=True)
+    return result
 
 
 def kept_order(input: Tensor) -> tuple[int, ...] | None:
     """The order in which a copy lies that preserves the strides, or, with gaps, their order."""
-    input = in_memory(input)
-    program = input._expr.program
-    if not program.is_load or program.free or program.root.value[1] is None:
-        return program.order
-    known: tuple[Any] | None = program.next.get("kept order")
-    if known is None:
-        shape, item = program.shape, program.dtype.itemsize
-        strides = tuple([step // item for step in program.root.value[1]])
-        order = order_of(shape, result_strides(shape, [(shape, strides)]))
-        known = program.next["kept order"] = (order,)
-    (order,) = known
-    return order
+    if input._storage is not None:
+        input = in_memory(input)
+    value = input._expr
+    program = value.program
+    if not program.is_load or program.free or not program.strided:
+        return order_of_value(value) if program.laid else None
+    return _order_kept(value.shape, value.leaves[0].array.strides, program.dtype.itemsize)
+
+
+@functools.lru_cache(1 << 12)
+def _order_kept(
+    shape: tuple[int, ...], strides: tuple[int, ...], item: int
+) -> tuple[int, ...] | None:
+    steps = tuple([step // item for step in strides])
+    return order_of(shape, result_strides(shape, [(shape, steps)]))
 
 
 def channels_order(*inputs: Tensor) -> tuple[int, ...] | None:
@@ -93,15 +98,14 @@ def channels_order(*inputs: Tensor) -> tuple[int, ...] | None:
     Strides tell as PyTorch has them tell: where they are ambiguous, channels lie first.
     """
     for input in inputs:
-        order = _CHANNELS_LAST.get(input.ndim)
+        order = _CHANNELS_LAST.get(len(input._expr.shape))
         if order is not None:
-            program = in_memory(input)._expr.program
-            if not program.is_load or program.free:
-                strides = None
-            else:
-                strides = program.root.value[1]
-            lies = strides is not None and channels_lie_last(program.shape, strides, order)
-            if lies or (strides is None and program.order == order):
+            value = input._expr if input._storage is None else in_memory(input)._expr
+            program = value.program
+            if program.is_load and program.strided and not program.free:
+                if channels_lie_last(value.shape, value.leaves[0].array.strides, order):
+                    return order
+            elif program.laid and order_of_value(value) == order:
                 return order
     return None
 
@@ -113,11 +117,12 @@ def dense_channels_order(input: Tensor) -> tuple[int, ...] | None:
     order = _CHANNELS_LAST.get(input.ndim) if 1 in input.shape else None
     if order is None:
         return channels_order(input)
-    program = in_memory(input)._expr.program
-    if not program.is_load or program.free or program.root.value[1] is None:
+    value = in_memory(input)._expr
+    program = value.program
+    if not program.is_load or program.free or not program.strided:
         return channels_order(input)
-    strides, item = program.root.value[1], program.dtype.itemsize
-    return order if layout.lies_in(program.shape, strides, order, item) else channels_order(input)
+    strides, item = value.leaves[0].array.strides, program.dtype.itemsize
+    return order if layout.lies_in(value.shape, strides, order, item) else channels_order(input)
 
 
 _CHANNELS_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
@@ -140,7 +145,7 @@ def channels_lie_last(
 def signals_order(*inputs: Tensor) -> tuple[int, ...] | None:
     """`channels_order` of signals (n, c, w), taken as images of one row, or of images."""
     first = inputs[0]
-    if first.ndim != 3:
+    if len(first._expr.shape) != 3:
         return channels_order(*inputs)
     outer, channel, step = strides_of(first)
     length = first.shape[2]
@@ -154,21 +159,21 @@ def row_major_order(*inputs: Tensor) -> None:
 
 def joint_order(*inputs: Tensor) -> tuple[int, ...] | None:
     """The order of a result that is computed element by element from tensors of any shapes."""
-    if all(is_plain(t._expr.program) for t in inputs):
+    if all(is_plain(t._expr) for t in inputs):
         return None
-    operands = [(t._expr.program.shape, strides_of(t)) for t in inputs]
+    operands = [(t._expr.shape, strides_of(t)) for t in inputs]
     shape = broadcast_shapes([own for own, _ in operands])
     return order_of(shape, result_strides(shape, operands))
 
 
 def strides_of(input: Tensor) -> tuple[int, ...]:
     """The strides, in elements, that a tensor has or will have."""
-    program = in_memory(input)._expr.program
-    if not program.is_load or program.free or program.root.value[1] is None:
-        order = program.order
-        shape = program.shape
+    value = in_memory(input)._expr
+    program, shape = value.program, value.shape
+    if not program.is_load or program.free or not program.strided:
+        order = order_of_value(value) if program.laid else None
         return layout.row_major(shape) if order is None else layout.in_order(shape, order)
-    return tuple([step // program.dtype.itemsize for step in program.root.value[1]])
+    return tuple([step // program.dtype.itemsize for step in value.leaves[0].array.strides])
 
 
 def led_in(input: Tensor, order: tuple[int, ...] | None) -> Tensor:
@@ -201,11 +206,16 @@ def lying(
         @functools.wraps(function)
         def laid(*args: Any, **kwargs: Any) -> Any:
             result = function(*args, **kwargs)
-            inputs = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
-            tensors = [t for t in inputs if isinstance(t, Tensor)]
-            if any(is_batched(t) or t._is_sparse for t in tensors):
-                return result
+            tensors = []
+            for name, i in places:
+                t = args[i] if i < len(args) else kwargs.get(name)
+                if isinstance(t, Tensor):
+                    if t._is_sparse or (t._wrapper is not None and is_batched(t)):
+                        return result
+                    tensors.append(t)
             order = rule(*tensors)
+            if order is None and type(result) is Tensor and is_plain(result._expr):
+                return result
             if isinstance(result, tuple):
                 parts = [_lay_beside(tensors, part, order) for part in result]
                 return tuple(parts) if type(result) is tuple else type(result)(*parts)
@@ -234,40 +244,42 @@ def columns(function: F) -> F:
         result = function(*args, **kwargs)
         if not isinstance(result, tuple):
             return _in_columns(result)
-        rank = max(part.ndim for part in result)  # of matrices; there may be vectors beside them
-        parts = [part if part.ndim < rank else _in_columns(part) for part in result]
+        ranks = [len(part._expr.shape) for part in result]
+        rank = max(ranks)  # of matrices; there may be vectors beside them
+        parts = [part if n < rank else _in_columns(part) for part, n in zip(result, ranks)]
         return tuple(parts) if type(result) is tuple else type(result)(*parts)
 
     return cast(F, laid)
 
 
 def _in_columns(result: Tensor) -> Tensor:
-    return result if result.ndim < 2 else lay(result, columns_order(result))
+    return result if len(result._expr.shape) < 2 else lay(result, columns_order(result))
 
 
 def columns_order(matrices: Tensor) -> tuple[int, ...]:
     """The order of matrices of this rank that lie column by column."""
-    rank = matrices.ndim
+    rank = len(matrices._expr.shape)
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
-def moved(tensor: Tensor, array: Any, strides: tuple[int, ...] | None) -> None:
+def moved(tensor: Tensor, array: Any) -> None:
     """Give a realized tensor an array of the same values; who saved the old one hears of writes."""
     old = tensor._cell()
-    laid = changed_load(tensor._expr.program, strides=strides, free=False)
+    strided = not array.flags.c_contiguous
     cell = old.moved(array)
-    tensor._expr = Expr(laid, (cell,), None)
+    load_as(tensor, changed_load(tensor._expr.program, strided=strided, free=False), cell)
     if tensor._storage is not None:
         tensor._storage.add_cell(cell)
 
 
 def empty_in(order: Sequence[int] | None, shape: Sequence[int], input: Tensor) -> Any:
     """An array of a shape and a tensor's type, to be filled, whose dimensions lie in an order."""
-    where = input.device
+    program = input._expr.program
+    d, where = program.dtype, program.device
     if order is None:
-        return backend(where).empty(shape, input.dtype, where)
-    memory = backend(where).empty([shape[i] for i in order], input.dtype, where)
-    return memory.transpose(inverse(order))
+        return backend(where).empty(shape, d, where)
+    memory = backend(where).empty([shape[i] for i in order], d, where)
+    return memory.transpose(inverse(tuple(order)))
 
 
 def like(made: Tensor, input: Tensor, wanted: memory_format | None) -> Tensor:

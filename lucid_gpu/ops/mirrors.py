@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lucid_gpu.fusion import expression
-from lucid_gpu.fusion.expression import Expr, boundary, counted, ended, without_grad
+from lucid_gpu.core.owner import CONJUGATED, NEGATED, Mirror, Storage
+from lucid_gpu.core.program import INFERENCE, SHARED, marked
+from lucid_gpu.core.saved import counted, ended
+from lucid_gpu.core.value import Cell, Expr, give
+from lucid_gpu.fusion import building
+from lucid_gpu.fusion.building import boundary, without_grad
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.program import INFERENCE, marked
 from lucid_gpu.fusion.region import edge_of
-from lucid_gpu.storage import CONJUGATED, NEGATED, Mirror, Storage
-from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tape.modes import OFF, no_grad
 from lucid_gpu.tensor import Tensor, _mark_shared, _tensor, apply, becomes_pending
 
 
@@ -75,13 +77,13 @@ def turned(tensor: Tensor, bits: int) -> Tensor:
     return tensor
 
 
-def _shown(value: Expr, bits: int, inference: bool) -> Expr:
+def _shown(value: Expr, bits: int, inference: int) -> Expr:
     """Stored elements conjugated, negated or both, pending also where ops are computed at once."""
     for row in _rows(bits, value.program.dtype.category):
-        value = expression.build(row, [value], False, scheduled=False)
-    if value.program.inference is not inference:
+        value = building.build(row, [value], OFF, scheduled=False)
+    if value.program.marks & INFERENCE != inference:
         marks = value.program.marks ^ INFERENCE
-        value = Expr(marked(value.program, marks), value.leaves, value.made_by)
+        value = Expr(marked(value.program, marks), value.leaves, value.made_by, value.shape)
     return value
 
 
@@ -100,11 +102,11 @@ def show(input: Tensor, seen: Tensor, bits: int) -> Tensor:
     memory.add(raw)
     memory.add_cell(raw._expr.leaves[0])
     counted(raw._expr, memory)
-    if in_memory(input)._expr.program.shared:
+    if in_memory(input)._expr.program.marks & SHARED:
         _mark_shared(raw)
     if not bits:
         return raw
-    result = _tensor(_shown(raw._expr, bits, program.inference))
+    result = _tensor(_shown(raw._expr, bits, program.marks & INFERENCE))
     result._storage = Mirror(raw, bits)
     result._storage.add(result)
     if seen.requires_grad:
@@ -128,19 +130,19 @@ def renewed(storage: Storage) -> Iterator[None]:
 
 def _put_aside(tensor: Tensor) -> Callable[[], None]:
     """Let go of the value of a tensor that shows a memory; the result gives it another."""
-    value, storage = tensor._expr, tensor._storage
-    program, mirror = value.program, storage.mirror  # type: ignore[union-attr]
+    value, storage = tensor._expr, tensor._memory()
+    program, mirror = value.program, storage.mirror
     ended(value, storage)
-    cell, inference = None, program.inference
+    cell, inference = None, program.marks & INFERENCE
     if program.needs_grad:
         known = program.is_load or program.is_boundary
-        cell = value.leaves[-1].again() if known else expression.Cell(None, *edge_of(value))
+        cell = value.leaves[-1].again() if known else Cell(None, *edge_of(value))
         cell.array = None
-    tensor._expr = expression.of_constant(0, program.dtype, program.shape, program.device)
+    give(tensor, building.of_constant(0, program.dtype, value.shape, program.device))
 
     def renew() -> None:
         value = _shown(mirror.raw._load(), mirror.bits, inference)
-        tensor._expr = value if cell is None else with_history(value, cell)
+        give(tensor, value if cell is None else with_history(value, cell))
         counted(tensor._expr, storage)
         becomes_pending(tensor)
 
@@ -150,7 +152,7 @@ def _put_aside(tensor: Tensor) -> Callable[[], None]:
 def with_history(value: Expr, cell: Any) -> Expr:
     """A pending value whose gradient goes where a leaf without an array says."""
     held = boundary(value, None)
-    return Expr(held.program, (*held.leaves[:-1], cell), None)
+    return Expr(held.program, (*held.leaves[:-1], cell), None, held.shape)
 
 
 def write(target: Tensor, value: Tensor, storage: Storage, name: str) -> None:

@@ -49,25 +49,30 @@ def multinomial(
         add up to 0, and more samples than there are without replacement.
     """
     _check_multinomial(input, num_samples, replacement)
-    if not replacement and input.shape[-1] > 2**24:
+    value = input._expr
+    (*rows, count), where = value.shape, value.program.device
+    if not replacement and count > 2**24:
         raise RuntimeError("number of categories cannot exceed 2^24")
-    if input.device.type == "meta":
-        nothing = empty(*input.shape[:-1], num_samples, dtype=dt.int64, device=input.device)
+    shape = (*rows, num_samples)
+    if where.type == "meta":
+        nothing = empty(*shape, dtype=dt.int64, device=where)
         return _finish(nothing, False, out, "multinomial")
-    weights = input.detach().cpu().array.astype("float64").reshape(-1, input.shape[-1])
-    if not (weights >= 0).all() or not (weights < math.inf).all():
+    host = input if where is CPU else input.detach().cpu()
+    weights = host.array.astype("float64").reshape(-1, count)
+    xp = backend(CPU).xp
+    every = xp.logical_and.reduce
+    if not every((weights >= 0) & (weights < math.inf), None):
         if not replacement:
             raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
         what = "< 0" if (weights < 0).any() else "= infinity or NaN"
         raise RuntimeError(
             f"invalid multinomial distribution (encountering probability entry {what})"
         )
-    if not (weights.sum(axis=1) > 0).all():
+    if not every(xp.add.reduce(weights, 1) > 0):
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    draw = _draw(generator, input.device)
+    draw = _draw(generator, where)
     pick = _with_replacement if replacement else _without_replacement
-    shape = (*input.shape[:-1], num_samples)
-    result = _on_device(pick(weights, num_samples, draw), shape, dt.int64, input.device)
+    result = _on_device(pick(weights, num_samples, draw), shape, dt.int64, where)
     return _finish(result, False, out, "multinomial")
 
 
@@ -87,18 +92,19 @@ def _multinomial_batched(level: Batch, f: Any, input: Tensor, *args: Any, **kwar
 
 
 def _check_multinomial(input: Tensor, num_samples: int, replacement: bool) -> None:
-    if input.ndim not in (1, 2):
+    shape, d = input._expr.shape, input._expr.program.dtype
+    if len(shape) not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
-    if input.dtype.category != 2:
+    if d.category != 2:
         raise RuntimeError(
-            f"multinomial only supports floating-point dtypes for input, got: {input.dtype.name}"
+            f"multinomial only supports floating-point dtypes for input, got: {d.name}"
         )
     if num_samples <= 0:
         raise RuntimeError("cannot sample n_sample <= 0 samples")
-    if not replacement and num_samples > input.shape[-1]:
+    if not replacement and num_samples > shape[-1]:
         raise RuntimeError(
             "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
-            f"{num_samples} > {input.shape[-1]}"
+            f"{num_samples} > {shape[-1]}"
         )
 
 

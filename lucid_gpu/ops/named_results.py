@@ -20,6 +20,8 @@ def _new(make: Callable[..., Any], count: int) -> Callable[..., Any]:
     """A constructor that takes the parts, or as PyTorch's one sequence of them."""
 
     def __new__(cls: Any, *parts: Any, **named: Any) -> Any:
+        if len(parts) == count > 1 and not named:
+            return tuple.__new__(cls, parts)
         if len(parts) == 1 and not named:
             parts = tuple(parts[0])
             if len(parts) != count:

@@ -20,6 +20,7 @@ from lucid_gpu.devices import threads
 from lucid_gpu.devices.blocks import share
 from lucid_gpu.devices.copies import write
 from lucid_gpu.devices.loops import address
+from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager, blocked, foreach
 from lucid_gpu.fusion.costs import costs_of
@@ -138,6 +139,9 @@ _X, _AFTER, _BEFORE, _STAYS = range(4)
 
 class NativeWalk(Walk):
     """As `Walk`, for NumPy."""
+
+    def empty(self, *shape: int) -> Any:
+        return pool.empty(shape, self.dtype.numpy)
 
     def goes_back_from(self, start: list[Any]) -> bool:
         """They were copied."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from lucid_gpu.devices import capturing
+from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
@@ -59,7 +59,7 @@ def _moments(input: Tensor, dims: tuple[int, ...]) -> tuple[Any, Any]:
     """The arrays of mean and variance."""
     x, d = input.array, input.dtype
     if x.size <= SMALL:
-        made: tuple[Any, Any] = capturing.call("moments", _moments_at_once, x, dims, d)
+        made: tuple[Any, Any] = backend(input.device).call("moments", _moments_at_once, x, dims, d)
         return made
     with no_grad():
         mean = input.mean(dims, keepdim=True)

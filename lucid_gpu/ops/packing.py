@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.core.node import Node
+from lucid_gpu.core.value import Like
 from lucid_gpu.fusion.region import edge_of
-from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import Node
+from lucid_gpu.tape.modes import OFF, set_mode
 from lucid_gpu.tensor import Tensor
 
 PACK_WROTE = (
@@ -27,21 +28,21 @@ class Packed:
     edge : (Node or None, int) or None
         None for tensors without a gradient; the node is None for an output of the node that saved
         it, which would hold itself.
-    program : Program
-        Of the tensor.
+    like : Like
+        The tensor.
     """
 
-    __slots__ = ("data", "edge", "program", "unpack_hook")
+    __slots__ = ("data", "edge", "like", "unpack_hook")
 
     def __init__(self, value: Tensor, edge: Any, hooks: tuple[Any, Any]) -> None:
         pack_hook, self.unpack_hook = hooks
-        self.edge, self.program = edge, value._expr.program
+        self.edge, self.like = edge, Like(value._expr.program, value._expr.shape)
         version = value._version
-        recording, state.grad = state.grad, False
+        mode = set_mode(OFF)
         try:
             self.data = pack_hook(value)
         finally:
-            state.grad = recording
+            set_mode(mode)
         if value._version != version:
             raise RuntimeError(PACK_WROTE)
 
@@ -65,11 +66,11 @@ class Packed:
 
     def _as_saved(self, value: Tensor, saved_for: Node) -> Tensor:
         """The tensor as kernels take it, which do not look at it again."""
-        was, came = self.program, value._expr.program
-        if came.shape != was.shape or came.device is not was.device:
+        was, came = self.like, value._expr.program
+        if value._expr.shape != was.shape or came.device is not was.device:
             raise RuntimeError(
                 f"{saved_for.name()} saved a tensor of shape {list(was.shape)} on {was.device}, "
-                f"and the unpack_hook returned one of shape {list(came.shape)} on {came.device}; "
+                f"and the unpack_hook returned one of shape {list(value.shape)} on {came.device}; "
                 "return one of that shape, there"
             )
         return value if came.dtype is was.dtype else value.detach().to(was.dtype)

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from lucid_gpu.core.node import SECOND_TIME
+from lucid_gpu.core.program import Program, Shape, extents_at, load_program
+from lucid_gpu.core.value import Cell, Expr
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import Cell, Expr, build, of_constant, of_index
+from lucid_gpu.fusion.building import build, of_constant, of_index
 from lucid_gpu.fusion.gradient import Elsewhere, Gradient, Part, gradient_of
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
-from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import RegionNode, title_of
 from lucid_gpu.fusion.saving import FROM_OPERANDS, SAVE_ALL, replacements
 from lucid_gpu.ops.packing import pack_output
@@ -24,8 +26,7 @@ from lucid_gpu.ops.record import OpNode, refuse_inference, save, unpack
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape import costly
-from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import SECOND_TIME
+from lucid_gpu.tape.modes import OFF, RECORDED, set_mode, state
 from lucid_gpu.tensor import Tensor, _tensor, apply
 
 _OPERANDS = {
@@ -72,12 +73,15 @@ class Alone(NamedTuple):
         Which of them each leaf is; -1 for a number.
     numbers : list
         The numbers among the leaves, None for tensors.
+    shape : tuple of int
+        Of the result.
     """
 
     tensors: list[Tensor]
     rule: Rule
     sources: list[int]
     numbers: list[Any]
+    shape: Shape
 
 
 def alone_of(
@@ -96,14 +100,16 @@ def alone_of(
     """
     tensors = [o for o in operands if isinstance(o, Tensor)]
     cells = [Cell(None) for _ in tensors]
-    loads = iter([Expr(_load(t), (c,), None) for t, c in zip(tensors, cells, strict=True)])
+    pairs = zip(tensors, cells, strict=True)
+    loads = iter([Expr(_load(t), (c,), None, t._expr.shape) for t, c in pairs])
     values = [next(loads) if isinstance(o, Tensor) else o for o in operands]
-    alone = build(op, values, True, to, shape, scheduled=False)
+    alone = build(op, values, RECORDED, to, shape, scheduled=False)
     if not alone.program.needs_grad:
         return None
     sources = [cells.index(cell) if cell in cells else -1 for cell in alone.leaves]
     numbers = [cell.array for cell in alone.leaves]
-    return Alone(tensors, _rule(op, alone.program, keep_operands), sources, numbers)
+    rule = _rule(op, alone.program, keep_operands)
+    return Alone(tensors, rule, sources, numbers, alone.shape)
 
 
 def apply_by_op(
@@ -113,11 +119,11 @@ def apply_by_op(
     alone = alone_of(op, operands, to, shape)
     if alone is None:
         return None
-    tensors, rule, sources, _ = alone
+    tensors, rule, sources, *_ = alone
     node = _node_class(rule.program)(tensors, vjp_alone, ())
     node.alone, node.ties = alone._replace(tensors=[]), op.ties
     node.saved = save([tensors[sources[i]] for i in rule.saves if i < len(sources)])
-    recording, state.grad = state.grad, False
+    mode = set_mode(OFF)
     try:
         compute = partial(apply, op, *operands, to=to, shape=shape)
         if costly.active and op.name not in HIDDEN:
@@ -126,8 +132,8 @@ def apply_by_op(
         else:
             result = compute()
     finally:
-        state.grad = recording
-    node.metas = (rule.program,)
+        set_mode(mode)
+    node.metas = ((rule.program, alone.shape),)
     result._attach(node)
     if rule.saves and rule.saves[-1] == len(sources):
         node.saved += (pack_output(result, 0, state.hooks[-1]),)
@@ -157,15 +163,16 @@ def refuse_inference_operands(op: Op, operands: Sequence[Any], to: Any, shape: A
 
 def _load(tensor: Tensor) -> Program:
     program = tensor._expr.program
-    return load_program(program.dtype, program.shape, None, program.needs_grad, program.device)
+    needs, shape = program.needs_grad, tensor._expr.shape
+    return load_program(program.dtype, shape, False, needs, program.device)
 
 
 def _rule(op: Op, program: Program, keep_operands: bool) -> Rule:
     rule: Rule | None = program.gradients.get(("alone", keep_operands))
     if rule is None:
-        root, n = program.root, program.leaves
-        cotangent = load_program(root.dtype, root.shape, None, False, program.device)
-        output = None if keep_operands and op.name in FROM_OPERANDS else n
+        n = program.leaves
+        cotangent = load_program(program.dtype, program.axes, False, False, program.device)
+        output = None if keep_operands and op.name in FROM_OPERANDS else (n, False, False)
         gradient = gradient_of(program, cotangent, n + 1, n + 2, False, output)
         reads = gradient.reads
         if reads and op.name in SAVE_ALL and not _has_number(program):
@@ -213,18 +220,18 @@ def _node_class(program: Program) -> type[Any]:
 
 def vjp_alone(node: Any, g: Tensor) -> Sequence[Tensor | None]:
     """The vjp of a node whose ``alone`` says what it saved."""
-    _, rule, sources, numbers = node.alone
+    _, rule, sources, numbers, shape = node.alone
     values = [*numbers, None, g]
     for index, tensor in zip(rule.saves, unpack(node.saved, node), strict=True):
         values[index] = tensor
     results: list[Tensor | None] = [None] * len(node._edges)
-    for leaf, gradient in evaluate_gradient(rule.gradient, values).items():
+    for leaf, gradient in evaluate_gradient(rule.gradient, values, shape).items():
         results[sources[leaf]] = gradient
     return results
 
 
 def evaluate_gradient(
-    gradient: Gradient, leaves: list[Any], marked: bool = False
+    gradient: Gradient, leaves: list[Any], space: Shape, marked: bool = False
 ) -> dict[int, Tensor]:
     """The cotangents of a program's leaves, by tensor ops.
 
@@ -233,20 +240,25 @@ def evaluate_gradient(
     gradient : Gradient
     leaves : list of Tensor, number or None
         What the gradient's programs read.
+    space : tuple of int
+        The shape of the program's value.
     marked : bool
         See `evaluate`.
     """
     values = list(leaves)
     for step in gradient.steps:
-        values.append(sum_to_shape(evaluate(step.part, values, marked), step.shape))
-    return {leaf: evaluate(part, values, marked) for leaf, part in gradient.results}
+        part = evaluate(step.part, values, space, marked)
+        values.append(sum_to_shape(part, extents_at(step.axes, space)))
+    return {leaf: evaluate(part, values, space, marked) for leaf, part in gradient.results}
 
 
-def evaluate(part: Part, leaves: Sequence[Any], marked: bool = False) -> Tensor:
+def evaluate(part: Part, leaves: Sequence[Any], space: Shape, marked: bool = False) -> Tensor:
     """The value of a program on tensors, recorded like any other.
 
     Parameters
     ----------
+    space : tuple of int
+        The shape that has the axes of the program's instructions.
     marked : bool
         Whether the program says which ops have a gradient: others, as of a detached value, are
         not recorded.
@@ -259,25 +271,25 @@ def evaluate(part: Part, leaves: Sequence[Any], marked: bool = False) -> Tensor:
         elif ins.op == "scalar":
             value = _Number(leaves[part.leaves[ins.value]], ins.dtype, program.device)
         elif ins.op == "index":
-            value = _tensor(of_index(ins.shape, program.device))
+            value = _tensor(of_index(extents_at(ins.shape, space), program.device))
         elif ins.op == "constant":
             value = _Number(ins.value[1], ins.dtype, program.device)
         elif ins.op == "boundary":
             value = _leading_to(_tensors([made[ins.args[0]]])[0], leaves[part.leaves[ins.value]])
         else:
             op = TABLE[ins.op]
-            recording = state.grad
+            mode = state.mode
             if marked and not ins.needs_grad:
-                state.grad = state.off
+                set_mode(state.off)
             try:
                 value = apply(
                     op,
                     *_operands([made[a] for a in ins.args], op),
                     to=ins.dtype if op.rule in ("cast", "draw") else None,
-                    shape=ins.shape if op.rule == "identity" else None,
+                    shape=extents_at(ins.shape, space) if op.rule == "identity" else None,
                 )
             finally:
-                state.grad = recording
+                set_mode(mode)
         made.append(value)
     result: Tensor
     (result,) = _tensors(made[-1:])
@@ -319,10 +331,10 @@ def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
     program = node.program
     known = {ins.value[0]: ins for ins in program.instructions if ins.op == "load"}
     values = [_leaf(cell, known.get(i), node) for i, cell in enumerate(node.leaves)]
-    output_leaf = None
+    output = None
     if node.output is not None:
-        output_leaf = len(values)
-        root = program.root._replace(value=(output_leaf, None, program.order is None))
+        output = len(values), False, False
+        root = program.root._replace(value=(len(values), None, node.output_free))
         values.append(_leaf(node.output.twin(node), root, node))
     changed = replacements(node.made_by, node.leaves, node.also)
     elsewhere = Elsewhere()
@@ -337,13 +349,14 @@ def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
         unkept = [i for i, cell in enumerate(node.leaves) if not cell.filled]
         elsewhere.missing = frozenset(unkept)
     like = cotangent._expr.program
-    marked = bool(state.grad)
-    load = load_program(like.dtype, tuple(like.shape), None, marked, like.device)
+    marked = state.grad
+    load = load_program(like.dtype, cotangent._expr.shape, False, marked, like.device)
     cotangent_leaf = len(values)
     gradient = gradient_of(
-        program, load, cotangent_leaf, cotangent_leaf + 1, marked, output_leaf, elsewhere=elsewhere
+        program, load, cotangent_leaf, cotangent_leaf + 1, marked, output, elsewhere=elsewhere
     )
-    return list(evaluate_gradient(gradient, [*values, cotangent], marked).values())
+    results = evaluate_gradient(gradient, [*values, cotangent], node.shape, marked)
+    return list(results.values())
 
 
 def _back_when_freed(cotangent: Tensor, node: RegionNode) -> Sequence[Tensor | None]:
@@ -353,7 +366,7 @@ def _back_when_freed(cotangent: Tensor, node: RegionNode) -> Sequence[Tensor | N
     leaves, gradient = node.asked_for()
     if gradient.reads:
         raise RuntimeError(SECOND_TIME)
-    gradients = evaluate_gradient(gradient, [*[None] * node.program.leaves, cotangent])
+    gradients = evaluate_gradient(gradient, [*[None] * node.program.leaves, cotangent], node.shape)
     return [gradients.get(leaf) for leaf in leaves]
 
 
@@ -364,14 +377,10 @@ def _leaf(cell: Cell, load: Any, node: RegionNode) -> Any:
     """
     if load is None or cell.array is None:
         return cell.array if cell.node is None else cell
-    needs = bool(state.grad) and cell.node is not None
-    strides = load.value[1]
-    if not strides and not cell.array.flags.c_contiguous:
-        strides = cell.array.strides
-    program = load_program(
-        load.dtype, load.shape, strides, needs, node.program.device, free=load.value[2]
-    )
-    return _tensor(Expr(program, (cell,), None))
+    needs = state.grad and cell.node is not None
+    strided, where = not cell.array.flags.c_contiguous, node.program.device
+    program = load_program(load.dtype, load.shape, strided, needs, where, free=load.value[2])
+    return _tensor(Expr(program, (cell,), None, extents_at(load.shape, node.shape)))
 
 
 attach(

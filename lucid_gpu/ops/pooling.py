@@ -6,13 +6,14 @@ depth: windows are boxes, so the largest of the largest is the first largest, an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.devices import xp_of
 from lucid_gpu.dtypes import int64, unimplemented
 from lucid_gpu.kernels import pooling
-from lucid_gpu.kernels.windows import Frame
+from lucid_gpu.kernels.windows import Frame, Window, frame_of
 from lucid_gpu.ops.arguments import as_ints, require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.laying import is_plain, lay
@@ -26,7 +27,7 @@ from lucid_gpu.ops.memory_formats import (
 )
 from lucid_gpu.ops.record import TIED, Ties, keeping, leads_back, record, watch
 from lucid_gpu.ops.shape import own
-from lucid_gpu.ops.sliding import Sizes, Slide
+from lucid_gpu.ops.sliding import Sizes
 from lucid_gpu.tape.door import Truth, op
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching
@@ -181,12 +182,14 @@ def _max_pool(
 ) -> Any:
     images, slide = _checked(rank, f"max_pool{rank}d", input, settings, ceil_mode)
     in_rows = images.array.flags.c_contiguous
-    order = None if is_plain(images._expr.program) else channels_order(images)
+    order = None if is_plain(images._expr) else channels_order(images)
     if rank == 3:
         pooled, places = _largest_of_volumes(led_in(images, order), slide, ceil_mode, indices)
     else:
-        pooled, places = _largest(images, Frame(images.shape, slide.window(), ceil_mode), indices)
-        leads_back(pooled, order)
+        frame = frame_of(images._expr.shape, slide.over_images(), ceil_mode)
+        pooled, places = _largest(images, frame, indices)
+        if order is not None:
+            leads_back(pooled, order)
     if order is not None or not in_rows:
         pooled = lay(pooled, order)
     if not indices:
@@ -208,14 +211,15 @@ def _avg_pool(
     ties: Ties = TIED,
 ) -> Tensor:
     images, slide = _checked(rank, f"avg_pool{rank}d", input, settings, ceil_mode)
-    if input.dtype.category == 1 and input.dtype is not int64:
-        raise unimplemented(f"avg_pool{rank}d", input.dtype, ": convert it with .float()")
+    d = input._expr.program.dtype
+    if d.category == 1 and d is not int64:
+        raise unimplemented(f"avg_pool{rank}d", d, ": convert it with .float()")
     if rank == 3:
         result = _mean_of_volumes(images, slide, ceil_mode, padding, divisor)
     else:
-        frame = Frame(images.shape, slide.window(), ceil_mode)
+        frame = frame_of(images._expr.shape, slide.over_images(), ceil_mode)
         result = _mean(images, frame, padding, divisor, ties)
-        order = None if is_plain(images._expr.program) else channels_order(images)
+        order = None if is_plain(images._expr) else channels_order(images)
         if order is not None or not images.array.flags.c_contiguous:
             result = leads_back(lay(result, order), order)
     return _as_before(rank, input, result)
@@ -234,9 +238,9 @@ def _as_before(rank: int, input: Tensor, result: Tensor) -> Tensor:
     """Without the axes that stood in for none; no view of anything."""
     if rank == 1:
         result = result.squeeze(2)
-    if input.ndim != rank + 2:
+    if len(input._expr.shape) != rank + 2:
         result = result.squeeze(0)
-    return own(result.contiguous(), input) if result._is_view() else result
+    return result if result._base is None else own(result.contiguous(), input)
 
 
 # --- maximum: the place of each window's maximum is kept, one byte each ---------------------------
@@ -245,13 +249,14 @@ def _as_before(rank: int, input: Tensor, result: Tensor) -> Tensor:
 def _largest(images: Tensor, frame: Frame, indices: Truth, ties: Ties = TIED) -> tuple[Tensor, Any]:
     """The largest of each window, and where they are in their images."""
     largest, places = pooling.max_pool(images.array, frame)
+    program = images._expr.program
     pooled = record(
         "MaxPool2DWithIndicesBackward0",
         largest,
         (images,),
         _max_pool_vjp,
-        (from_array(places, None, images.device),),
-        images.dtype,
+        (from_array(places, pooling.position_type(frame), program.device),),
+        program.dtype,
         frame=frame,
         ties=ties,
     )
@@ -259,12 +264,12 @@ def _largest(images: Tensor, frame: Frame, indices: Truth, ties: Ties = TIED) ->
 
 
 def _largest_of_volumes(
-    x: Tensor, slide: Slide, ceil_mode: bool, indices: Truth
+    x: Tensor, slide: Window, ceil_mode: bool, indices: Truth
 ) -> tuple[Tensor, Any]:
     n, c, depth, h, w = x.shape
-    slices = Frame((n, c * depth, h, w), slide.window(), ceil_mode)
+    slices = frame_of((n, c * depth, h, w), slide.over_images(), ceil_mode)
     pooled, inside = _largest(x.reshape(slices.shape), slices, indices)
-    stacked = Frame((n, c, depth, slices.positions), slide.first(), ceil_mode)
+    stacked = frame_of((n, c, depth, slices.positions), slide.over_depth(), ceil_mode)
     pooled, places = _largest(pooled.reshape(stacked.shape), stacked, indices, None)
     shape = n, c, stacked.steps[0], *slices.steps
     if indices:
@@ -287,7 +292,7 @@ def _put(g: Tensor, places: Any, frame: Frame) -> Tensor:
         pooling.max_pool_bwd(g.array, places, frame),
         (g,),
         lambda node, gg: (_take(gg, places, frame),),
-        dtype=g.dtype,
+        dtype=g._expr.program.dtype,
     )
 
 
@@ -315,22 +320,22 @@ def _flat_indices(xp: Any, frame: Frame, places: Any) -> Any:
 
 
 def _mean_of_volumes(
-    x: Tensor, slide: Slide, ceil_mode: bool, padding: bool, divisor: int
+    x: Tensor, slide: Window, ceil_mode: bool, padding: bool, divisor: int
 ) -> Tensor:
     if x.dtype.category == 1:
         return _quotients_of_volumes(x, slide, ceil_mode, padding, divisor)
     n, c, depth, h, w = x.shape
     alone = 1 if divisor else 0
-    slices = Frame((n, c * depth, h, w), slide.window(), ceil_mode)
+    slices = frame_of((n, c * depth, h, w), slide.over_images(), ceil_mode)
     means = _mean(x.reshape(slices.shape), slices, padding, alone)
-    stacked = Frame((n, c, depth, slices.positions), slide.first(), ceil_mode)
+    stacked = frame_of((n, c, depth, slices.positions), slide.over_depth(), ceil_mode)
     means = _mean(means.reshape(stacked.shape), stacked, padding, alone, None)
     means = means.reshape(n, c, stacked.steps[0], *slices.steps)
     return means / divisor if divisor else means
 
 
 def _quotients_of_volumes(
-    x: Tensor, slide: Slide, ceil_mode: bool, padding: bool, divisor: int
+    x: Tensor, slide: Window, ceil_mode: bool, padding: bool, divisor: int
 ) -> Tensor:
     """Means of integers: sums divided once, without a remainder."""
     real = x.double()
@@ -350,7 +355,7 @@ def _mean(x: Tensor, frame: Frame, padding: bool, divisor: int, ties: Ties = TIE
         pooling.avg_pool(x.array, frame, padding, divisor),
         (x,),
         lambda node, g: (_spread(g, frame, padding, divisor, ties),),
-        dtype=x.dtype,
+        dtype=x._expr.program.dtype,
         ties=ties,
     )
 
@@ -363,7 +368,7 @@ def _spread(g: Tensor, frame: Frame, padding: bool, divisor: int, ties: Ties) ->
         pooling.avg_pool_bwd(g.array, frame, padding, divisor),
         (g,),
         lambda node, gg: (_mean(gg, frame, padding, divisor, ties),),
-        dtype=g.dtype,
+        dtype=g._expr.program.dtype,
     )
 
 
@@ -372,57 +377,73 @@ def _spread(g: Tensor, frame: Frame, padding: bool, divisor: int, ties: Ties) ->
 
 def _checked(
     rank: int, name: str, input: Tensor, settings: tuple[Any, ...], ceil_mode: bool
-) -> tuple[Tensor, Slide]:
+) -> tuple[Tensor, Window]:
     """A batch of images, or of volumes, and how windows slide over it."""
     require_tensor(name, "input", 1, input)
     slide = slide_of(rank, name, *settings)
-    if input.ndim not in (rank + 1, rank + 2) or 0 in input.shape[-rank - 1 :]:
+    size, d = input._expr.shape, input._expr.program.dtype
+    if len(size) not in (rank + 1, rank + 2) or 0 in size[-rank - 1 :]:
         ranks = f"{rank + 1}D or {rank + 2}D (batch mode) tensor"
         raise RuntimeError(
             f"{name}: Expected {ranks} with optional 0 dim batch size for input, but got: "
-            f"{list(input.shape)}"
+            f"{list(size)}"
             if rank == 1
-            else f"{name}: non-empty {ranks} expected for input, but got: {list(input.shape)}"
+            else f"{name}: non-empty {ranks} expected for input, but got: {list(size)}"
         )
-    if input.dtype.category not in (1, 2):
-        raise unimplemented(name, input.dtype)
-    _check_steps(rank, name, input, slide, ceil_mode)
-    batch = input if input.ndim == rank + 2 else input.unsqueeze(0)
+    if d.category not in (1, 2):
+        raise unimplemented(name, d)
+    _check_steps(rank, name, size[-rank - 1 :], slide, ceil_mode)
+    batch = input if len(size) == rank + 2 else input.unsqueeze(0)
     return batch.unsqueeze(2) if rank == 1 else batch, slide
 
 
 def slide_of(
     rank: int, name: str, kernel: Any, stride: Any, padding: Any = 0, dilation: Any = 1
-) -> Slide:
+) -> Window:
     """How windows slide, from settings as a user gives them."""
+    if type(kernel) is type(padding) is type(dilation) is int and type(stride) in _ONE_OR_NONE:
+        return _slide_of_numbers(rank, name, kernel, stride, padding, dilation)
+    return _slide_of(rank, name, kernel, stride, padding, dilation)
+
+
+_ONE_OR_NONE = (int, type(None))
+
+
+def _slide_of(
+    rank: int, name: str, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> Window:
     sizes = _setting(rank, name, "kernel_size", kernel)
     empty = stride is None or (isinstance(stride, (list, tuple)) and not stride)
-    slide = Slide(
+    return _window(
+        name,
         sizes,
         sizes if empty else _setting(rank, name, "stride", stride),
         _setting(rank, name, "padding", padding),
         _setting(rank, name, "dilation", dilation),
-        (0,) * rank,
     )
-    for what, values in (
-        ("kernel_size", slide.kernel),
-        ("stride", slide.stride),
-        ("dilation", slide.dilation),
-    ):
+
+
+_slide_of_numbers = functools.lru_cache(maxsize=1 << 10)(_slide_of)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _window(name: str, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> Window:
+    window = Window(kernel, stride, padding, dilation, (0,) * len(kernel))
+    for what, values in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
         if min(values) < 1:
             verb = "must" if name == "max_pool1d" else "should"
             raise RuntimeError(
                 f"{name}() {what} {verb} be greater than zero, but got {_one_or_all(values)}"
             )
-    if min(slide.padding) < 0:
-        raise RuntimeError(f"pad must be non-negative, but got pad: {min(slide.padding)}")
-    for p, k, d, reach in zip(slide.padding, sizes, slide.dilation, slide.reach(), strict=True):
+    if min(padding) < 0:
+        raise RuntimeError(f"pad must be non-negative, but got pad: {min(padding)}")
+    for p, k, d, reach in zip(padding, kernel, dilation, window.reach(), strict=True):
         if 2 * p > reach:
             raise RuntimeError(
                 f"pad should be at most half of effective kernel size, but got pad={p}, "
                 f"kernel_size={k} and dilation={d}"
             )
-    return slide
+    return window
 
 
 _COUNTS = {1: "one int", 2: "two ints", 3: "three ints"}
@@ -430,7 +451,9 @@ _COUNTS = {1: "one int", 2: "two ints", 3: "three ints"}
 
 def _setting(rank: int, name: str, what: str, value: Any) -> Sizes:
     """An int, or one for each axis."""
-    values = tuple(value) if isinstance(value, Sequence) else (value,) * rank
+    if type(value) is int:
+        return (value,) * rank
+    values = tuple(value) if isinstance(value, (tuple, list, Sequence)) else (value,)
     if len(values) == 1:
         values = values * rank
     sizes = as_ints(values)
@@ -446,13 +469,13 @@ def _one_or_all(values: Sizes) -> Any:
     return values if len(values) > 1 else values[0]
 
 
-def _check_steps(rank: int, name: str, input: Tensor, slide: Slide, ceil_mode: bool) -> None:
-    size = tuple(input.shape[-rank:])
-    steps = slide.window().steps((1, *size)[-2:], ceil_mode)[-rank:]
+@functools.lru_cache(maxsize=1 << 10)
+def _check_steps(rank: int, name: str, image: Sizes, slide: Window, ceil_mode: bool) -> None:
+    c, *size = image
+    steps = slide.over_images().steps((1, *size)[-2:], ceil_mode)[-rank:]
     if rank == 3:
-        steps = slide.first().steps((size[0], 1), ceil_mode)[:1] + steps
+        steps = slide.over_depth().steps((size[0], 1), ceil_mode)[:1] + steps
     if min(steps) < 1:
-        c = input.shape[-rank - 1]
         input_size, output_size = ("x".join(map(str, (c, *s))) for s in (size, steps))
         raise RuntimeError(
             f"{name}: Given input size: ({input_size}). Calculated output size: "

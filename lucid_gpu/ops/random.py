@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import device
-from lucid_gpu.devices import backend, capturing, philox, resolve
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import backend, philox, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion.costs import costs_of
+from lucid_gpu.kernels.bounds import seen_at_once
 from lucid_gpu.ops.arguments import extents, into, type_for
 from lucid_gpu.ops.creation import empty
+from lucid_gpu.ops.elementwise import cast
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import like
@@ -199,7 +201,7 @@ def randperm(
         order = backend(where).xp.argsort(words, kind="stable")
         result = from_array(order.astype(d.numpy, copy=False), d, where)
     else:
-        made = capturing.call("randperm", _order_on_host, draw, n, d)
+        made = backend(CPU).call("randperm", _order_on_host, draw, n, d)
         result = _on_device(made, (n,), d, where)
     return _finish(result, requires_grad, out, "randperm")
 
@@ -234,7 +236,7 @@ def rand_like(
     generator: Generator | None = None,
 ) -> Tensor:
     """`rand` in another tensor's shape, type and device."""
-    result = _uniform(input._expr.program.shape, *_options_like(input, dtype, device), generator)
+    result = _uniform(input._expr.shape, *_options_like(input, dtype, device), generator)
     return _finish(like(result, input, memory_format), requires_grad, None, "rand_like")
 
 
@@ -250,7 +252,7 @@ def randn_like(
     generator: Generator | None = None,
 ) -> Tensor:
     """`randn` in another tensor's shape, type and device."""
-    result = _normal(input._expr.program.shape, *_options_like(input, dtype, device), generator)
+    result = _normal(input._expr.shape, *_options_like(input, dtype, device), generator)
     return _finish(like(result, input, memory_format), requires_grad, None, "randn_like")
 
 
@@ -271,7 +273,7 @@ def randint_like(
     if high is None:
         low, high = 0, low
     d, where = _options_like(input, dtype, device)
-    result = _integers(int(low), int(high), input._expr.program.shape, d, where, generator)
+    result = _integers(int(low), int(high), input._expr.shape, d, where, generator)
     return _finish(like(result, input, memory_format), requires_grad, None, "randint_like")
 
 
@@ -358,12 +360,12 @@ def bernoulli(
     NotImplementedError
         For types that are not floating point.
     """
-    if p is None:
-        if input.dtype.category != 2:
-            raise dt.unimplemented("bernoulli", input.dtype)
-        result = _coins(input, input.shape, input.device, generator).to(input.dtype)
-    else:
-        result = _coins(p, input.shape, input.device, generator).to(input.dtype)
+    value = input._expr
+    d = value.program.dtype
+    if p is None and d.category != 2:
+        raise dt.unimplemented("bernoulli", d)
+    coins = _coins(input if p is None else p, value.shape, value.program.device, generator)
+    result = cast(coins, d)
     if out is not None:
         result = result.to(out.dtype)
     return _finish(drawn_by(result, input), False, out, "bernoulli")
@@ -373,19 +375,28 @@ def bernoulli(
 def _coins(p: Any, shape: Sequence[int], where: device, generator: Generator | None) -> Tensor:
     """True with probability ``p``, a number or a tensor that broadcasts to ``shape``."""
     if isinstance(p, Tensor):
-        p = p.detach()
-        if p.device.type != "meta" and not bool(((p >= 0) & (p <= 1)).all()):
+        program = p._expr.program
+        if not program.independent or p._wrapper is not None:
+            p = p.detach()
+        if program.device.type != "meta" and not _are_probabilities(p, program.device):
             raise RuntimeError(
                 "Expected p_in >= 0 && p_in <= 1 to be true, but got false: bernoulli takes "
                 "probabilities"
             )
-        p = p.to(where)
+        p = p if program.device is where else p.to(where)
     elif not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
-    double = isinstance(p, Tensor) and p.dtype is dt.float64
+    double = isinstance(p, Tensor) and program.dtype is dt.float64
     d = dt.float64 if double else dt.float32
     result: Tensor = _uniform(shape, d, where, generator, 0.0, 1.0, True) < p
     return result
+
+
+def _are_probabilities(p: Tensor, where: device) -> bool:
+    if not seen_at_once(where):
+        return bool(((p >= 0) & (p <= 1)).all())
+    array = p.array
+    return bool(backend(where).xp.logical_and.reduce((array >= 0) & (array <= 1), None))
 
 
 @batching(_coins)

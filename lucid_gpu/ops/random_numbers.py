@@ -17,10 +17,10 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import backend, capturing, philox
+from lucid_gpu.devices import backend, philox
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.building import drawn
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.expression import drawn
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.tape.door import op
@@ -55,20 +55,15 @@ def _floating(name: str, d: dtype) -> None:
 
 def _fractions(make: Any, shape: Sequence[int], d: dtype, draw: tuple[int, int]) -> Any:
     """Uniform or normal numbers on the host, of ``d``'s compute type or complex."""
-    count = math.prod(shape) * (2 if d.is_complex else 1)
-    array = make(*draw, count, _real(d))
-    return array.view(d.numpy) if d.is_complex else array
+    if d.category < 3:
+        return make(*draw, math.prod(shape), d)
+    return make(*draw, 2 * math.prod(shape), _real(d)).view(d.numpy)
 
 
 def _fused(
     row: str, d: dtype, shape: Sequence[int], where: device, draw: tuple[int, int], *numbers: float
 ) -> Tensor:
     """A row of random numbers as a pending value; 16-bit types are rounded from float32."""
-    capture = capturing.recording()
-    if capture is not None:
-        capture.use_draws(
-            draw
-        )  # by whichever kernels compute the value; none where nobody reads it
     made = _tensor(drawn(TABLE[row], d.compute, tuple(shape), where, draw, numbers))
     return made if made.dtype is d else made.to(d)
 
@@ -102,7 +97,7 @@ def _uniform(
     if costs_of(where).draws_again:
         value = _uniform_fused(shape, d, where, draw, low, high)
         return value if pending else _computed(value)
-    made = capturing.call("uniform", _uniform_on_host, draw, tuple(shape), d, low, high)
+    made = backend(CPU).call("uniform", _uniform_on_host, draw, tuple(shape), d, low, high)
     return _on_device(made, shape, d, where)
 
 
@@ -113,7 +108,7 @@ def _uniform_on_host(
     if (low, high) != (0.0, 1.0):
         array *= array.dtype.type(high - low)
         array += array.dtype.type(low)
-        if not d.is_complex:
+        if d.category < 3:
             array = array.astype(d.numpy, copy=False)
             array[array >= high] = low  # rounding must not give the end that is left out
     return array.astype(d.numpy, copy=False)
@@ -148,7 +143,7 @@ def _normal(
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     _floating("normal", d)
     draw = _draw(generator, where)
-    if d.is_complex:
+    if d.category == 3:
         std = std * math.sqrt(0.5)  # the variance is shared by the two parts
     if costs_of(where).draws_again:
         if d.is_complex:
@@ -156,7 +151,7 @@ def _normal(
             return _complex(pairs, d, mean)
         numbers = (float(std), float(mean))
         return _computed(_fused("random_normal", d, shape, where, draw, *numbers))
-    made = capturing.call("normal", _normal_on_host, draw, tuple(shape), d, mean, std)
+    made = backend(CPU).call("normal", _normal_on_host, draw, tuple(shape), d, mean, std)
     return _on_device(made, shape, d, where)
 
 
@@ -225,7 +220,7 @@ def _integers(
         offsets = _fused("random_below", dt.int64, shape, where, draw, span % (1 << 64))
         return _computed((offsets + low if low else offsets).to(d))
     count = math.prod(shape)
-    made = capturing.call("randint", _integers_on_host, draw, count, low, span, d)
+    made = backend(CPU).call("randint", _integers_on_host, draw, count, low, span, d)
     return _on_device(made, shape, d, where)
 
 

@@ -11,31 +11,26 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.fusion import expression, region
-from lucid_gpu.fusion.expression import (
-    Cell,
-    Expr,
-    Follows,
-    Saved,
-    Variable,
-    mark_of,
-    saved_as,
-    variable_on,
-)
-from lucid_gpu.fusion.expression import saved as saved_of
-from lucid_gpu.fusion.layout import dense_order
+from lucid_gpu.core import saved
+from lucid_gpu.core.layout import dense_order
+from lucid_gpu.core.node import SECOND_TIME, Node, sequence, watching
+from lucid_gpu.core.program import INFERENCE, Program, Shape, load_program
+from lucid_gpu.core.saved import Follows, Saved, Saver, variable_on, version_of
+from lucid_gpu.core.saved import saved as saved_of
+from lucid_gpu.core.value import Expr, Like, Variable, give, mark_of, order_of
+from lucid_gpu.fusion import building, region
 from lucid_gpu.fusion.optable import RESULT as OF_RESULT
 from lucid_gpu.fusion.optable import TABLE, Tie
-from lucid_gpu.fusion.program import Program, load_program
+from lucid_gpu.fusion.pending_reductions import Pending
 from lucid_gpu.fusion.saving import composed
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.packing import Packed, pack, pack_output
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import SECOND_TIME, Node
+from lucid_gpu.tape.modes import FORWARD, OFF, RECORDED, state
+from lucid_gpu.tape.native import core
 from lucid_gpu.tape.rules import Call
-from lucid_gpu.tensor import Tensor, _stored, _tensor, apply
+from lucid_gpu.tensor import Tensor, _stored, _tensor, _wrapped, apply, of_pending
 
 Vjp = Callable[..., Sequence[Any]]
 Order = (
@@ -52,7 +47,7 @@ def unsaved(tensor: Tensor) -> Tensor:
     value = other._expr
     if not value.program.is_load:
         region.edge_of(value)  # both lead to one node
-        other._expr = expression.reread(value)
+        give(other, saved.reread(value))
     return other
 
 
@@ -104,10 +99,9 @@ def save(
             if state.hooks:
                 saved[i] = pack(tensor, state.hooks[-1])
                 continue
-        entry, storage = Saved(), tensor._storage
-        entry.program, entry.variable, entry.tensor = tensor._expr.program, tensor, tensor
-        entry.version = 0 if storage is None else storage.version
-        saved[i] = entry
+        value = tensor._expr
+        entry = saved[i] = Saved(value.program, value.shape, tensor, version_of(tensor))
+        entry.tensor = tensor
     return tuple(saved)
 
 
@@ -246,6 +240,19 @@ def ties(result: Tensor) -> Tensor:
     return result
 
 
+def repeats(result: Tensor) -> Tensor:
+    """Declare that an op goes backward again: what ours saves is a constant that PyTorch's lacks.
+
+    The result is the op's.
+    """
+    value = result._expr
+    if value.program.needs_grad and value.program.is_load and result._wrapper is None:
+        node = value.leaves[0].node
+        if isinstance(node, OpNode):
+            node.stays = True
+    return result
+
+
 def was_replaced(saved: Tensor) -> bool:
     """Whether ``x.data = y`` or a write to ``x.data`` may have given a saved tensor other values
     since: what a node computed of it going forward is then computed again, so that a gradient is
@@ -278,13 +285,16 @@ def keeping(
         @functools.wraps(function)
         def kept(*args: Any, **kwargs: Any) -> Any:
             result = function(*args, **kwargs)
-            if not state.grad:
-                return result
-            operands = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
-            saved = [t for t in operands if isinstance(t, Tensor) and t._wrapper is None]
-            if apart:
-                saved = [t for t in saved if t.requires_grad]
             first = result[0] if isinstance(result, tuple) else result
+            if not (state.grad and first._expr.program.needs_grad):
+                return result
+            saved = [
+                t
+                for name, i in places
+                if isinstance(t := args[i] if i < len(args) else kwargs.get(name), Tensor)
+                and t._wrapper is None
+                and not (apart and not t.requires_grad)
+            ]
             keeps(first, *saved, output=output, title=title)
             return result
 
@@ -311,21 +321,21 @@ def save_output(
         # singular vectors, and needs the values only. Our gradient reads what was there.
         variable = variable_on(Follows(weakref.ref(tensor._memory())))
     if program is not None:
-        other = _stored(program, tensor._expr.leaves[0].twin())
+        other = _stored(program, tensor._expr.leaves[0].twin(), tensor._expr.shape)
     else:
-        other = tensor._on(expression.without_grad(tensor._expr))  # an edge would be a cycle
+        other = tensor._on(building.without_grad(tensor._expr))  # an edge would be a cycle
         program = other._expr.program
         if not program.is_load:
             other._storage = memory = tensor._memory()
             memory.add(other)
-    entry = saved_as(program, variable, version)
+    entry = Saved(program, other._expr.shape, variable, version)
     entry.tensor, entry.output = other, number
     return entry
 
 
 def refuse_inference(tensor: Tensor) -> None:
     """Refuse to save what was made in inference mode."""
-    if tensor._expr.program.inference:
+    if tensor._expr.program.marks & INFERENCE:
         raise RuntimeError(
             "Inference tensors cannot be saved for backward. Please do not use Tensors created in "
             "inference mode in computation tracked by autograd. To work around this, you can make "
@@ -334,7 +344,7 @@ def refuse_inference(tensor: Tensor) -> None:
         )
 
 
-def unpack(saved: Sequence[Saved | Packed | None], reader: Any) -> tuple[Tensor | None, ...]:
+def _unpack(saved: Sequence[Saved | Packed | None], reader: Any) -> tuple[Tensor | None, ...]:
     """Take saved tensors out, checked for writes since."""
     result: list[Tensor | None] = []
     for entry in saved:
@@ -348,8 +358,23 @@ def unpack(saved: Sequence[Saved | Packed | None], reader: Any) -> tuple[Tensor 
             tensor = tensor._on(tensor._expr)
             if state.grad or state.task is None or not isinstance(reader, OpNode):
                 tensor._attach(reader, entry.output)  # else no user asks where it came from
+        elif tensor._left is not None:
+            tensor = _uncut(tensor, reader)
         result.append(tensor)
     return tuple(result)
+
+
+unpack = _unpack if core is None else core.unpack
+
+
+def _uncut(tensor: Tensor, reader: Any) -> Tensor:
+    """A saved input with the edge that `detach_` cut: second derivatives go through it."""
+    assert tensor._left is not None
+    edge = tensor._left[0](), tensor._left[1]
+    if edge in reader._edges:
+        tensor = tensor._on(tensor._expr)
+        tensor._attach(*edge)  # type: ignore[arg-type]
+    return tensor
 
 
 def _as_it_was(entry: Saved, reader: Any) -> Tensor:
@@ -363,13 +388,11 @@ def _as_it_was(entry: Saved, reader: Any) -> Tensor:
 _NO_EDGE = (None, 0)
 
 
-class OpNode(Node):
+class OpNode(Saver):
     """A recorded op: its gradient function, what it saved, and its attributes."""
 
-    metas: tuple[Program, ...] = ()  # what the outputs look like; programs hold no arrays
-    saved: tuple[Saved | Packed | None, ...] = ()
+    metas: tuple[tuple[Program, Shape], ...] = ()  # of `Like` of the outputs
     reads_cotangent = True
-    also: tuple[Any, ...] = ()  # what it holds or PyTorch's op saves beside: `fusion.saving`
     reads_arrays = True
     takes_none = False  # whether the gradient function takes None for an output without a cotangent
     kept: Any = None  # memory of the op's own
@@ -378,6 +401,7 @@ class OpNode(Node):
     back_order: Order = None  # see `leads_back`
     ties: Ties = None  # as of rows
     holds_indices = False  # see `watch`
+    stays = False  # see `repeats`
 
     def __init__(
         self,
@@ -407,7 +431,7 @@ class OpNode(Node):
 
     @property
     def _input_metadata(self) -> Sequence[Any]:
-        return self.metas
+        return tuple([Like(*meta) for meta in self.metas])
 
     @property
     def saved_values(self) -> tuple[Tensor | None, ...]:
@@ -423,7 +447,7 @@ class OpNode(Node):
         """Whether second derivatives are to pass hooks of the result, if PyTorch's formula reads
         that.
         """
-        return bool(state.grad) and self._hooks is not None and not open_levels
+        return state.grad and self._hooks is not None and not open_levels
 
     def result_of(self, value: Tensor) -> Tensor:
         """A value computed again, as the result of this node."""
@@ -446,7 +470,7 @@ class OpNode(Node):
             return (None,) * len(self._edges)
         if not self.takes_none:
             pairs = zip(cotangents, self.metas, strict=True)
-            cotangents = [_zeros(meta) if c is None else c for c, meta in pairs]
+            cotangents = [_zeros(*meta) if c is None else c for c, meta in pairs]
         return self._finished(self.function(self, *cotangents), cotangents)
 
     def _finished(self, gradients: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
@@ -499,12 +523,10 @@ class OpNode(Node):
         self.earlier = earlier
         return True
 
-    lies_in: Any = region.RegionNode.lies_in
-
     def release(self) -> None:
         self._released = True
         # as in PyTorch, what saved nothing goes backward again
-        if self.saved or self.also or self.holds_indices:
+        if not self.stays and (self.saved or self.also or self.holds_indices):
             if self.saved:
                 self.saved = (None,)
             self.function = None  # which may hold arrays, as what `record` was given may
@@ -527,8 +549,8 @@ def tied(node: Node, gradient: Tensor | None, tie: Tie | None) -> Tensor | None:
     return apply(TABLE[tie.row], gradient, zeros)
 
 
-def _zeros(like: Program) -> Tensor:
-    return _tensor(expression.of_constant(0.0, like.dtype, like.shape, like.device))
+def _zeros(like: Program, shape: Shape) -> Tensor:
+    return _tensor(building.of_constant(0.0, like.dtype, shape, like.device))
 
 
 _SAVE_OUTPUTS = frozenset(
@@ -541,7 +563,7 @@ _classes: dict[str, type[OpNode]] = {}
 CHANNELS_LAST = ((0, 2, 3, 1), (0, 2, 3, 4, 1))  # of other orders PyTorch's ops keep none
 
 
-def record(
+def _record(
     name: str,
     array: Any,
     inputs: Sequence[Tensor],
@@ -561,7 +583,7 @@ def record(
         Name of the node, such as ``"MmBackward0"``.
     array : array or tuple of arrays
         The output(s), on the inputs' device. A tensor that is still pending and records nothing may
-        stand for its array: it goes on fusing with what follows.
+        stand for its array, or a reduction: it goes on fusing with what follows.
     inputs : sequence of Tensor
         What the op is differentiated by.
     vjp : callable
@@ -586,6 +608,8 @@ def record(
         if level is not None:
             if results is not None:
                 attributes["results"] = results
+            if chosen:
+                attributes["chosen"] = True
             return level.record(name, array, inputs, vjp, saved, dtype, keeps_output, **attributes)
     node = None
     if state.grad:
@@ -600,32 +624,30 @@ def record(
                 break
     many, plain = type(array) is tuple, None
     if results is None or modes.watchers:
-        where, order = None, None
-        if inputs:
-            first = inputs[0]._expr.program
-            where, order = first.device, first.order
+        first = inputs[0]._expr if inputs else None
+        where = None if first is None else first.program.device
         if not many:
-            result = _wrap(array, where, dtype, node, 0, order, chosen)
+            result = _wrap(array, where, dtype, node, 0, first, chosen)
     else:
         plain = results[0]
-        result = _stored(results[node is not None], Cell(array, node))
+        result = _wrapped(results[node is not None], array, node, 0, array.shape)
     if not many:
         if node is not None:
-            node.metas = (result._expr.program,)
+            node.metas = ((result._expr.program, result._expr.shape),)
             if name in _SAVE_OUTPUTS and not state.hooks:
                 node.result = saved_of(result._expr)
             if keeps_output:
                 node.saved += (save_output(result, 0, True, plain),)
-        elif state.grad is None:
+        elif state.mode is FORWARD:
             _mark_dependent(inputs, (result,))
         return result
-    outputs = tuple([_wrap(a, where, dtype, node, i, order, chosen) for i, a in enumerate(array)])
+    outputs = tuple([_wrap(a, where, dtype, node, i, first, chosen) for i, a in enumerate(array)])
     if node is not None:
         node._output_count = len(outputs)
-        node.metas = tuple([r._expr.program for r in outputs])
+        node.metas = tuple([(r._expr.program, r._expr.shape) for r in outputs])
         if keeps_output:
             node.saved += tuple([save_output(r, i, False) for i, r in enumerate(outputs)])
-    elif state.grad is None:
+    elif state.mode is FORWARD:
         _mark_dependent(inputs, outputs)
     return outputs
 
@@ -639,13 +661,16 @@ def _wrap(
     d: dt.dtype | None,
     node: Any,
     output: int,
-    order: Any,
+    first: Expr | None,
     chosen: bool,
 ) -> Tensor:
-    """An output of a node, or of an op that is not recorded, whose first input has an order.
+    """An output of a node, or of an op that is not recorded.
 
-    A result that lies in this order, as of a pool over channels_last, keeps it, as in PyTorch.
+    One that lies in the order of the ``first`` input, as of a pool over channels_last, keeps it, as
+    in PyTorch.
     """
+    if type(array) is Pending:
+        return of_pending(array, node, output)
     if isinstance(array, _NO_ARRAYS):
         if isinstance(array, Tensor):
             if node is not None and array._expr.program.dtype.category >= 2:
@@ -656,12 +681,39 @@ def _wrap(
         d = dt.from_numpy_dtype(array.dtype)
     if d.category < 2:
         node = None
-    strides = None if array.flags.c_contiguous else array.strides
-    marks = expression.made_here() if modes.watchers else 0
-    if strides is not None and not chosen and order in CHANNELS_LAST:
-        chosen = order == dense_order(array.shape, strides, d.itemsize)
-    program = load_program(d, array.shape, strides, node is not None, where, marks, not chosen)
-    return _stored(program, Cell(array, node, output))
+    shape, strided = array.shape, not array.flags.c_contiguous
+    marks = building.made_here() if modes.watchers else 0
+    if strided and not chosen and first is not None and first.program.laid:
+        order = order_of(first)
+        chosen = order in CHANNELS_LAST and order == dense_order(shape, array.strides, d.itemsize)
+    program = load_program(d, shape, strided, node is not None, where, marks, not chosen)
+    return _wrapped(program, array, node, output, shape)
+
+
+def _load_of(array: Any, d: dt.dtype | None, where: Any, needs: bool) -> Program:
+    """Return the program of a row-major array on a device, recorded if its type can be."""
+    d = d or dt.from_numpy_dtype(array.dtype)
+    return load_program(d, array.shape, False, needs and d.category >= 2, where)
+
+
+record: Callable[..., Any] = _record
+if core is not None:
+    record = core.record
+    core.bind(
+        record=_record,
+        load=_load_of,
+        classes=_classes,
+        save_result=_SAVE_OUTPUTS,
+        open_levels=open_levels,
+        modes=vars(modes),
+        watching=watching,
+        sequence=sequence,
+        saved=Saved,
+        recorded=RECORDED,
+        off=OFF,
+        unpack=_unpack,
+        boundary_of=building.boundary_of,
+    )
 
 
 def _mark_dependent(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
@@ -671,16 +723,14 @@ def _mark_dependent(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None
     for result in results:
         if not result._expr.program.is_load:
             result._realize()
-        result._expr = expression.dependent(result._expr)
+        building.mark_dependent(result)
 
 
 def constant(number: Any, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
     """A tensor of one number, on the device and of the type of another, that takes no memory."""
-    program = like._expr.program
-    value: Expr = expression.of_constant(
-        number, program.dtype, program.shape if shape is None else shape, program.device
-    )
-    return _tensor(value)
+    value = like._expr
+    d, where = value.program.dtype, value.program.device
+    return _tensor(building.of_constant(number, d, value.shape if shape is None else shape, where))
 
 
 def full_tangents(call: Call) -> list[Tensor]:

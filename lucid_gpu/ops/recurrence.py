@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.devices import capturing
+from lucid_gpu.devices import backend
 from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.record import record, saves_for
 from lucid_gpu.ops.recurrent_cells import CELLS, Cell, Weights
@@ -49,10 +49,11 @@ def walk(
     if costly.active or (open_levels and innermost(operands) is not None):
         return _composed(cell, x, sizes, start, weights, reverse)
     walked = _walk_for(cell, x, sizes, weights, reverse)
-    walked.recorded = bool(state.grad) and any(t.requires_grad for t in operands)
+    walked.recorded = state.grad and any(t.requires_grad for t in operands)
+    arrays = x.array, [s.array for s in start], weights.arrays()
     result: tuple[Tensor, ...] = record(
         "RecurrentBackward0",
-        tuple(_made(walked.forward, x.array, [s.array for s in start], weights.arrays())),
+        tuple(backend(x.device).call(_NAME, walked.forward, *arrays)),
         operands,
         _walk_vjp,
         (x, *start, *weights),
@@ -78,9 +79,7 @@ def _saved_by_steps(cell: Cell, operands: Sequence[Tensor], steps: int) -> dict[
     return {**by_state, w: product if needs[1] else (), w + 1: ()}
 
 
-def _made(walk: Any, *arrays: Any) -> Any:
-    """What a walk gives there or back; a graph calls it again, on what it keeps between the two."""
-    return capturing.call("a recurrent layer", walk, *arrays)
+_NAME = "a recurrent layer"  # of the call of a walk, there or back
 
 
 def _walk_for(
@@ -102,7 +101,8 @@ def _walk_vjp(node: Any, *cotangents: Tensor) -> Sequence[Any]:
     levels = open_levels and innermost([*operands, *cotangents]) is not None
     if is_grad_enabled() or levels or not node.kept.goes_back_from([s.array for s in start]):
         return _vjp_composed(node.kept, x, start, weights, cotangents)
-    gradients = _made(node.kept.backward, weights.arrays(), [g.array for g in cotangents])
+    arrays = weights.arrays(), [g.array for g in cotangents]
+    gradients = backend(x.device).call(_NAME, node.kept.backward, *arrays)
     return [from_array(a, x.dtype, x.device) for a in gradients]
 
 

@@ -14,15 +14,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import backend, backend_of_array, capturing, xp_of
+from lucid_gpu.core.layout import repeated
+from lucid_gpu.core.program import SHARED, WRAPPED, load_program
+from lucid_gpu.core.value import Cell, Expr
+from lucid_gpu.devices import backend, backend_of_array, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import as_dtype, dtype
-from lucid_gpu.fusion import Eager, expression
+from lucid_gpu.fusion import Eager, building, realize
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.layout import repeated
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.pending_reductions import leaves_of
-from lucid_gpu.fusion.program import SHARED
+from lucid_gpu.fusion.pending_reductions import Pending, Recipe, plan_of, recipe_of, start
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.fusion.scheduler import mark_computed
 from lucid_gpu.ops.arguments import guarded, is_number, one_by_one, public, require_tensor
@@ -31,11 +32,11 @@ from lucid_gpu.ops.named_results import values_and_indices
 from lucid_gpu.ops.record import composes, keeps, record, was_replaced
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import body_of, op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_grad_enabled, state
+from lucid_gpu.tape.modes import FORWARD, OFF, is_grad_enabled, state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
-from lucid_gpu.tensor import Tensor, _stored, _tensor, apply, from_array
+from lucid_gpu.tensor import Tensor, _tensor, apply, binary, from_array, of_pending
 
 Dims = Any
 
@@ -104,7 +105,7 @@ def dropped_shape(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
 def reshape_lazily(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`reshape` for gradients: what is pending and reads no array stays so, in no memory."""
     value = input._expr
-    uniform = None if value.program.is_load else expression.reshaped_uniform(value, shape)
+    uniform = None if value.program.is_load else building.reshaped_uniform(value, shape)
     return input.reshape(shape) if uniform is None else _tensor(uniform)
 
 
@@ -121,7 +122,7 @@ def constant_number(input: Tensor) -> Any:
 
 def expand_lazily(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Broadcast without memory, as a pending value."""
-    return t if t._expr.program.shape == shape else apply(TABLE["identity"], t, shape=shape)
+    return t if t._expr.shape == shape else apply(TABLE["identity"], t, shape=shape)
 
 
 # --- sum ------------------------------------------------------------------------------------------
@@ -160,12 +161,22 @@ def sum(
         input = input.to(as_dtype(dtype))
     elif input._expr.program.dtype.category < 2:
         input = input.to(dt.int64)
-    shape = input._expr.program.shape
-    dims = normalize_dims(dim, len(shape))
-    if not shape or not dims:
-        return input.clone() if not shape else input
+    return _sum_body(input, dim, keepdim)
+
+
+@op
+def _sum(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """`sum` for ops, in the input's own type."""
+    value = input._expr
+    if not value.shape:
+        normalize_dims(dim, 0)
+        return input.clone()
+    recipe = _recipe("sum", value, dim, keepdim)
     name = "SumBackward0" if dim is None else "SumBackward1"
-    return _summed(name, input, dims, result_shape(shape, dims, keepdim))
+    return _reduced(name, input, recipe, _sum_vjp, dims=recipe.axes, shape=value.shape)
+
+
+_sum_body = body_of(_sum)
 
 
 @functools.lru_cache(1 << 12)
@@ -174,27 +185,65 @@ def result_shape(shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -
     return kept_shape(shape, dims) if keepdim else dropped_shape(shape, dims)
 
 
-def reduce(
-    row: str, input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...], divisor: Any = None
-) -> list[Any]:
-    """The results of a row of `fusion.reduction_table`, of the given shape, for `record`.
+_ALL: Dims = ()  # there is one
 
-    They are pending, and computed with others over the same values or with what consumes them;
-    where ops are realized on their own lines, arrays.
+
+def _recipe(row: str, value: Expr, dim: Dims, keepdim: bool) -> Recipe:
+    """How a value of at least one dimension is reduced over ``dim``, an argument as users give it.
+
+    A mean is divided by the number of what is added.
     """
-    program = input._expr.program
-    if 0 in program.shape:
-        kind = TABLE_OF_REDUCTIONS[row]
+    key = None
+    if (dim is None or type(dim) is int or dim is _ALL) and state.off is OFF:
+        key = (row, dim, keepdim, value.shape)
+        found: Recipe | None = value.program.next.get(key)
+        if found is not None:
+            return found
+    shape = value.shape
+    dims = normalize_dims(dim, len(shape))
+    count = math.prod(map(shape.__getitem__, dims)) if row == "mean" else None
+    recipe = recipe_of(value, row, dims, result_shape(shape, dims, keepdim), count)
+    if key is not None:
+        value.program.next[key] = recipe
+    return recipe
+
+
+def _started(input: Tensor, recipe: Recipe) -> Any:
+    """The results of a reduction, for `record`: pending, and computed with others over the same
+    values or with what consumes them.
+
+    Where ops are realized on their own lines they are arrays; tensors where nothing is reduced.
+    """
+    value = input._expr
+    program = value.program
+    if 0 in value.shape:
+        nothing, where = TABLE_OF_REDUCTIONS[recipe.row].of_nothing, program.device
         return [
-            _tensor(expression.of_constant(kind.of_nothing, d, shape, program.device))
-            for d in kind.types(program.dtype)
+            _tensor(building.of_constant(nothing, load.dtype, recipe.shape, where))
+            for load in recipe.results
         ]
-    leaves = leaves_of(input._expr, row, dims, shape, divisor, input)
-    loads = leaves[0].source.recipe.results
-    results = [_stored(load, leaf) for load, leaf in zip(loads, leaves, strict=True)]
+    pending = start(value, recipe, input)
     if Eager.on or program.barred or open_levels:
-        return [value.array for value in results]
-    return results
+        results = [pending.result(number=i) for i in range(len(recipe.results))]
+        return [result.leaves[0].array for result in results]
+    return pending
+
+
+def _reduced(
+    name: str, input: Tensor, recipe: Recipe, vjp: Any, saved: Any = (), **attributes: Any
+) -> Tensor:
+    """The result of a row of `fusion.reduction_table`, recorded."""
+    value = input._expr
+    program = value.program
+    recorded = state.mode is FORWARD or (state.grad and program.needs_grad)
+    if not (recorded or Eager.on or program.barred or open_levels or 0 in value.shape):
+        return of_pending(start(value, recipe, input), None, 0)
+    started = _started(input, recipe)
+    if type(started) is list:
+        (started,) = started
+    d = recipe.results[0].dtype
+    result: Tensor = record(name, started, (input,), vjp, saved, d, **attributes)
+    return result
 
 
 def _in_one_kernel(input: Tensor) -> bool:
@@ -202,7 +251,7 @@ def _in_one_kernel(input: Tensor) -> bool:
     program = input._expr.program
     return (
         program.dtype.category == 2
-        and 0 not in program.shape
+        and 0 not in input._expr.shape
         and not program.barred & ~SHARED
         and costs_of(program.device).reduces_states
     )
@@ -217,23 +266,14 @@ def _at_once(input: Tensor) -> bool:
     return (
         program.dtype.category == 2
         and program.dtype.compute is program.dtype
-        and 0 < math.prod(program.shape) <= SMALL
+        and 0 < math.prod(input._expr.shape) <= SMALL
         and not program.barred & ~SHARED  # who else holds it may change before a checkpoint's call
         and not costs_of(program.device).fuses_small
     )
 
 
-def _summed(name: str, input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
-    (total,) = reduce("sum", input, dims, shape)
-    program = input._expr.program
-    result: Tensor = record(
-        name, total, (input,), _sum_vjp, dtype=program.dtype, shape=program.shape, dims=dims
-    )
-    return result
-
-
 def _sum_vjp(node: Any, g: Tensor) -> Any:
-    if g._expr.program.shape:
+    if g._expr.shape:
         g = reshape_lazily(g, kept_shape(node.shape, node.dims))
     return (expand_lazily(g, node.shape),)
 
@@ -247,10 +287,12 @@ def _sum_jvp(call: Call) -> Any:
 @op
 def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Sum over whatever broadcasting ``shape`` to the input's shape repeated."""
-    dims = repeated(input._expr.program.shape, shape)
+    dims = repeated(input._expr.shape, shape)
     if not dims:
         return reshape_lazily(input, shape)
-    return _summed("SumBackward1", input, dims, shape)
+    value = input._expr
+    recipe = recipe_of(value, "sum", dims, shape, None)
+    return _reduced("SumBackward1", input, recipe, _sum_vjp, dims=dims, shape=value.shape)
 
 
 @batching(sum_to_shape)
@@ -283,36 +325,34 @@ def mean(
     """
     if dtype is not None:
         input = input.to(as_dtype(dtype))
-    if input.dtype.category < 2:
+    program = input._expr.program
+    if program.dtype.category < 2:
         which = "Input" if dtype is None else "Optional"
         raise RuntimeError(
             f"mean(): could not infer output dtype. {which} dtype must be either a floating point "
             f"or complex dtype. Got: {input.dtype.type_name}; write x.float().mean()"
         )
-    program = input._expr.program
-    shape = program.shape
-    dims = normalize_dims(dim, len(shape))
-    if not shape or not dims:
-        return input.clone() if not shape else input
-    name = "MeanBackward0" if dim is None else "MeanBackward1"
-    count = math.prod([shape[d] for d in dims])
-    (value,) = reduce("mean", input, dims, result_shape(shape, dims, keepdim), count)
-    result: Tensor = record(
-        name, value, (input,), _mean_vjp, dtype=program.dtype, shape=shape, dims=dims, count=count
-    )
-    return result
+    value = input._expr
+    if not value.shape:
+        normalize_dims(dim, 0)
+        return input.clone()
+    recipe = _recipe("mean", value, dim, keepdim)
+    return _reduced(
+        "MeanBackward0" if dim is None else "MeanBackward1", input, recipe, _mean_vjp,
+        dims=recipe.axes, shape=value.shape, count=recipe.divisor,
+    )  # fmt: skip
 
 
 def _mean_vjp(node: Any, g: Tensor) -> Any:
-    if g._expr.program.shape:
+    if g._expr.shape:
         g = reshape_lazily(g, kept_shape(node.shape, node.dims))
     g = g / (node.count or 1)
     # PyTorch divides what it has spread out, which then lies row by row
-    value = None if g.ndim else expression.reshaped_uniform(g._expr, node.shape)
+    value = None if g.ndim else building.reshaped_uniform(g._expr, node.shape)
     return (expand_lazily(g, node.shape) if value is None else _tensor(value),)
 
 
-@batching(sum, mean)
+@batching(sum, _sum, mean)
 def _sum_batched(
     level: Batch, f: Any, x: Tensor, dim: Dims = None, keepdim: bool = False, **options: Any
 ) -> Any:
@@ -357,36 +397,47 @@ def var(
     IndexError
         For a dimension that there is not.
     """
+    return _var_body(input, dim, unbiased, keepdim, correction)
+
+
+@op
+def _var(
+    input: Tensor, dim: Dims, unbiased: bool | None, keepdim: bool, correction: float | None = None
+) -> Tensor:
+    """`var` for ops."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
         correction = 0 if unbiased is False else 1
-    if input.dtype.category < 2:
+    d, shape = input._expr.program.dtype, input._expr.shape
+    if d.category < 2:
         raise RuntimeError(
             "std and var only support floating point and complex dtypes, got "
-            f"{input.dtype.name}; write x.float()"
+            f"{d.name}; write x.float()"
         )
-    wide = input.dtype.compute
-    if wide is not input.dtype:  # squares of 16-bit floats are out of their range
-        spread = var(input.to(wide), dim, keepdim=keepdim, correction=correction)
-        return keeps(spread.to(input.dtype), input)
-    if input.dtype.is_complex:
-        parts = [var(part, dim, keepdim=keepdim, correction=correction) for part in _parts(input)]
+    if d.compute is not d:  # squares of 16-bit floats are out of their range
+        return keeps(_var(input.to(d.compute), dim, None, keepdim, correction).to(d), input)
+    if d.is_complex:
+        parts = [_var(part, dim, None, keepdim, correction) for part in _parts(input)]
         return keeps(parts[0] + parts[1], input)
-    shape = tuple(input.shape)
     dims = normalize_dims(dim, len(shape))
-    count = math.prod(shape[d] for d in dims) if shape else 1
+    count = math.prod(map(shape.__getitem__, dims)) if shape else 1
     divisor = builtins.max(count - correction, 0)  # nothing left: inf, or NaN of equal numbers
     if not divisor:
         warn_user(
             "var(), std(): degrees of freedom is <= 0. Correction should be strictly less than the "
             "reduction factor (input numel divided by output numel)."
         )
-    if shape and divisor > 0 and (_in_one_kernel(input) or _at_once(input)):
-        return _var_in_one_kernel(input, dims, keepdim, divisor)
+    if shape and divisor > 0:
+        in_one_kernel = _in_one_kernel(input)
+        if in_one_kernel or _at_once(input):
+            return _var_in_one_kernel(input, dims, keepdim, divisor, in_one_kernel)
     centered = input - mean(input, dims or None, keepdim=True) if shape else input - input
     total = sum(centered * centered, dims, keepdim) if shape else centered
     return keeps(total / divisor, input)
+
+
+_var_body = body_of(_var)
 
 
 def _parts(input: Tensor) -> tuple[Tensor, Tensor]:
@@ -406,23 +457,56 @@ def _var_mean_at_once(
     return tuple(xp.asarray(a, d.numpy, order="C").reshape(shape) for a in (value, center))
 
 
-def _var_in_one_kernel(input: Tensor, dims: tuple[int, ...], keepdim: bool, divisor: float) -> Any:
+def _var_in_one_kernel(
+    input: Tensor, dims: tuple[int, ...], keepdim: bool, divisor: float, by_welford: bool
+) -> Any:
     """Variance and mean in one pass by Welford's algorithm, or of a small array on the host."""
-    shape = result_shape(input.shape, dims, keepdim)
-    if _in_one_kernel(input):
-        value, center = reduce("var_mean", input, dims, shape, divisor)
+    d, where = input._expr.program.dtype, input._expr.program.device
+    shape = result_shape(input._expr.shape, dims, keepdim)
+    kept = result_shape(input._expr.shape, dims, True)
+    if by_welford:
+        both = _started(input, recipe_of(input._expr, "var_mean", dims, shape, divisor))
+        if type(both) is Pending:
+            both = [_tensor(both.result(number=i)) for i in (0, 1)]
+        value, center = both
+    elif math.prod(input._expr.shape) <= IN_PAIRS and not input._load().program.strided:
+        value, center = _var_mean_by_plans(input._expr, dims, shape, divisor)
     else:
-        settings = dims, shape, divisor, input.dtype
-        value, center = run_quietly(
-            capturing.call, "var", _var_mean_at_once, input.array, *settings
-        )
+        settings, there = (dims, shape, divisor, d), backend(where)
+        value, center = run_quietly(there.call, "var", _var_mean_at_once, input.array, *settings)
     if not isinstance(center, Tensor):
-        center = from_array(center, input.dtype, input.device)
-    known = reshape_lazily(center, kept_shape(input.shape, dims))
+        center = from_array(center, d, where)
+    known = center if center._expr.shape == kept else reshape_lazily(center, kept)
     return record(
-        "VarBackward0", value, (input,), _var_vjp, (input,), input.dtype,
+        "VarBackward0", value, (input,), _var_vjp, (input,), d,
         dims=dims, divisor=divisor, mean=known,
     )  # fmt: skip
+
+
+IN_PAIRS = 4096  # elements up to which plans add as a ufunc's ``reduce`` does, not by BLAS
+
+
+def _var_mean_by_plans(
+    value: Expr, dims: tuple[int, ...], shape: tuple[int, ...], divisor: float
+) -> tuple[Any, Any]:
+    """Variance and mean of a row-major array, by two plans."""
+    key = ("var", dims, shape, divisor, value.shape)
+    plans = value.program.next.get(key)
+    if plans is None:
+        program, kept = value.program, result_shape(value.shape, dims, True)
+        plain = load_program(program.dtype, value.shape, False, False, program.device)
+        x = Expr(plain, value.leaves, None, value.shape)
+        count = math.prod(map(value.shape.__getitem__, dims))
+        mean_of = recipe_of(x, "mean", dims, kept, count)
+        center = Expr(mean_of.results[0], (Cell(None),), None, kept)
+        apart = building.build(TABLE["sub"], [x, center], OFF, scheduled=False)
+        square = building.build(TABLE["square"], [apart], OFF, scheduled=False)
+        spread = recipe_of(square, "mean", dims, shape, divisor)
+        plans = [plan_of([Pending(*pair)])[0] for pair in ((x, mean_of), (square, spread))]
+        value.program.next[key] = plans
+    (center,) = realize.execute(plans[0], value.leaves)
+    (variance,) = realize.execute(plans[1], (*value.leaves, Cell(center)))
+    return variance, center
 
 
 def _var_vjp(node: Any, g: Tensor) -> Any:
@@ -443,9 +527,12 @@ def std(
     correction: float | None = None,
 ) -> Tensor:
     """Standard deviation, the square root of `var`; parameters, shapes and errors as there."""
-    wide = input.to(input.dtype.compute)  # the variance of 16-bit floats may be out of their range
-    root = _root(var(wide, dim, unbiased, keepdim, correction=correction))
-    return root if wide is input else keeps(root.to(input.dtype.to_real()), input, output=True)
+    d = input._expr.program.dtype
+    if d.compute is d:
+        return _root(_var(input, dim, unbiased, keepdim, correction))
+    # the variance of 16-bit floats may be out of their range
+    root = _root(_var(input.to(d.compute), dim, unbiased, keepdim, correction))
+    return keeps(root.to(d.to_real()), input, output=True)
 
 
 @op(autocast="float32")
@@ -481,11 +568,8 @@ def prod(
     if dim is None:
         input, dim, name = input.reshape(-1), 0, "ProdBackward0"
     dim = normalize_dim(dim, input.ndim)
-    (value,) = reduce("prod", input, (dim,), result_shape(input.shape, (dim,), keepdim))
-    result: Tensor = record(
-        name, value, (input,), _prod_vjp, (input,), input.dtype, dim=dim, keepdim=keepdim
-    )
-    return result
+    recipe = _recipe("prod", input._expr, dim, keepdim)
+    return _reduced(name, input, recipe, _prod_vjp, (input,), dim=dim, keepdim=keepdim)
 
 
 def _prod_vjp(node: Any, g: Tensor) -> Any:
@@ -524,16 +608,23 @@ def norm(
     """
     if dtype is not None:
         input = input.to(as_dtype(dtype))
+    return _norm_body(input, p, dim, keepdim)
+
+
+@op(whole=True)
+def _norm(input: Tensor, p: Any, dim: Dims, keepdim: bool) -> Tensor:
+    """`norm` for ops."""
     if p in ("fro", None):
         p = 2
     elif p == "nuc":
         return input._nuclear_norm(dim, keepdim)
     elif isinstance(p, str):
         raise RuntimeError(f"only valid string values are 'fro' and 'nuc', found {p}")
-    if input.dtype.category < 2:
+    d = input._expr.program.dtype
+    if d.category < 2:
         raise RuntimeError(
             "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
-            f"{input.dtype.type_name}; write x.float().norm()"
+            f"{d.type_name}; write x.float().norm()"
         )
     if (p < 0 or p == math.inf) and 0 in input.shape:
         empty = [d for d in normalize_dims(dim, input.ndim) if not input.shape[d]]
@@ -545,32 +636,39 @@ def norm(
                 f"linalg.vector_norm cannot compute the {p} norm on {where} because the operation "
                 "does not have an identity"
             )
-    if input.dtype.is_complex:
+    if d.category == 3:
         input = input.abs()
-    if input.dtype.compute is not input.dtype:  # powers of 16-bit floats are out of their range
-        wide = norm(input.to(input.dtype.compute), p, dim, keepdim)
-        return keeps(wide.to(input.dtype), input, output=True)
+        d = input._expr.program.dtype
+    if d.compute is not d:  # powers of 16-bit floats are out of their range
+        return keeps(_norm(input.to(d.compute), p, dim, keepdim).to(d), input, output=True)
     if p == 2:
-        return _root(sum(input * input, dim, keepdim))
+        return _root(_sum(input * input, dim, keepdim))
     if p in (math.inf, -math.inf):
         return _extremum("amax" if p > 0 else "amin", input.abs(), dim, keepdim, nan_takes=True)
     if p == 1:
-        return keeps(sum(input.abs(), dim, keepdim), output=True)
+        return keeps(_sum(input.abs(), dim, keepdim), output=True)
     if p == 0:
         one = input.sign() * 0 + 1  # part of the graph, flat
-        return sum(apply(TABLE["where"], input != 0, one, 0.0), dim, keepdim)
+        return _sum(apply(TABLE["where"], input != 0, one, 0.0), dim, keepdim)
     size = input.abs()
     if p > 1:
-        return _root(sum(composes(size**p, input), dim, keepdim), 1.0 / p)
+        return _root(_sum(composes(size**p, input), dim, keepdim), 1.0 / p)
     zero = size.detach() == 0  # the slope of the power is infinite there: no gradient, no tangent
     powers = apply(TABLE["where"], zero, 1.0, size) ** p
     powers = apply(TABLE["where"], zero, 0.0 if p > 0 else math.inf, powers)
-    return _root(sum(powers, dim, keepdim), 1.0 / p)
+    return _root(_sum(powers, dim, keepdim), 1.0 / p)
+
+
+_norm_body = body_of(_norm)
 
 
 def _root(total: Tensor, exponent: float = 0.5) -> Tensor:
     """A root, with a gradient of zero at zero."""
-    return apply(TABLE["root" if exponent > 0 else "pow"], total, exponent)
+    root: Tensor = (_ROOT if exponent > 0 else _POWER)(total, exponent)
+    return root
+
+
+_ROOT, _POWER = binary(TABLE["root"], ""), binary(TABLE["pow"], "")
 
 
 @op(autocast={"cuda": "float32"})
@@ -595,7 +693,11 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     if _in_one_kernel(input) or _at_once(input):
         shape = result_shape(input.shape, dims, keepdim)
         if _in_one_kernel(input):
-            (value,) = reduce("logsumexp", input, dims, shape)
+            recipe = recipe_of(input._expr, "logsumexp", dims, shape, None)
+            return _reduced(
+                "LogsumexpBackward0", input, recipe, _logsumexp_vjp, (input,),
+                dims=dims, keepdim=keepdim,
+            )  # fmt: skip
         else:
             value = run_quietly(_logsumexp_on_host, input, dims, shape)
         result: Tensor = record(
@@ -645,25 +747,29 @@ def _extremum(
 
     ``nan_takes``: NaNs are ties of a NaN; else the gradient is NaN everywhere.
     """
-    shape = tuple(input.shape)
-    dims = normalize_dims(dim, len(shape))
-    if 0 in shape:
-        _refuse_nothing(name, shape, None if dim in (None, (), []) else dims)
-    if not shape:
-        value: Any = input.detach().clone().array
-    else:
-        (value,) = reduce(name, input, dims, result_shape(shape, dims, keepdim))
-    result: Tensor = record(
-        title or f"{name.capitalize()}Backward0", value, (input,), _extremum_vjp, (input,),
-        input.dtype,
-        dims=dims, name_of_op=name, nan_takes=nan_takes,
+    value = input._expr
+    program, shape = value.program, value.shape
+    title = title or f"{name.capitalize()}Backward0"
+    if not shape or 0 in shape:
+        dims = normalize_dims(dim, len(shape))
+        if shape:
+            _refuse_nothing(name, shape, None if dim in (None, (), []) else dims)
+        else:
+            result: Tensor = record(
+                title, input.detach().clone().array, (input,), _extremum_vjp, (input,),
+                program.dtype, dims=dims, name_of_op=name, nan_takes=nan_takes,
+            )  # fmt: skip
+            return result
+    recipe = _recipe(name, value, dim, keepdim)
+    return _reduced(
+        title, input, recipe, _extremum_vjp, (input,),
+        dims=recipe.axes, name_of_op=name, nan_takes=nan_takes,
     )  # fmt: skip
-    return result
 
 
 def _extremum_vjp(node: Any, g: Tensor) -> Any:
     x, *best = [t.detach() for t in node.saved_values]
-    if not x._expr.program.wrapped:
+    if not x._expr.program.marks & WRAPPED:
         x._realize()  # computed twice, in two kernels and unrounded, the best might equal none
     shape = kept_shape(tuple(x.shape), node.dims)
     extremum = best[0] if best else _extremum(node.name_of_op, x, node.dims, True)
@@ -728,7 +834,7 @@ def _rounded_later(input: Tensor) -> Tensor:
     """
     expr = input._expr
     d = expr.program.dtype
-    if d.compute is not d and not expr.program.wrapped:
+    if d.compute is not d and not expr.program.marks & WRAPPED:
         if state.task is None:
             mark_computed(expr, itself=True)
         else:  # a pass back computes again what it wants
@@ -738,7 +844,7 @@ def _rounded_later(input: Tensor) -> Tensor:
 
 def _in_order(name: str, input: Tensor) -> Tensor:
     """The input, unless its numbers are complex."""
-    if input.dtype.is_complex:
+    if input._expr.program.dtype.category == 3:
         raise dt.unimplemented(name, input.dtype)
     return input
 
@@ -762,33 +868,33 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 def _checked_position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    if input.dtype is dt.bool or input.dtype.is_complex:
-        kind = "bool" if input.dtype is dt.bool else "complex"
+    d = input._expr.program.dtype
+    if d is dt.bool or d.category == 3:
+        kind = "bool" if d is dt.bool else "complex"
         raise RuntimeError(f"{name}(): does not support {kind} input; convert it with .int()")
     return _position(name, input, dim, keepdim)
 
 
 @op
 def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    axis = None if dim is None else normalize_dim(dim, input.ndim)
-    if 0 in input.shape:
+    shape, where = input._expr.shape, input._expr.program.device
+    axis = None if dim is None else normalize_dim(dim, len(shape))
+    if 0 in shape:
         axes = None if axis is None else (axis,)
-        _refuse_nothing(name, input.shape, axes, IndexError)
-    if input.ndim and costs_of(input.device).reduces_states:
+        _refuse_nothing(name, shape, axes, IndexError)
+    if shape and costs_of(where).reduces_states:
         if input.dtype.itemsize == 2 and not open_levels:
             input._realize()  # the first of equals is so after rounding
-        dims = tuple(range(input.ndim)) if axis is None else (axis,)
-        (indices,) = reduce(name, input, dims, result_shape(input.shape, dims, keepdim))
-        position: Tensor = record(name, indices, (input.detach(),), _nothing)
+        places = _started(input, _recipe(name, input._expr, axis, keepdim))
+        places = places if type(places) is Pending else places[0]
+        position: Tensor = record(name, places, (input.detach(),), _nothing)
         return position
-    x = input.array
-    if axis is not None and not input.ndim:
+    x, xp = input.array, backend(where).xp
+    if axis is not None and not shape:
         x = x.reshape(1)
         keepdim = False
-    array = getattr(xp_of(input), name)(x, axis=axis, keepdims=keepdim)
-    xp = xp_of(input)
-    result: Tensor = record(name, xp.asarray(array, dtype="int64"), (input.detach(),), _nothing)
-    return result
+    array = getattr(xp, name)(x, axis=axis, keepdims=keepdim)
+    return from_array(xp.asarray(array, dtype="int64"), dt.int64, where)
 
 
 @batching(_position)
@@ -830,19 +936,18 @@ def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if isinstance(dim, Tensor):
         require_tensor(name, "input", 1, input)
         return apply(TABLE[f"{name}imum"], input, dim)
-    if input.dtype.is_complex:
-        raise dt.unimplemented(name, input.dtype)
-    if 0 in input.shape:
-        axes = None if dim is None else (normalize_dim(dim, input.ndim),)
-        _refuse_nothing(name, input.shape, axes)
+    shape = _in_order(name, input)._expr.shape
+    if 0 in shape:
+        axes = None if dim is None else (normalize_dim(dim, len(shape)),)
+        _refuse_nothing(name, shape, axes)
     if dim is None:
         title = f"{name.capitalize()}Backward1"
         whole = _rounded_later(input)
-        return _extremum(f"a{name}", whole, (), keepdim, nan_takes=True, title=title)
-    dim = normalize_dim(dim, input.ndim)
-    if not input.ndim:
+        return _extremum(f"a{name}", whole, None, keepdim, nan_takes=True, title=title)
+    dim = normalize_dim(dim, len(shape))
+    if not shape:
         return values_and_indices(name, input.clone(), _position("argmax", input, None, False))
-    where = _position(f"arg{name}", input.detach(), dim, True)
+    where = _position(f"arg{name}", input, dim, True)
     return input._values_at(dim, where, keepdim, f"{name.capitalize()}Backward0")
 
 
@@ -965,15 +1070,16 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 @op
 def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    input = input.detach()
-    truth = input if input.dtype is dt.bool else input != 0
-    to = dt.uint8 if input.dtype is dt.uint8 else dt.bool  # as in PyTorch
-    axes = normalize_dims(dim, input.ndim)
-    if not input.ndim or dim in ((), []):
-        return truth.clone().to(to)
-    (value,) = reduce(name, truth, axes, result_shape(input.shape, axes, keepdim))
-    result: Tensor = record(name, value, (input,), _nothing)
-    return result.to(to)
+    d = input._expr.program.dtype
+    if d is not dt.bool or open_levels:
+        input = input.detach()
+    truth = input if d is dt.bool else input != 0
+    if not input._expr.shape or dim in ((), []):
+        normalize_dims(dim, input.ndim)
+        result = truth.clone()
+    else:
+        result = _reduced(name, truth, _recipe(name, truth._expr, dim, keepdim), _nothing)
+    return result.to(d) if d is dt.uint8 else result  # as in PyTorch
 
 
 @batching(_truth)

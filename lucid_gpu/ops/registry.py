@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable
-from types import FunctionType
 from typing import Any
 
 from lucid_gpu.ops import index
@@ -71,7 +70,7 @@ def findable(namespace: dict[str, Any], module: str) -> None:
     Ops among them that no public function wraps show themselves to those who override them.
     """
     for name, function in namespace.items():
-        if type(function) is not FunctionType or name[0] == "_":
+        if type(function) not in overrides.METHODS or name[0] == "_":
             continue
         if body_of(function) is not function:
             function.__dict__.setdefault("shown", function)
@@ -85,7 +84,7 @@ def findable(namespace: dict[str, Any], module: str) -> None:
 
 def _name_inside(function: Any, name: str) -> None:
     """Name what a factory made, down to the function whose name Python's errors say."""
-    while isinstance(function, FunctionType):
+    while type(function) in overrides.METHODS:
         if "<locals>" in function.__qualname__:
             function.__qualname__ = name
         function = function.__dict__.get("__wrapped__")

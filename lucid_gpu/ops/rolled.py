@@ -6,9 +6,10 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu.core.engine import gathering
+from lucid_gpu.core.program import Program
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.copies import duplicate
-from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.arguments import is_number, public
 from lucid_gpu.ops.memory_formats import channels_order, lying
 from lucid_gpu.ops.record import record
@@ -16,7 +17,6 @@ from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import _sizes, clone, flip, own, owned, transpose
 from lucid_gpu.storage import contiguous_format
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.engine import gathering
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor
 
@@ -96,12 +96,12 @@ def _rolled_batched(level: Batch, f: Any, x: Tensor, shifts: Any, dims: Any) -> 
 def _sum_of_rolled(values: Sequence[Tensor], ways: Sequence[tuple[Any, Any]]) -> Tensor:
     """The sum of tensors, each rolled its own way, in one array: a stencil's gradient."""
     first = values[0]
-    program, add = first._expr.program, xp_of(first).add
+    program, shape, add = first._expr.program, first._expr.shape, xp_of(first).add
     total: Any = None
     for value, (shifts, dims) in zip(values, ways, strict=True):
         array = original = value.array
-        if total is not None and tuple(dims) == (0,) and program.shape[0]:
-            _add_moved(add, total, array, shifts[0] % program.shape[0])
+        if total is not None and tuple(dims) == (0,) and shape[0]:
+            _add_moved(add, total, array, shifts[0] % shape[0])
             continue
         for shift, dim in zip(shifts, dims, strict=True):
             array = _moved(array, shift, dim, program)
@@ -129,7 +129,7 @@ def _sum_of_rolled_vjp(node: Any, g: Tensor) -> Any:
 
 def _moved(array: Any, shift: int, dim: int, like: Program) -> Any:
     """Two blocks written where they come to stand."""
-    shape = like.shape
+    shape = array.shape
     extent = shape[dim] if shape else 0
     cut = shift % extent if extent else 0
     if not cut:

@@ -12,36 +12,23 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from lucid_gpu.core.node import SECOND_TIME, AccumulateGrad, Node
+from lucid_gpu.core.program import SHARED, Assembly, Program, extents_at, intern, leaf_of, relocate
+from lucid_gpu.core.saved import Saved, is_written, saved
+from lucid_gpu.core.value import Expr
 from lucid_gpu.device import CPU
 from lucid_gpu.dtypes import bool as boolean
 from lucid_gpu.dtypes import dtype, float32
-from lucid_gpu.fusion.expression import (
-    Expr,
-    boundary,
-    is_written,
-    of_array,
-    of_constant,
-    saved,
-    saved_as,
-    without_grad,
-)
+from lucid_gpu.fusion.building import boundary, of_constant, without_grad
 from lucid_gpu.fusion.inside import replay
 from lucid_gpu.fusion.optable import TABLE, Op
-from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
 from lucid_gpu.fusion.region import RegionNode, edge_of, observe, region_node
 from lucid_gpu.ops.packing import Packed
-from lucid_gpu.ops.per_op_graph import (
-    Alone,
-    alone_of,
-    evaluate_gradient,
-    operand_names,
-    vjp_alone,
-)
+from lucid_gpu.ops.per_op_graph import Alone, alone_of, evaluate_gradient, operand_names, vjp_alone
 from lucid_gpu.ops.record import OpNode, tied, unpack
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Node
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tensor import Tensor, _tensor, from_array
 
 _NUMBERS = ("exponent", "min", "max")  # shown as numbers where they are
 _OF_NODE = {
@@ -265,7 +252,7 @@ def _open(node: RegionNode) -> None:
         else:
             value = without_grad(_result(node)._expr)
             kept = node.result or saved(value)
-            entry = saved_as(kept.program, kept.variable, kept.version)
+            entry = Saved(kept.program, kept.shape, kept.variable, kept.version)
             entry.tensor, entry.output = _tensor(value), 0
         entries.append(entry)
     observe(node)  # regions that took this op in are opened too
@@ -295,7 +282,7 @@ def _look(node: RegionNode) -> Alone | None:
         root = node.program.root
         op, operands = TABLE[root.op], [_operand(node, a) for a in root.args]
     to = node.program.dtype if op.rule == "cast" else None
-    shape = node.program.shape if op.rule == "identity" else None
+    shape = node.shape if op.rule == "identity" else None
     values = [_tensor(o) if isinstance(o, Expr) else o for o in operands]
     return alone_of(op, values, to, shape, keep_operands=False)
 
@@ -313,7 +300,7 @@ def _vjp_of_last(node: RegionNode, cotangents: Sequence[Any]) -> list[Any]:
     for leaf in alone.rule.saves:
         own = leaf == len(alone.sources)
         values[leaf] = _result(node) if own else alone.tensors[alone.sources[leaf]]
-    gradients = evaluate_gradient(alone.rule.gradient, values)
+    gradients = evaluate_gradient(alone.rule.gradient, values, alone.shape)
     results: list[Any] = [None] * len(alone.tensors)
     for leaf, gradient in gradients.items():
         results[alone.sources[leaf]] = gradient
@@ -329,8 +316,7 @@ def _vjp_of_composition(node: RegionNode, cotangents: Sequence[Any]) -> list[Any
     for operand in map(node.operand_of, entry.operands):
         if operand is not None and operand.program.needs_grad and not operand.program.is_load:
             done[id(operand)] = boundary(operand, region_node(operand))
-    value = Expr(node.program, node.leaves, node.made_by)
-    alone = region_node(replay(value, done, top=True))
+    alone = region_node(replay(node.value(), done, top=True))
     gradients = dict(zip(alone._edges, alone.vjp(cotangents), strict=True))
     return [gradients.pop(edge, None) for edge in edges]  # a sum goes to an edge once
 
@@ -352,8 +338,9 @@ def _operand(node: RegionNode, index: int) -> Any:
     )
     position_of = {leaf: i for i, leaf in enumerate(used)}
     compact = [relocate(i, range(len(instructions)), position_of) for i in instructions]
-    program = intern(compact, len(used), node.program.device, node.program.shared)
-    return Expr(program, tuple([node.leaves[leaf] for leaf in used]), None)
+    program = intern(compact, len(used), node.program.device, node.program.marks & SHARED)
+    leaves = tuple([node.leaves[leaf] for leaf in used])
+    return Expr(program, leaves, None, extents_at(program.axes, node.shape))
 
 
 def _saved_by_region(node: RegionNode, name: str) -> Any:
@@ -433,8 +420,8 @@ def _result(node: RegionNode) -> Tensor:
     program = node.program
     if node.output is not None:
         array = node.output.array
-        return _tensor(of_array(array, program.dtype, program.device, True, node))
-    value = Expr(program, node.leaves, None)
+        return from_array(array, program.dtype, program.device, node)
+    value = Expr(program, node.leaves, None, node.shape)
     value.node = node
     return _tensor(value)
 

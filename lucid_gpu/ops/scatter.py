@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from typing import Any
 
-from lucid_gpu.devices import xp_of
+from lucid_gpu import dtypes as dt
 from lucid_gpu.kernels import bounds
 from lucid_gpu.ops.arguments import (
     guarded,
@@ -57,37 +57,36 @@ def scatter(
     """
     require_tensor("scatter", "index", 2, index)
     src = value if src is None else src
-    if not index.numel():
-        normalize_dim(dim, input.ndim)
+    own_shape, sizes = input._expr.shape, index._expr.shape
+    if 0 in sizes:
+        normalize_dim(dim, len(own_shape))
         return nothing_put(input, src) if isinstance(src, Tensor) else input.clone()
-    if not input.ndim and index.ndim < 2:
+    if not own_shape and len(sizes) < 2:
         if isinstance(src, Tensor):
             src = src.reshape(-1)
         scattered = scatter(input.reshape(1), dim, index.reshape(-1), src, reduce=reduce)
         return own(scattered.reshape(()))
-    dim = normalize_dim(dim, input.ndim)
-    if not index.ndim and input.ndim == 1:  # a number counts as a vector of one
-        index = index.reshape(1)
+    dim = normalize_dim(dim, len(own_shape))
+    if not sizes and len(own_shape) == 1:  # a number counts as a vector of one
+        index, sizes = index.reshape(1), (1,)
     where = index.array
     _check_scattered(input, dim, index, src)
     if isinstance(src, Tensor):
         require_one_dtype("scatter(): Expected self.dtype to be equal to src.dtype", input, src)
     value = as_value(input, src)
-    shape = tuple(index.shape)
     if reduce is not None:
         if reduce not in ("add", "multiply"):
             raise RuntimeError("reduce argument must be either add or multiply.")
-        spread = value if value.ndim else expand_lazily(value, shape)
+        spread = value if value.ndim else expand_lazily(value, sizes)
         joined: Tensor = input.scatter_reduce(
             dim, index, spread, "sum" if reduce == "add" else "prod"
         )
         return joined
-    bounds.check(where, input.shape[dim], dim, input.device, 0, bounds.no_element, wait=True)
-    if value.ndim and value.shape != index.shape:
-        value = value[tuple([slice(0, n) for n in shape])]
-    result: Tensor = with_values(
-        input, along(where, dim, xp_of(input)), expand_lazily(value, shape)
-    )
+    there = input._expr.program.device
+    bounds.check(where, own_shape[dim], dim, there, 0, bounds.no_element, wait=True)
+    if value._expr.shape not in ((), sizes):
+        value = value[tuple([slice(0, n) for n in sizes])]
+    result: Tensor = with_values(input, along(where, dim), value)
     watch(result, index)
     return result
 
@@ -128,17 +127,19 @@ def check_ranks(own: Sized, sizes: Sized, src_shape: Sized) -> None:
             )
 
 
+def is_larger(sizes: Sequence[int], own: Sequence[int], src_shape: Sequence[int], dim: int) -> bool:
+    """Whether an index names more than there is, apart from a dimension, or more than comes."""
+    return True in [n > src_shape[d] or (n > own[d] and d != dim) for d, n in enumerate(sizes)]
+
+
 def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
-    if index.dtype.name not in ("int32", "int64"):
+    if index._expr.program.dtype not in (dt.int32, dt.int64):
         raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
     require_one_device("scatter", input, index, src if isinstance(src, Tensor) else None)
-    own, sizes = list(input.shape) or [1], list(index.shape) or [1]
-    src_shape = src.shape if isinstance(src, Tensor) and src.ndim else sizes
-    if not index.numel():
-        return
+    own, sizes = list(input._expr.shape) or [1], list(index._expr.shape) or [1]
+    src_shape = (list(src._expr.shape) if isinstance(src, Tensor) else None) or sizes
     check_ranks(own, sizes, src_shape)
-    larger = any(n > m for d, (n, m) in enumerate(zip(sizes, own, strict=True)) if d != dim)
-    if larger or any(n > m for n, m in zip(sizes, src_shape, strict=True)):
+    if is_larger(sizes, own, src_shape, dim):
         raise RuntimeError(
             f"Expected index {sizes} to be no larger than self {own} apart from dimension {dim} "
             f"and to be no larger size than src {list(src_shape)}"

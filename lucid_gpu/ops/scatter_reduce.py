@@ -127,7 +127,7 @@ def _join_on_host(
     xp: Any, out: Any, dim: int, index: Any, values: Any, reduce: str, include_self: bool
 ) -> None:
     """By ``ufunc.at``, which for vectors is one compiled loop."""
-    *_, keys = rows_of(along(index, dim, xp), out.shape, xp)
+    *_, keys = rows_of(along(index, dim), out.shape, xp)
     wide = dt.from_numpy_dtype(out.dtype).compute.numpy  # 16-bit floats are rounded once
     flat, keys = out.reshape(-1).astype(wide, copy=False), keys.reshape(-1)
     join = getattr(xp, _JOINING[reduce])

@@ -36,10 +36,11 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 def _position(input: Tensor, dim: int, index: int) -> tuple[Any, ...]:
-    if not input.ndim:
+    shape = input._expr.shape
+    if not shape:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    dim, index = normalize_dim(dim, input.ndim), int(index)
-    extent = input.shape[dim]
+    dim, index = normalize_dim(dim, len(shape)), int(index)
+    extent = shape[dim]
     if not -extent <= index < extent:
         raise IndexError(
             f"select(): index {index} out of range for tensor of size {list(input.shape)} at "

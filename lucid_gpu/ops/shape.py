@@ -12,12 +12,20 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, TypeVar, cast
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import backend, capturing, xp_of
-from lucid_gpu.devices.copies import inverse, laid_in, row_major
-from lucid_gpu.fusion import layout
-from lucid_gpu.fusion.expression import Expr, Variable
+from lucid_gpu.core import layout, saved
+from lucid_gpu.core.owner import SameMemory, Storage
+from lucid_gpu.core.program import (
+    INFERENCE,
+    SHARED,
+    Shape,
+    changed_load,
+    load_program,
+    marked,
+)
+from lucid_gpu.core.value import Variable, load_as, order_of
+from lucid_gpu.devices import backend, held, xp_of
+from lucid_gpu.devices.copies import inverse, laid_in, row_major, strided, write
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.program import INFERENCE, both_of_load, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops import size as size
@@ -44,26 +52,33 @@ from lucid_gpu.ops.memory_formats import (
 )
 from lucid_gpu.ops.memory_formats import copied as copied_in_format
 from lucid_gpu.ops.record import full_tangents, record
-from lucid_gpu.ops.reductions import (
-    normalize_dim,
-    normalize_dims,
-    reshape_lazily,
-    sum_to_shape,
-)
+from lucid_gpu.ops.reductions import normalize_dim, normalize_dims, reshape_lazily, sum_to_shape
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import contiguous_format
-from lucid_gpu.tape import modes
+from lucid_gpu.tape import modes, watched
 from lucid_gpu.tape.door import op, type_name
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import no_grad, state
+from lucid_gpu.tape.native import core
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
-from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply, from_array
+from lucid_gpu.tensor import (
+    Tensor,
+    _apart,
+    _mark_shared,
+    _set,
+    apply,
+    follow_base,
+    from_array,
+    is_shown,
+    show,
+    store_written,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def view_of(
+def _view_of(
     input: Tensor,
     name: str,
     array: Any,
@@ -71,7 +86,6 @@ def view_of(
     step: tuple[Any, ...],
     dtype: Any = None,
     bits: int | None = None,
-    results: Any = None,
     **attributes: Any,
 ) -> Tensor:
     """Record a view: ``array`` lies in the input's memory.
@@ -84,8 +98,6 @@ def view_of(
         Of the view, where it is not the input's.
     bits : int, optional
         How the view shows the memory (`ops.mirrors.bits_of`), where that is not how the input does.
-    results : pair of Program, optional
-        Those of `kept_view`.
     """
     if input._wrapper is not None:
         level = input._wrapper.level
@@ -96,9 +108,9 @@ def view_of(
         wrapped: Tensor = level.view(input, name, array, vjp, step, **attributes)
         return wrapped
     program = input._expr.program
-    source = apart_in_inference(input) if program.inference else input
+    source = apart_in_inference(input) if program.marks & INFERENCE else input
     result: Tensor = record(
-        name, array, (source,), vjp, (), dtype or program.dtype, False, not program.free, results,
+        name, array, (source,), vjp, (), dtype or program.dtype, False, not program.free,
         **attributes,
     )  # fmt: skip
     result = _share(input, result, step, bits)
@@ -107,35 +119,13 @@ def view_of(
     return result
 
 
-def kept_view(input: Tensor, key: tuple[Any, ...]) -> Any:
-    """The shape and programs that `keep_view` kept for a realized value like this one, or None."""
-    storage = input._storage
-    if storage is not None and storage.mirror is not None:  # it lies as `raw` does
-        return None
-    return input._expr.program.next.get(key)
-
-
-def keep_view(input: Tensor, key: tuple[Any, ...], view: Tensor) -> None:
-    """Keep the programs of a view, not recorded and recorded, for the next of that kind.
-
-    ``key`` is the op and its arguments: with how the input lies they say how the view lies. A
-    program does not say how extents of 1 and arrays of no elements lie, which only shapes of what
-    is row-major do not depend on.
-    """
-    program, storage, made = input._expr.program, input._storage, view._expr.program
-    if view._wrapper is not None or program.free or program.marks or made.marks:
-        return
-    in_rows = key[0] is reshape and program.is_load and not program.root.value[1]
-    if not in_rows and min(program.shape, default=2) < 2:
-        return
-    if storage is None or storage.mirror is None:
-        program.next[key] = made.shape, both_of_load(made)
+view_of: Callable[..., Tensor] = _view_of if core is None else core.view_of
 
 
 def apart_in_inference(input: Tensor) -> Tensor:
     """What a view is recorded of: views of what was made in inference mode have no history."""
     program = input._expr.program
-    return input.detach() if program.inference and program.needs_grad else input
+    return input.detach() if program.marks & INFERENCE and program.needs_grad else input
 
 
 def note_creation(input: Tensor, result: Tensor, several: bool = False) -> None:
@@ -154,10 +144,10 @@ def note_creation(input: Tensor, result: Tensor, several: bool = False) -> None:
         result._creation = "inference" if state.off is modes.INFERENCE else "no_grad"
     elif several or input._creation is not None:
         result._creation = "multiple" if several else input._creation
-    if state.grad or state.grad is None or not input._expr.program.needs_grad:
+    if state.grad or state.mode is modes.FORWARD or not input._expr.program.needs_grad:
         return  # None: `Function.forward` tells dependence by itself
     if result._base is not None and result.dtype.category >= 2:
-        result._follow_base()
+        follow_base(result)
 
 
 def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | None = None) -> Tensor:
@@ -169,10 +159,10 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
     else:
         result._storage = storage
     base, program = input._base, input._expr.program
-    if program.inference is not result._expr.program.inference:
-        expr = result._expr
-        result._expr = Expr(marked(expr.program, expr.program.marks ^ INFERENCE), expr.leaves, None)
-    if program.inference:
+    shown = result._expr.program
+    if (program.marks ^ shown.marks) & INFERENCE:
+        load_as(result, marked(shown, shown.marks ^ INFERENCE))
+    if program.marks & INFERENCE:
         pass  # PyTorch tracks no views of these
     elif base is None:
         result._base = input
@@ -188,7 +178,7 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
     variable._storage, leaf.version = storage, storage.version
     if leaf.version:
         result._since = leaf.version
-    if program.shared:
+    if program.marks & SHARED:
         _mark_shared(result)
     return result
 
@@ -242,20 +232,21 @@ def replay(tensor: Tensor, steps: Any) -> Tensor:
 def view_of_all(input: Tensor) -> Tensor:
     """A view in the same shape, not recorded; a pending value stays pending."""
     result = input.detach()
-    if input._expr.program.inference:
+    if input._expr.program.marks & INFERENCE:
         return result  # PyTorch tracks no views of these
     result._base = input if input._base is None else input._base
     result._steps = (input._steps, (reshape, (tuple(input.shape),)))
     return result
 
 
-def base_array(input: Tensor) -> Any:
+def _base_array(input: Tensor) -> Any:
     """The array to take a view of: elements as they lie in memory, whatever bits show them."""
     storage = input._storage
     if storage is not None and storage.mirror is not None:
         input = storage.mirror.raw
+    program = input._expr.program  # which reads it, where nobody has since it was written
     value = input._expr
-    if not value.program.is_load or capturing.recorder is not None:
+    if not program.is_load or watched.by is not None:
         input._cell()
         value = input._expr
     cell = value.leaves[0]
@@ -266,10 +257,14 @@ def base_array(input: Tensor) -> Any:
     return cell.array
 
 
+base_array: Callable[[Tensor], Any] = _base_array if core is None else core.base_array
+
+
 def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Shape arguments given one by one or as a sequence."""
-    if len(shape) == 1 and (type(shape[0]) is tuple or not is_number(shape[0])):
-        if type(shape[0]) not in (tuple, list) and isinstance(shape[0], (str, Set, Mapping)):
+    kind = type(shape[0]) if len(shape) == 1 else int
+    if kind is tuple or (kind is not int and not is_number(shape[0])):
+        if kind not in (tuple, list) and isinstance(shape[0], (str, Set, Mapping)):
             raise TypeError(f"sizes and dimensions must be ints, got {type_name(shape[0])}")
         shape = tuple(shape[0])
     for n in shape:
@@ -283,7 +278,8 @@ def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     return sizes
 
 
-def _infer(own: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
+@functools.lru_cache(maxsize=1 << 12)
+def _infer(own: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
     count = math.prod(own)
     if -1 not in shape:
         if math.prod(shape) != count:
@@ -303,6 +299,8 @@ def _infer(own: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _reshape_vjp(node: Any, g: Tensor) -> Any:
+    if is_shown(g):
+        return (show(g, g.array.reshape(node.shape)),)
     return (reshape_lazily(g, node.shape),)
 
 
@@ -327,18 +325,22 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     TypeError
         For sizes that are not integers.
     """
-    sizes = _sizes(sizes if shape is None else (shape,))
-    return _in_shape(input, _settled(input), sizes, may_copy=True)
+    sizes = sizes if shape is None else (shape,)
+    if core is not None:
+        result: Tensor | None = core.reshaped(input, sizes, reshape)
+        if result is not None:
+            return result
+    return _in_shape(input, base_array(input), _sizes(sizes), may_copy=True)
 
 
 def _in_shape(input: Tensor, array: Any, sizes: tuple[int, ...], may_copy: bool) -> Tensor:
     """What `reshape` gives of a tensor whose array is settled, or `view`, which may not copy."""
-    own, kept = input._expr.program.shape, kept_view(input, (reshape, sizes))
-    wanted, results = (_infer(own, sizes), None) if kept is None else kept
+    own = input._expr.shape
+    wanted = _infer(own, sizes)
     result = array.reshape(wanted)
-    if kept is None and _copied(array, result, input):
+    if not array.flags.c_contiguous and _copied(array, result, input):
         if (input._expr.program.free or not may_copy) and _in_order(input):
-            return _in_shape(input, _settled(input), wanted, may_copy)  # PyTorch's is a view
+            return _in_shape(input, base_array(input), wanted, may_copy)  # PyTorch's is a view
         if not may_copy:
             raise RuntimeError(
                 "view size is not compatible with input tensor's size and stride (at least one "
@@ -350,13 +352,8 @@ def _in_shape(input: Tensor, array: Any, sizes: tuple[int, ...], may_copy: bool)
             "UnsafeViewBackward0", result, (input,), _reshape_vjp, dtype=input.dtype, shape=own
         )
         return copied
-    view = view_of(
-        input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), results=results,
-        shape=own,
-    )  # fmt: skip
-    if kept is None:
-        keep_view(input, (reshape, sizes), view)
-    return view
+    step = reshape, (wanted,)
+    return view_of(input, "ViewBackward0", result, _reshape_vjp, step, shape=own)
 
 
 @batching(reshape)
@@ -378,7 +375,11 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
     """
     if size is not None or dtype is not None:
         shape = (dtype if size is None else size,)
-    array = _settled(input)
+    if core is not None:
+        result: Tensor | None = core.reshaped(input, shape, reshape)
+        if result is not None:
+            return result
+    array = base_array(input)
     if len(shape) == 1 and isinstance(shape[0], dt.dtype):
         dt.as_dtype(shape[0])  # refuses what is a name only
         if shape[0] is not input.dtype:
@@ -410,7 +411,7 @@ def _alias(input: Tensor) -> Tensor:
     """A view in the same shape."""
     own = tuple(input.shape)
     return view_of(
-        input, "AliasBackward0", _settled(input), _reshape_vjp, (reshape, (own,)), shape=own
+        input, "AliasBackward0", base_array(input), _reshape_vjp, (reshape, (own,)), shape=own
     )
 
 
@@ -421,7 +422,7 @@ def _alias_batched(level: Batch, f: Any, x: Tensor) -> Any:
 
 def _copied(array: Any, reshaped: Any, input: Tensor) -> bool:
     """Whether a layout did not allow a shape, and the elements had to move."""
-    if array.flags.c_contiguous or not array.size:
+    if not array.size:
         return False
     address = backend(input._expr.program.device).address
     return address(array) != address(reshaped)
@@ -506,10 +507,14 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
 
     IndexError for a dimension that there is not; RuntimeError for one given twice.
     """
-    shape = tuple(input.shape)
+    squeezed = _squeezed if dim is None or type(dim) is int else _squeezed.__wrapped__
+    return reshape(input, squeezed(input._expr.shape, dim))
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _squeezed(shape: Shape, dim: Any) -> Shape:
     dims = () if dim in ((), []) else normalize_dims(dim, len(shape))
-    gone = {d for d in dims if shape and shape[d] == 1}
-    return reshape(input, tuple([n for i, n in enumerate(shape) if i not in gone]))
+    return tuple([n for i, n in enumerate(shape) if n != 1 or i not in dims])
 
 
 @op
@@ -518,22 +523,12 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
     IndexError for a ``dim`` that the result does not have.
     """
-    shape = input._expr.program.shape
+    shape = input._expr.shape
     dim = normalize_dim(dim, len(shape) + 1)
-    array, step = base_array(input), (unsqueeze, (dim,))
-    kept = kept_view(input, step)
-    view = view_of(
-        input,
-        "UnsqueezeBackward0",
-        array.reshape((*shape[:dim], 1, *shape[dim:])),  # an index would give it the stride 0
-        _reshape_vjp,
-        step,
-        results=None if kept is None else kept[1],
-        shape=shape,
-    )
-    if kept is None:
-        keep_view(input, step, view)
-    return view
+    # an index would give it the stride 0
+    array = base_array(input).reshape((*shape[:dim], 1, *shape[dim:]))
+    step = unsqueeze, (dim,)
+    return view_of(input, "UnsqueezeBackward0", array, _reshape_vjp, step, shape=shape)
 
 
 @batching(unsqueeze)
@@ -548,15 +543,16 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     RuntimeError if ``dims`` does not name each dimension once; TypeError for non-integers;
     IndexError for a dimension that there is not.
     """
-    order = _order(_sizes(order if dims is None else (dims,)), input.ndim)
+    order = _order(_sizes(order if dims is None else (dims,)), len(input._expr.shape))
     array = base_array(input).transpose(order)
-    back = inverse(order)
-    view = view_of(input, "PermuteBackward0", array, _permute_vjp, (permute, order), inverse=back)
+    back, step = inverse(order), (permute, order)
+    view = view_of(input, "PermuteBackward0", array, _permute_vjp, step, inverse=back)
     if input._expr.program.free is True and view._wrapper is None:
         lay_as(view, back)  # of what is row-major in PyTorch
     return view
 
 
+@functools.lru_cache(maxsize=1 << 10)
 def _order(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """All dimensions as numbers from 0, each once."""
     if len(dims) != rank:
@@ -572,6 +568,8 @@ def _order(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def _permute_vjp(node: Any, g: Tensor) -> Any:
+    if is_shown(g):
+        return (show(g, g.array.transpose(node.inverse)),)
     return (permute(g, node.inverse),)
 
 
@@ -589,29 +587,24 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """
     if input._is_sparse:
         return input.transpose(dim0, dim1)
-    rank = len(input._expr.program.shape)
+    rank = len(input._expr.shape)
     a = dim0 if type(dim0) is int and 0 <= dim0 < rank else normalize_dim(dim0, rank)
     b = dim1 if type(dim1) is int and 0 <= dim1 < rank else normalize_dim(dim1, rank)
     array = base_array(input)
     if rank:
         array = array.swapaxes(a, b)
     step = transpose, (a, b)
-    kept = kept_view(input, step)
-    results = None if kept is None else kept[1]
-    view = view_of(
-        input, "TransposeBackward0", array, _transpose_vjp, step, results=results, dims=(a, b)
-    )
-    if kept is not None:
-        return view
+    view = view_of(input, "TransposeBackward0", array, _transpose_vjp, step, dims=(a, b))
     if input._expr.program.free is True and view._wrapper is None:
         order = [*range(rank)]
         order[a], order[b] = b, a
         lay_as(view, tuple(order))
-    keep_view(input, step, view)
     return view
 
 
 def _transpose_vjp(node: Any, g: Tensor) -> Any:
+    if is_shown(g) and g._expr.shape:
+        return (show(g, g.array.swapaxes(*node.dims)),)
     return (transpose(g, *node.dims),)
 
 
@@ -629,9 +622,10 @@ def t(input: Tensor) -> Tensor:
     """
     if input._is_sparse:
         return input.t()
-    if input.ndim > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return transpose(input, 0, 1) if input.ndim == 2 else view_as(input, input)
+    rank = len(input._expr.shape)
+    if rank > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
+    return transpose(input, 0, 1) if rank == 2 else view_as(input, input)
 
 
 @op
@@ -671,8 +665,16 @@ def expand(input: Tensor, *shape: Any, size: Any = None, implicit: bool = False)
     RuntimeError for a shape that the tensor does not broadcast to; TypeError for sizes that are no
     integers.
     """
-    wanted = _sizes(shape if size is None else (size,))
-    own = tuple(input.shape)
+    wanted, own = _sizes(shape if size is None else (size,)), input._expr.shape
+    array = base_array(input)
+    full, strides = _expanded(wanted, own, array.strides)
+    array = strided(array, full, strides)
+    return view_of(input, "ExpandBackward0", array, _expand_vjp, (expand, full), shape=own)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _expanded(wanted: Shape, own: Shape, steps: Shape) -> tuple[Shape, Shape]:
+    """The shape that a tensor is expanded to, and the steps of its array then."""
     extra = len(wanted) - len(own)
     if extra < 0:
         raise RuntimeError(
@@ -692,11 +694,8 @@ def expand(input: Tensor, *shape: Any, size: Any = None, implicit: bool = False)
                 f"({n}) at non-singleton dimension {i + extra}. Target sizes: {list(full)}. Tensor "
                 f"sizes: {list(own)}"
             )
-    array = base_array(input)
-    strides = (0,) * extra + array.strides
-    strides = tuple([s if n == m else 0 for s, n, m in zip(strides, (0,) * extra + own, full)])
-    array = xp_of(input).lib.stride_tricks.as_strided(array, full, strides)
-    return view_of(input, "ExpandBackward0", array, _expand_vjp, (expand, full), shape=own)
+    pairs = zip((0,) * extra + steps, (0,) * extra + own, full, strict=True)
+    return full, tuple([step if n == m else 0 for step, n, m in pairs])
 
 
 def _expand_vjp(node: Any, g: Tensor) -> Any:
@@ -758,14 +757,14 @@ def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
     input = mirrors.in_memory(input)
     program = input._expr.program
     if not program.is_load:
-        return program.order is None
+        return order_of(input._expr) is None
     if type(program.free) is tuple:
         strides = strides_of(input)
-        if not layout.lies_in(program.shape, strides, range(len(strides))):
+        if not layout.lies_in(input._expr.shape, strides, range(len(strides))):
             return False
     if program.free and _in_order(input):
         program = input._expr.program
-    return program.root.value[1] is None
+    return not program.strided
 
 
 @batching(is_contiguous)
@@ -781,13 +780,6 @@ def array_in_order(input: Tensor) -> Any:
     if input._expr.program.free and _in_order(input):
         return base_array(input)
     return array
-
-
-def _settled(input: Tensor) -> Any:
-    """The array to reshape: where PyTorch's is row-major, it moves once a shape asks for it."""
-    if type(input._expr.program.free) is tuple:
-        return array_in_order(input)
-    return base_array(input)
 
 
 def _in_order(input: Tensor) -> bool:
@@ -807,20 +799,19 @@ def _in_order(input: Tensor) -> bool:
         return False
     if storage is not None and (storage.is_lent() or (others and storage.mirrors)):
         return False
-    if capturing.fixed and capturing.is_fixed(cell.array):
+    if held.by and held.is_held(cell.array):
         return False
     order = program.free
     array = row_major(cell.array) if order is True else laid_in(cell.array, order)
-    strides = None if array.flags.c_contiguous else array.strides
     alone = from_array(array, program.dtype, program.device)._keep_order()
     for other in others:
         if other._base is root:
             with no_grad():
                 view = replay(alone, other._steps)
-            moved(other, base_array(view), view._expr.program.root.value[1])
+            moved(other, base_array(view))
         else:
-            moved(other, array, strides)
-    moved(root, array, strides)
+            moved(other, array)
+    moved(root, array)
     return True
 
 
@@ -864,18 +855,21 @@ def cat(tensors: Sequence[Tensor], dim: Any = 0, *, out: Any = None) -> Tensor:
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
             raise no_tensor(i, t)
-        if not t.ndim:
+        if not t._expr.shape:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     require_one_device("cat", *tensors)
-    first = next((t for t in tensors if t._expr.program.shape != (0,)), None)
-    if first is None:  # any dimension will do, as in PyTorch
-        first, dim = tensors[0], 0
-    dim = normalize_dim(dim, first.ndim)
-    a = first._expr.program.shape
-    nothing = (*a[:dim], 0, *a[dim + 1 :])  # what an empty vector counts as, beside any shape
-    kept = [reshape(t, nothing) if t._expr.program.shape == (0,) else t for t in tensors]
-    for i, other in enumerate(kept):
-        b = other._expr.program.shape
+    a = next((s for t in tensors if (s := t._expr.shape) != (0,)), None)
+    if a is None:  # any dimension will do, as in PyTorch
+        a, dim = (0,), 0
+    dim = normalize_dim(dim, len(a))
+    common = tensors[0]._expr.program.dtype
+    for i, t in enumerate(tensors):
+        b, d = t._expr.shape, t._expr.program.dtype
+        if b == (0,):  # beside any shape
+            b = *a[:dim], 0, *a[dim + 1 :]
+            tensors[i] = reshape(t, b)
+        if d is not common:
+            common = dt.promote_types(common, d)
         if len(a) != len(b):
             raise RuntimeError(
                 f"Tensors must have same number of dimensions: got {len(a)} and {len(b)}"
@@ -885,20 +879,12 @@ def cat(tensors: Sequence[Tensor], dim: Any = 0, *, out: Any = None) -> Tensor:
                 f"Sizes of tensors must match except in dimension {dim}. Expected shape like "
                 f"{list(a)} but got {list(b)} for tensor number {i} in the list."
             )
-    common = first.dtype
-    for other in kept:
-        if other.dtype is not common:
-            common = dt.promote_types(common, other.dtype)
-    kept = [t if t.dtype is common else t.to(common) for t in kept]
-    array = xp_of(first).concatenate([t.array for t in kept], axis=dim)
+    kept = [t if t._expr.program.dtype is common else t.to(common) for t in tensors]
+    arrays = [t.array for t in kept]
+    array = backend(kept[0]._expr.program.device).xp.concatenate(arrays, axis=dim)
+    sizes = [t.shape[dim] for t in arrays]
     result: Tensor = record(
-        "CatBackward0",
-        array,
-        kept,
-        _cat_vjp,
-        dtype=common,
-        sizes=[t.shape[dim] for t in kept],
-        dim=dim,
+        "CatBackward0", array, kept, _cat_vjp, dtype=common, sizes=sizes, dim=dim
     )
     return lay(result, _common_order(kept))
 
@@ -950,20 +936,21 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
             raise no_tensor(i, t)
-        if t.shape != tensors[0].shape:
+        if t._expr.shape != tensors[0]._expr.shape:
             raise RuntimeError(
                 "stack expects each tensor to be equal size, but got "
                 f"{list(tensors[0].shape)} at entry 0 and {list(t.shape)} at entry {i}"
             )
-    dim = normalize_dim(dim, tensors[0].ndim + 1)
-    alike = all(t.dtype is tensors[0].dtype for t in tensors)
-    if open_levels or not alike:
+    dim = normalize_dim(dim, len(tensors[0]._expr.shape) + 1)
+    types = {t._expr.program.dtype for t in tensors}
+    if open_levels or len(types) > 1:
         return cat([unsqueeze(t, dim) for t in tensors], dim)
     require_one_device("stack", *tensors)
     index = (slice(None),) * dim + (None,)
-    array = xp_of(tensors[0]).concatenate([t.array[index] for t in tensors], axis=dim)
+    arrays = [t.array[index] for t in tensors]
+    array = backend(tensors[0]._expr.program.device).xp.concatenate(arrays, axis=dim)
     result: Tensor = record(
-        "StackBackward0", array, tensors, _stack_vjp, dtype=tensors[0].dtype, dim=dim
+        "StackBackward0", array, tensors, _stack_vjp, dtype=types.pop(), dim=dim
     )
     order = _common_order(tensors)
     if order is not None:  # each pair of the new dimension and its next is one of `cat`'s
@@ -1054,23 +1041,23 @@ def _flip_batched(level: Batch, f: Any, x: Tensor, *order: Any, dims: Any = None
 
 def _m_t(self: Tensor) -> Tensor:
     """The last two dimensions exchanged, as a view of matrices; RuntimeError for fewer than two."""
-    if self.ndim < 2:
-        if not self.ndim:
+    rank = len(self._expr.shape)
+    if rank < 2:
+        if not rank:
             warn_user(
                 "Tensor.mT is deprecated on 0-D tensors. This function is the identity in these "
                 "cases."
             )
             return self
         raise RuntimeError(
-            "tensor.mT is only supported on matrices or batches of matrices. Got "
-            f"{self.ndim}-D tensor."
+            f"tensor.mT is only supported on matrices or batches of matrices. Got {rank}-D tensor."
         )
     return transpose(self, -2, -1)
 
 
 def _big_t(self: Tensor) -> Tensor:
     """All dimensions in reverse order, as a view: ``(a, b, c)`` to ``(c, b, a)``."""
-    return permute(self, tuple(range(self.ndim))[::-1])
+    return permute(self, tuple(range(len(self._expr.shape)))[::-1])
 
 
 def _m_h(self: Tensor) -> Tensor:
@@ -1121,3 +1108,21 @@ attach(Tensor, mT=property(_m_t), T=property(_big_t), mH=property(_m_h), H=prope
 _METHODS_ONLY = (view, expand, expand_as, view_as, reshape_as, contiguous, is_contiguous, repeat)
 _functions = [f for f in METHODS if f not in (*_METHODS_ONLY, transpose)]
 FUNCTIONS = (*_functions, _transposed_function, cat, stack)
+
+if core is not None:
+    core.bind(
+        storage=Storage,
+        same_memory=SameMemory,
+        held=held.by,
+        load_program=load_program,
+        without_grad=functools.partial(changed_load, needs_grad=False),
+        taken=saved.taken,
+        put=write,
+        store_written=store_written,
+        copy_readers=in_place._copy_for_readers,
+        base_array=_base_array,
+        view_of=_view_of,
+        before_write=in_place._before_write,
+        detached=_apart,
+        read_anew=in_place.read_anew,
+    )

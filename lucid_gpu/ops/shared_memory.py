@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.core.owner import owner_of
 from lucid_gpu.ops.strides import address, base_array
-from lucid_gpu.storage import owner_of
 from lucid_gpu.tensor import Tensor
 
 _files: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.core.program import loads_of
 from lucid_gpu.dtypes import as_dtype, unimplemented
-from lucid_gpu.fusion.program import loads_of
 from lucid_gpu.kernels import softmax as kernels
-from lucid_gpu.ops.arguments import guarded, refusal_of, require_tensor, takes_out
+from lucid_gpu.ops.arguments import guarded, require_tensor, takes_out
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import own
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import body_of, op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch, batching
@@ -49,7 +49,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
         For a ``dim`` that there is not.
     """
     input, dim = _prepared("log_softmax", input, dim, dtype)
-    if 0 in input._expr.program.shape:
+    if 0 in input._expr.shape:
         return _nothing(input)
     return _by_rows(input, dim, True)
 
@@ -62,7 +62,7 @@ def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     is not.
     """
     input, dim = _prepared("softmax", input, dim, dtype)
-    if 0 in input._expr.program.shape:
+    if 0 in input._expr.shape:
         return _nothing(input)
     return _by_rows(input, dim, False)
 
@@ -74,13 +74,11 @@ def _nothing(input: Tensor) -> Tensor:
 
 def _as_method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Of tensors and of `lucid_gpu`: the dimension is not optional there."""
+    body = body_of(function)
 
     @takes_out
     def method(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-        try:
-            return function(input, dim, dtype)
-        except AttributeError as error:
-            raise refusal_of(function, error, (input,)) from None
+        return body(input, dim, dtype)
 
     method.__name__ = method.__qualname__ = function.__name__
     method.__doc__ = function.__doc__
@@ -91,7 +89,7 @@ def _as_method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
     """One op, whose gradient reads the result: a kernel each way, or a few calls of NumPy."""
     program = input._expr.program
-    if not program.shape:
+    if not input._expr.shape:
         return own(_by_rows(input.reshape(1), 0, log).reshape(()))
     name = "LogSoftmaxBackward0" if log else "SoftmaxBackward0"
     return record(
@@ -132,9 +130,9 @@ def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Te
     if dtype is not None:
         input = input.to(as_dtype(dtype))
     program = input._expr.program
-    if program.dtype.category != 2 and 0 not in program.shape:
+    if program.dtype.category != 2 and 0 not in input._expr.shape:
         raise unimplemented(name, input.dtype, "; cast the input, or pass dtype=")
-    rank = len(program.shape)
+    rank = len(input._expr.shape)
     return input, normalize_dim(_old_default(input) if dim is None else dim, rank)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices import backend
 from lucid_gpu.devices.ordering import leading
 from lucid_gpu.ops.arguments import guarded, takes_out
-from lucid_gpu.ops.gather import gathered
+from lucid_gpu.ops.gather import _gathered
 from lucid_gpu.ops.index_primitives import index_tensor
 from lucid_gpu.ops.memory_formats import lying
 from lucid_gpu.ops.named_results import VALUES
@@ -70,8 +70,8 @@ def sort(
     TypeError
         For ``dim`` or ``descending`` by position beside ``stable``.
     """
-    where = argsort(input, dim, descending)
-    return VALUES["sort"](gathered("SortBackward0", input, dim, where), where)
+    where = _argsort(input, dim, descending)
+    return VALUES["sort"](_gathered("SortBackward0", input, dim, where, True, None, None), where)
 
 
 @op
@@ -99,21 +99,33 @@ def argsort(
     TypeError
         For ``dim`` or ``descending`` by position beside ``stable``.
     """
-    if input.dtype.is_complex:
+    return _argsort(input, dim, descending)
+
+
+@op
+def _argsort(input: Tensor, dim: int, descending: bool, count: int | None = None) -> Tensor:
+    """The first positions, or all, of an order."""
+    value = input._expr
+    program = value.program
+    if program.dtype.category == 3:
         raise RuntimeError("Sort does not support complex dtypes; sort its .abs() or .real")
-    dim = normalize_dim(dim, input.ndim)
-    xp, array, in_order = xp_of(input), input.detach().array, backend(input.device).argsort
-    if not input.ndim:
-        return index_tensor(input, xp.zeros((), "int64"))
+    dim = normalize_dim(dim, len(value.shape))
+    there, array = backend(program.device), input.array
+    if not value.shape:
+        return index_tensor(input, there.xp.zeros((), "int64"))
+    whole = (slice(None),) * dim
     if descending:  # stable in descending order too: sort backwards, read backwards
-        n = array.shape[dim]
-        order = n - 1 - xp.flip(in_order(xp.flip(array, dim), dim), dim)
+        backwards = (*whole, slice(None, None, -1))
+        order = array.shape[dim] - 1 - there.argsort(array[backwards], dim)[backwards]
     else:
-        order = in_order(array, dim)
+        order = there.argsort(array, dim)
+    if count is not None:
+        first = (*whole, slice(count))
+        order = order[first]
     return index_tensor(input, order)
 
 
-@batching(argsort)
+@batching(argsort, _argsort)
 def _argsort_batched(
     level: Batch, f: Any, x: Tensor, dim: int = -1, descending: bool = False, **options: Any
 ) -> Any:
@@ -147,22 +159,20 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     IndexError
         For a ``dim`` that there is not.
     """
-    dim = normalize_dim(dim, input.ndim)
+    shape = input._expr.shape
+    dim = normalize_dim(dim, len(shape))
     if not hasattr(k, "__index__"):
         raise TypeError(f"topk(): argument 'k' (position 1) must be int, not {type(k).__name__}")
-    if not 0 <= k <= (input.shape[dim] if input.ndim else 1):
+    if not 0 <= k <= (shape[dim] if shape else 1):
         raise RuntimeError("selected index k out of range")
-    if input.dtype is dt.bool:
+    if input._expr.program.dtype is dt.bool:
         raise RuntimeError("topk does not support bool dtypes; convert it with .int()")
-    if not input.ndim:
-        return VALUES["topk"](input.clone(), argsort(input, dim))
-    selected = _leading(input, k, dim, largest)
-    where = (
-        argsort(input, dim, largest).narrow(dim, 0, k).contiguous()
-        if selected is None
-        else selected
-    )
-    return VALUES["topk"](gathered("TopkBackward0", input, dim, where), where)
+    if not shape:
+        return VALUES["topk"](input.clone(), _argsort(input, dim, largest))
+    where = _leading(input, k, dim, largest)
+    if where is None:
+        where = _argsort(input, dim, largest, k)
+    return VALUES["topk"](_gathered("TopkBackward0", input, dim, where, True, None, None), where)
 
 
 @batching(topk)
@@ -185,13 +195,15 @@ def _leading(input: Tensor, k: int, dim: int, largest: bool) -> Tensor | None:
 
     None where sorting is as good, on a GPU, and where there are NaNs.
     """
-    array = input.detach().array
-    if input.device.type != "cpu" or input.dtype.is_complex or not 0 < 4 * k <= array.shape[dim]:
+    array = input.array
+    if array.size < SORTED or not 0 < 4 * k <= array.shape[dim]:
         return None
-    if array.size < SORTED:
+    program = input._expr.program
+    d = program.dtype
+    if program.device.type != "cpu" or d.category == 3:
         return None
-    if input.dtype.category == 2:
-        array = array.astype(input.dtype.compute.numpy, copy=False)
+    if d.category == 2:
+        array = array.astype(d.compute.numpy, copy=False)
     where = leading(array, dim, k, largest)
     return None if where is None else index_tensor(input, where)
 

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from lucid_gpu.core.owner import SameMemory
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import where_cut
 from lucid_gpu.dtypes import int64
@@ -15,19 +16,12 @@ from lucid_gpu.ops.index_primitives import slice_view
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import existing_dim, normalize_dim
-from lucid_gpu.ops.shape import (
-    _share,
-    apart_in_inference,
-    base_array,
-    cat,
-    note_creation,
-    stack,
-)
-from lucid_gpu.storage import SameMemory
+from lucid_gpu.ops.shape import _share, apart_in_inference, base_array, cat, note_creation, stack
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tape.native import core
+from lucid_gpu.tensor import Tensor, is_unshared, on_borrowed
 
 
 @op
@@ -37,14 +31,15 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     RuntimeError for 0-d tensors, more positions than there are, and a ``start`` in a tensor that is
     not one integer; IndexError for a ``start`` that there is not.
     """
-    if not input.ndim:
+    shape = input._expr.shape
+    if not shape:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
-    dim = normalize_dim(dim, input.ndim)
+    dim = normalize_dim(dim, len(shape))
     if isinstance(start, Tensor) and (start.ndim or start.dtype.category != 1):
         raise RuntimeError("start must be an 0-dim integral Tensor.")
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
-    extent, start = input.shape[dim], operator.index(start)
+    extent, start = shape[dim], operator.index(start)
     if not -extent <= start <= extent:
         raise IndexError(
             f"start out of range (expected to be in range of [-{extent}, {extent}], but got "
@@ -80,13 +75,13 @@ def _parts(extent: int, split_size_or_sections: Any, dim: int) -> list[slice]:
 
 
 def _dimension_to_split(input: Tensor, dim: int, name: str) -> int:
-    rank = len(input._expr.program.shape)
+    rank = len(input._expr.shape)
     if not rank:
         verb = "expected" if name == "tensor_split" else "expects"
         raise RuntimeError(
             f"{name} {verb} at least a 1-dimensional tensor, but got a tensor with 0 dims"
         )
-    return normalize_dim(dim, rank)
+    return dim if type(dim) is int and 0 <= dim < rank else normalize_dim(dim, rank)
 
 
 @op
@@ -111,7 +106,13 @@ def split(
     if split_size is not None:
         split_size_or_sections = split_size
     dim = _dimension_to_split(input, dim, "split")
-    parts = _parts(input._expr.program.shape[dim], split_size_or_sections, dim)
+    if core is not None and type(split_size_or_sections) is int and split_size_or_sections > 0:
+        views: tuple[Tensor, ...] | None = core.parts(
+            input, dim, split_size_or_sections, slice_view, "SliceBackward0"
+        )
+        if views is not None:
+            return views
+    parts = _parts(input._expr.shape[dim], split_size_or_sections, dim)
     one_size = isinstance(split_size_or_sections, int)
     name = "SplitBackward0" if one_size else "SplitWithSizesBackward0"
     return _views_of(input, name, dim, parts)
@@ -132,13 +133,13 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """
     chunks = operator.index(chunks)
     size = _chunk_size(input, chunks, dim)
-    if not input.shape[dim]:  # PyTorch gives as many as were asked for
+    if not input._expr.shape[dim]:  # PyTorch gives as many as were asked for
         return split(input, [0] * chunks, dim)
     return split(input, size, dim)
 
 
 def _chunk_size(input: Tensor, chunks: int, dim: int) -> int:
-    extent = input.shape[_dimension_to_split(input, dim, "chunk")]
+    extent = input._expr.shape[_dimension_to_split(input, dim, "chunk")]
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     return max(1, -(-extent // chunks))
@@ -150,34 +151,39 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
     IndexError for 0-d tensors.
     """
-    dim = existing_dim(dim, input.ndim)
-    return _views_of(input, "UnbindBackward0", dim, range(input.shape[dim]))
+    shape = input._expr.shape
+    dim = existing_dim(dim, len(shape))
+    if core is not None:
+        views: tuple[Tensor, ...] | None = core.parts(input, dim, 0, slice_view, "SliceBackward0")
+        if views is not None:
+            return views
+    return _views_of(input, "UnbindBackward0", dim, range(shape[dim]))
 
 
 def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple[Tensor, ...]:
     """Several views at once, by one node: they must not be written while grad is recorded."""
     lead = (slice(None),) * dim
-    steps = [(slice_view, ((*lead, part, ...), "SliceBackward0")) for part in parts]
-    if input._wrapper is not None:
-        return tuple([function(input, *arguments) for function, arguments in steps])
     indices = [(*lead, part, ...) for part in parts]
+    if input._wrapper is not None:
+        return tuple([slice_view(input, index, "SliceBackward0") for index in indices])
     base_array(input)  # where a pending value lies is decided when it is computed
     results = _parts_of(apart_in_inference(input), name, dim, indices)
     shown = []
-    for result, step in zip(results, steps, strict=True):
-        result = _share(input, result, step)
+    for result, index in zip(results, indices, strict=True):
+        result = _share(input, result, (slice_view, (index, "SliceBackward0")))
         note_creation(input, result, several=True)
         shown.append(result)
     return tuple(shown)
 
 
 def _parts_of(input: Tensor, name: str, dim: int, indices: Sequence[Any]) -> tuple[Tensor, ...]:
-    array = base_array(input)
-    chosen = not input._expr.program.free
-    arrays = tuple([where_cut(array[index], array, index) for index in indices])
+    array, program = base_array(input), input._expr.program
+    arrays = [
+        part if (part := array[index]).size else where_cut(part, array, index) for index in indices
+    ]
     vjp = _unbind_vjp if arrays and arrays[0].ndim < array.ndim else _split_vjp
     results: tuple[Tensor, ...] = record(
-        name, arrays, (input,), vjp, dtype=input.dtype, chosen=chosen, dim=dim
+        name, (*arrays,), (input,), vjp, dtype=program.dtype, chosen=not program.free, dim=dim
     )
     return results
 
@@ -189,20 +195,28 @@ def _split_vjp(node: Any, *parts: Tensor) -> Any:
 
 def _side_by_side(parts: Sequence[Tensor], dim: int) -> Tensor | None:
     """The tensor that the parts are consecutive views of, as a kernel may have laid them out."""
-    whole = parts[0]._base
-    if whole is None or any(part._base is not whole for part in parts):
+    for part in parts:
+        program = part._expr.program
+        if not (program.is_load and part._expr.leaves[0].borrowed and is_unshared(part)):
+            return None
+    if program.marks:
         return None
-    arrays, memory = [part.array for part in parts], whole.array
-    address, first = backend(whole._expr.program.device).address, arrays[0].shape
+    arrays = [part.array for part in parts]
+    memory, first = arrays[0].base, arrays[0].shape
+    if type(memory) is not type(arrays[0]):  # none, or what is no array
+        return None
+    if {*map(id, [array.base for array in arrays])} != {id(memory)}:
+        return None
     shape = (*first[:dim], sum([a.shape[dim] for a in arrays]), *first[dim + 1 :])
-    if memory.shape != shape or whole._expr.program.dtype is not parts[0]._expr.program.dtype:
+    if memory.shape != shape or memory.dtype != arrays[0].dtype:
         return None
+    address = backend(program.device).address
     strides, at = memory.strides, address(memory)
     for array in arrays:
         if array.strides != strides or address(array) != at:
             return None
         at += array.shape[dim] * strides[dim]
-    return whole.alias()
+    return on_borrowed(program, memory)
 
 
 def _unbind_vjp(node: Any, *parts: Tensor) -> Any:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import Any
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.owner import SameMemory
+from lucid_gpu.core.saved import counted
+from lucid_gpu.core.value import load_as
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import part_of
 from lucid_gpu.devices.determinism import unwritten
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import Expr, counted
 from lucid_gpu.fusion.plan import row_major_strides
 from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.mirrors import in_memory
@@ -30,13 +33,7 @@ from lucid_gpu.ops.strides import (
     storage_offset,
 )
 from lucid_gpu.ops.tensor_types import NAMES
-from lucid_gpu.storage import (
-    SameMemory,
-    channels_last,
-    channels_last_3d,
-    contiguous_format,
-    preserve_format,
-)
+from lucid_gpu.storage import channels_last, channels_last_3d, contiguous_format, preserve_format
 from lucid_gpu.tape.modes import is_inference_mode_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -463,8 +460,8 @@ for _name, _dtype in {
 
 
 def _new_memory(source: Any, d: dtype, where: Any) -> Tensor:
-    if isinstance(source, int):
-        return empty(source, dtype=d, device=where)
+    if isinstance(source, Integral):
+        return empty(int(source), dtype=d, device=where)
     return tensor(list(source), dtype=d, device=where)
 
 
@@ -505,7 +502,7 @@ def _move(held: Tensor, memory: Any) -> None:
         cell = t._expr.leaves[0].again()
         cell.array = _placed(t, offset, strides, memory)
         record.add_cell(cell)
-        t._expr = Expr(t._expr.program, (cell,), None)
+        load_as(t, t._expr.program, cell)
         counted(t._expr, t._memory())
 
 

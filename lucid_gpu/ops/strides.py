@@ -7,21 +7,19 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+from lucid_gpu.core.layout import may_overlap
+from lucid_gpu.core.owner import SameMemory
 from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.copies import inverse, part_of
 from lucid_gpu.devices.cuda_memory import addressed
 from lucid_gpu.fusion import scheduler
-from lucid_gpu.fusion.layout import may_overlap
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.in_place import refers_to_itself
 from lucid_gpu.ops.index_primitives import getitem_parsed, zeros_with_values
 from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.reductions import normalize_dim
 from lucid_gpu.ops.shape import _sizes, array_in_order, base_array, movedim, permute, view_of
-from lucid_gpu.storage import (
-    SameMemory,
-    memory_format,
-)
+from lucid_gpu.storage import memory_format
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, store_written
@@ -41,14 +39,14 @@ def _strides(t: Tensor) -> tuple[int, ...]:
     t._load()  # where a pending value will stand is decided when it is computed
     if t._expr.program.free:
         array_in_order(t)
-    program = t._expr.program
-    if 0 in program.shape and t._base is not None and t._base.numel():
-        return _steps_of_nothing(program.shape, base_array(t))
-    if not program.is_load or program.root.value[1] is None:  # row-major
-        extents = [max(n, 1) for n in program.shape]
+    program, shape = t._expr.program, t._expr.shape
+    if 0 in shape and t._base is not None and t._base.numel():
+        return _steps_of_nothing(shape, base_array(t))
+    if not program.is_load or not program.strided:  # row-major
+        extents = [max(n, 1) for n in shape]
         behind = accumulate(extents[:0:-1], lambda a, b: a * b, initial=1)
         return tuple(behind)[::-1] if extents else ()
-    return tuple([s // program.dtype.itemsize for s in program.root.value[1]])
+    return tuple([s // program.dtype.itemsize for s in t._expr.leaves[0].array.strides])
 
 
 def _steps_of_nothing(shape: tuple[int, ...], array: Any) -> tuple[int, ...]:
@@ -336,7 +334,7 @@ def _as_strided_batched(
     strides = (*[steps[d] for d in order[apart:]], *strides)
     own = (*[steps[d] for d in order[apart:]], *own)
     result = restrided(value, sizes, strides, first - start, own, apart)
-    result = permute(result, (*inverse(order), *range(count, result.ndim)))
+    result = permute(result, (*inverse(tuple(order)), *range(count, result.ndim)))
     for one in reversed(levels):
         result = one.wrap(result)
     return result

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid_gpu.core.value import Cell
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import Cell
 from lucid_gpu.fusion.realize import execute, plan_for
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import OFF, set_mode
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["Traced"]
@@ -56,11 +56,11 @@ class Traced:
         return [next(rest) if position is None else arrays[position] for position in passed_through]
 
     def _results(self, arrays: Sequence[Any], d: dtype, where: device) -> Sequence[Tensor]:
-        before, state.grad = state.grad, False
+        mode = set_mode(OFF)
         try:
             return self.function([from_array(a, d, where) for a in arrays])
         finally:
-            state.grad = before
+            set_mode(mode)
 
 
 def _planned(results: Sequence[Tensor], arrays: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:

@@ -39,11 +39,10 @@ batching(to_device)(on_value)
 
 
 def _recorded(array: Any, input: Tensor, target: device) -> Tensor:
-    from lucid_gpu.fusion import expression
     from lucid_gpu.ops.record import OpNode
-    from lucid_gpu.tensor import _tensor
+    from lucid_gpu.tensor import from_array
 
-    result = _tensor(expression.of_array(array, input.dtype, target))
+    result = from_array(array, input.dtype, target)
     if state.grad and input.requires_grad:
         node = OpNode((input,), _back, ())
         node.__dict__["home"] = input.device

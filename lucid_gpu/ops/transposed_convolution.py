@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.kernels.convolution import takes_volumes
-from lucid_gpu.kernels.windows import Window
+from lucid_gpu.kernels.windows import Window, frame_of
 from lucid_gpu.ops import convolution
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.memory_formats import led_in
@@ -17,14 +17,13 @@ from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.record import leads_back
 from lucid_gpu.ops.sliding import (
     Sizes,
-    Slide,
     check_bias,
     check_channels,
     check_groups,
     check_kinds,
     check_ranks,
     setting,
-    slide_of,
+    window_of,
 )
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -77,14 +76,14 @@ def _of_rank(rank: int) -> Callable[..., Tensor]:
     ) -> Tensor:
         name = f"conv_transpose{rank}d"
         require_tensor(name, "input", 1, input)
-        check_ranks(name, rank, input, weight)
+        check_ranks(name, rank, input._expr.shape, weight._expr.shape)
         whole = input if input.ndim == weight.ndim else input.unsqueeze(0)
         _check(whole, weight, bias, groups)
-        slide = _slide(weight.shape[2:], stride, padding, dilation)
-        more = _output_padding(output_padding, slide)
+        window = _window(weight._expr.shape[2:], stride, padding, dilation)
+        more = _output_padding(output_padding, window)
         order = convolution.order_of_result(whole, weight, groups)
-        result = _spread(whole, weight, slide, more, groups, order)
-        return convolution.finished(result, bias, order, batched=whole is input)
+        result = _spread(whole, weight, window, more, groups, order)
+        return convolution.finished(result, bias, order, whole is input)
 
     return convolution.named(conv_transpose, f"conv_transpose{rank}d", _DOC, rank)
 
@@ -97,7 +96,7 @@ FUNCTIONS = (conv_transpose1d, conv_transpose2d, conv_transpose3d)
 def _spread(
     x: Tensor,
     weight: Tensor,
-    slide: Slide,
+    window: Window,
     more: Sizes,
     groups: int,
     order: tuple[int, ...] | None,
@@ -107,57 +106,59 @@ def _spread(
         [
             (n - 1) * s - 2 * p + r + m
             for n, s, p, r, m in zip(
-                x.shape[2:], slide.stride, slide.padding, slide.reach(), more, strict=True
+                x.shape[2:], window.stride, window.padding, window.reach(), more, strict=True
             )
         ]
     )
     _check_size(x, size)
-    if any(m >= s for m, s in zip(more, slide.stride, strict=True)):  # dilation may leave so much
+    if any(m >= s for m, s in zip(more, window.stride, strict=True)):  # dilation may leave so much
         none = (0,) * len(size)
-        uncut = _spread(x, weight, slide._replace(padding=none), none, groups, order)
-        ends = zip(reversed(slide.padding), reversed(more), strict=True)
+        uncut = _spread(x, weight, window._replace(padding=none), none, groups, order)
+        ends = zip(reversed(window.padding), reversed(more), strict=True)
         return pad(uncut, [n for p, m in ends for n in (-p, m - p)])
     whole = (x.shape[0], weight.shape[1] * groups, *size)
     if len(size) == 1:
-        rows, filters = x.unsqueeze(2), weight.unsqueeze(2)
-        whole = (*whole[:2], 1, *size)
-        result = convolution._input_gradient(rows, filters, whole, slide.window(), groups)
-        return result.squeeze(2)
+        frame = frame_of((*whole[:2], 1, *size), window.over_images())
+        images = convolution._input_gradient(x.unsqueeze(2), weight.unsqueeze(2), frame, groups)
+        return images.squeeze(2)
+    frame = frame_of(whole, window)
     if len(size) == 2 or takes_volumes(x.device, x.dtype.name):
-        images = convolution._input_gradient(x, weight, whole, Window(*slide), groups)
-        return leads_back(images, order)
+        return leads_back(convolution._input_gradient(x, weight, frame, groups), order)
     x, weight = led_in(x, order), led_in(weight, order)
-    return convolution.volumes_input_gradient(x, weight, whole, Window(*slide), groups)
+    return convolution.volumes_input_gradient(x, weight, frame, groups)
 
 
 # --- what is refused ------------------------------------------------------------------------------
 
 
 def _check(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
-    check_groups(weight, groups)
-    intro = f"Given transposed=1, weight of size {list(weight.shape)}"
-    check_channels(intro, input, weight.shape[0])
-    check_bias(intro, bias, weight.shape[1] * groups)
+    size, filters = input._expr.shape, weight._expr.shape
+    check_groups(filters, groups)
+    intro = f"Given transposed=1, weight of size {list(filters)}"
+    check_channels(intro, size, filters[0])
+    check_bias(intro, None if bias is None else bias._expr.shape, filters[1] * groups)
     check_kinds(input, weight, bias)
 
 
-def _slide(kernel: Any, stride: Any, padding: Any, dilation: Any) -> Slide:
+def _window(kernel: Sizes, stride: Any, padding: Any, dilation: Any) -> Window:
+    rank = len(kernel)
     if isinstance(padding, str):
         raise TypeError(
-            f"conv_transpose{len(kernel)}d(): argument 'padding' must be tuple of ints, not str"
+            f"conv_transpose{rank}d(): argument 'padding' must be tuple of ints, not str"
         )
-    return slide_of(kernel, stride, padding, dilation)
+    names = {"stride": stride, "padding": padding, "dilation": dilation}
+    return window_of(kernel, *[setting(value, name, rank) for name, value in names.items()])
 
 
-def _output_padding(value: Any, slide: Slide) -> Sizes:
-    more = setting(value, "output_padding", len(slide.kernel))
+def _output_padding(value: Any, window: Window) -> Sizes:
+    more = setting(value, "output_padding", len(window.kernel))
     if min(more) < 0:
         raise RuntimeError("negative output_padding is not supported")
-    if any(m >= max(s, d) for m, s, d in zip(more, slide.stride, slide.dilation, strict=True)):
+    if any(m >= max(s, d) for m, s, d in zip(more, window.stride, window.dilation, strict=True)):
         raise RuntimeError(
             "output padding must be smaller than either stride or dilation, but got "
-            f"output_padding={list(more)}, stride={list(slide.stride)}, "
-            f"dilation={list(slide.dilation)}"
+            f"output_padding={list(more)}, stride={list(window.stride)}, "
+            f"dilation={list(window.dilation)}"
         )
     return more
 

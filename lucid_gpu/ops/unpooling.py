@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.dtypes import int64
+from lucid_gpu.kernels.windows import Window
 from lucid_gpu.ops import pooling
 from lucid_gpu.ops.arguments import in_float32, require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.memory_formats import channels_order, lying, row_major_order
 from lucid_gpu.ops.shape import own
-from lucid_gpu.ops.sliding import Sizes, Slide
+from lucid_gpu.ops.sliding import Sizes
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor
@@ -134,7 +135,7 @@ max_unpool1d, max_unpool2d, max_unpool3d = map(_unpool_of_rank, (1, 2, 3))
 lp_pool1d, lp_pool2d, lp_pool3d = map(_norm_of_rank, (1, 2, 3))
 
 
-def _size(input: Tensor, slide: Slide, wanted: Sequence[int] | None) -> Sizes:
+def _size(input: Tensor, slide: Window, wanted: Sequence[int] | None) -> Sizes:
     rank = len(slide.kernel)
     rows = zip(input.shape[-rank:], slide.stride, slide.padding, slide.kernel, strict=True)
     usual = tuple([(n - 1) * s - 2 * p + k for n, s, p, k in rows])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from lucid_gpu.launch.planning import call_stack, user_line
+from lucid_gpu.core.planning import call_stack, user_line
 
 __all__ = ["is_warn_always_enabled", "set_warn_always", "warn_user", "warn_user_once"]
 

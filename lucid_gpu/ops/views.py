@@ -12,17 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import capturing, xp_of
-from lucid_gpu.fusion.expression import (
-    Cell,
-    Expr,
-    counted,
-    mark_of,
-    requires_grad,
-    variable_on,
-    without_grad,
-)
-from lucid_gpu.fusion.program import FORBIDDEN, changed_load
+from lucid_gpu.core.owner import Storage
+from lucid_gpu.core.program import FORBIDDEN, changed_load
+from lucid_gpu.core.saved import counted, variable_on
+from lucid_gpu.core.value import Cell, Expr, give, load_as, mark_of, requires_grad
+from lucid_gpu.devices import xp_of
+from lucid_gpu.fusion.building import without_grad
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import (
@@ -39,8 +34,8 @@ from lucid_gpu.ops.in_place import (
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import replay
-from lucid_gpu.storage import Storage
-from lucid_gpu.tape.modes import no_grad, state
+from lucid_gpu.tape import watched
+from lucid_gpu.tape.modes import RECORDED, no_grad, set_mode, state
 from lucid_gpu.tape.overrides import fields
 from lucid_gpu.tensor import Tensor, _tensor, from_array
 
@@ -131,9 +126,8 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     del replaced  # whose leaf is read no longer
     storage.count(name)
     retaining = _protect_readers(target, storage)
-    capture = capturing.capturing()
-    if capture is not None:
-        capture.before_write(array, name, target)
+    if watched.by is not None:
+        watched.by.before_write(array, name, target)
     changed = put(array, source, name)
     refuse_views(target, storage)
     lasting = None if changed is None else _lasting(target, array, changed)
@@ -202,7 +196,7 @@ def _root(tensor: Tensor) -> Tensor:
 def _past(tensor: Tensor) -> Tensor:
     """A tensor for what this one's gradient went to until now; its value is not to be read."""
     expr = tensor._load()
-    return _tensor(Expr(expr.program, (expr.leaves[0].again(),), None))
+    return _tensor(Expr(expr.program, (expr.leaves[0].again(),), None, expr.shape))
 
 
 def _point(tensor: Tensor, node: Any, output: int) -> None:
@@ -239,20 +233,30 @@ def catch_up(view: Tensor, version: int) -> None:
             _refuse_view(view, base, storage)
 
 
+def _read_by(tensor: Tensor, cell: ViewCell, storage: Any) -> None:
+    """Have a realized tensor read its array by a leaf that knows its history."""
+    program = tensor._expr.program
+    marks = program.marks if cell.refusal is None else program.marks | FORBIDDEN
+    cell.variable = tensor._expr.leaves[0].variable
+    storage.add_cell(cell)
+    load_as(tensor, changed_load(program, needs_grad=True, marks=marks), cell)
+    counted(tensor._expr, tensor._memory())
+
+
+def forbid(tensor: Tensor, past: ViewCell) -> None:
+    """Have a tensor that got other memory refuse its history, as the leaf does that it had."""
+    cell = past.again()
+    cell.array = tensor.array
+    _read_by(tensor, cell, tensor._memory())
+
+
 def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
-    program = view._expr.program
     cell = ViewCell(view._expr.leaves[0].array, base, view._steps)
-    marks = program.marks
     if view._creation is not None:
         cell.refusal = _forbidden(view, _INDIRECTLY)
-        marks |= FORBIDDEN
-    cell.variable = view._expr.leaves[0].variable
-    storage.add_cell(cell)
-    loads = changed_load(program, needs_grad=True, marks=marks)
     keeps = cell.refusal is None and "_retains_grad" in fields(view)
     before = view._edge() if keeps else None
-    view._expr = Expr(loads, (cell,), None)
-    counted(view._expr, view._memory())
+    _read_by(view, cell, storage)
     if before is not None:
         move_retained(view, *before)
 
@@ -315,8 +319,7 @@ def _renew_mirror(view: Tensor, base: Tensor) -> None:
         cell.refusal = _forbidden(view, _INDIRECTLY)
     keeps = cell.refusal is None and "_retains_grad" in fields(view)
     before = view._edge() if keeps else None
-    value = without_grad(view._expr)
-    view._expr = mirrors.with_history(value, cell)
+    give(view, mirrors.with_history(without_grad(view._expr), cell))
     counted(view._expr, view._memory())
     if before is not None:
         move_retained(view, *before)
@@ -376,15 +379,16 @@ def without_hooks(view: Tensor, value: Expr) -> Expr:
         ((node, _),) = node._edges
     if node is end or not node._edges:  # or it begins at a view that was marked itself
         return value
-    return Expr(value.program, (ViewCell(cell.array, _past(base), view._steps),), None)
+    past = ViewCell(cell.array, _past(base), view._steps)
+    return Expr(value.program, (past,), None, value.shape)
 
 
 def _replayed(base: Tensor, steps: Any) -> Tensor:
-    recording, state.grad = state.grad, True
+    mode = set_mode(RECORDED)
     try:
         return replay(base, steps)
     finally:
-        state.grad = recording
+        set_mode(mode)
 
 
 def _copy_slices_vjp(node: Any, g: Tensor) -> Any:
@@ -463,7 +467,7 @@ def _fill_view(base: Tensor, steps: Any) -> None:
 
 
 attach(
-    Tensor, _catch_up=catch_up, _refuse_views=refuse_views,
+    Tensor, _catch_up=catch_up, _forbid=forbid, _refuse_views=refuse_views,
     _refuse_written_view=refuse_written_view, _renew_view=_renew_view,
     _without_hooks=without_hooks, _write_with_history=write_with_history,
 )  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.kernels import im2col
-from lucid_gpu.kernels.windows import Frame, Pair, Window
+from lucid_gpu.kernels.windows import Pair, Window, frame_of
 from lucid_gpu.ops.arguments import as_ints, require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
@@ -38,19 +39,20 @@ def unfold(
     """
     require_tensor("unfold", "input", 1, input)
     window = _window(kernel_size, dilation, padding, stride)
-    if input.ndim not in (3, 4) or 0 in input.shape[-3:]:
+    shape = input._expr.shape
+    if len(shape) not in (3, 4) or 0 in shape[-3:]:
         raise RuntimeError(
             "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
-            f"dimensions for input, but got: {list(input.shape)}"
+            f"dimensions for input, but got: {list(shape)}"
         )
-    steps = window.steps(input.shape[-2:])
+    steps = frame_of((1, 1, *shape[-2:]), window).steps
     if min(steps) < 1:
         raise RuntimeError(
-            f"Given input with spatial size {tuple(input.shape[-2:])}, {_text(window)}, calculated "
+            f"Given input with spatial size {shape[-2:]}, {_text(window)}, calculated "
             f"shape of the array of sliding blocks as {steps}, but its components must be at least "
             "one."
         )
-    if input.ndim == 3:
+    if len(shape) == 3:
         return _unfolded(input.unsqueeze(0), window).squeeze(0)
     return _unfolded(input, window)
 
@@ -131,13 +133,13 @@ def _columns_batched(level: Batch, f: Any, x: Tensor, *args: Any, **kwargs: Any)
 
 @op
 def _unfolded(x: Tensor, window: Window) -> Tensor:
-    frame = Frame(x.shape, window)
+    frame = frame_of(x._expr.shape, window)
     return record(
         "Im2ColBackward0",
         im2col.im2col(x.array, frame, im2col.IMAGE_FIRST),
         (x,),
         _unfolded_vjp,
-        dtype=x.dtype,
+        dtype=x._expr.program.dtype,
         image=frame.shape[1:],
         window=window,
     )
@@ -149,13 +151,13 @@ def _unfolded_vjp(node: Any, g: Tensor) -> Any:
 
 @op
 def _folded(columns: Tensor, image: tuple[int, ...], window: Window) -> Tensor:
-    frame = Frame((columns.shape[0], *image), window)
+    frame = frame_of((columns._expr.shape[0], *image), window)
     return record(
         "Col2ImBackward0",
         im2col.col2im(columns.array, frame, im2col.IMAGE_FIRST),
         (columns,),
         _folded_vjp,
-        dtype=columns.dtype,
+        dtype=columns._expr.program.dtype,
         image=image,
         window=window,
     )
@@ -165,7 +167,12 @@ def _folded_vjp(node: Any, g: Tensor) -> Any:
     return (_unfolded(g, node.window),)
 
 
-def _window(kernel: Any, dilation: Any, padding: Any, stride: Any) -> Window:
+def _window(*settings: Any) -> Window:
+    numbers = all(type(value) is int for value in settings)
+    return (_window_of_numbers if numbers else _window_of)(*settings)
+
+
+def _window_of(kernel: Any, dilation: Any, padding: Any, stride: Any) -> Window:
     window = Window(
         _pair(kernel, "kernel_size"),
         _pair(stride, "stride"),
@@ -185,6 +192,9 @@ def _window(kernel: Any, dilation: Any, padding: Any, stride: Any) -> Window:
                 f"{what} should be {need}, but got {name}_height: {down} {name}_width: {across}"
             )
     return window
+
+
+_window_of_numbers = functools.lru_cache(maxsize=1 << 10)(_window_of)
 
 
 def _pair(value: Any, name: str) -> Pair:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lucid_gpu.fusion.expression import Expr
-from lucid_gpu.fusion.program import WRAPPED, marked
+from lucid_gpu.core.program import WRAPPED, marked
+from lucid_gpu.core.value import Expr, give
 from lucid_gpu.fusion.region import region_node
 from lucid_gpu.tape.levels import Level, Wrapper
 from lucid_gpu.tensor import Tensor, _tensor
@@ -27,7 +27,7 @@ def unflagged(expr: Expr) -> Expr:
 
 
 def _like(expr: Expr, marks: int) -> Expr:
-    other = Expr(marked(expr.program, marks), expr.leaves, expr.made_by)
+    other = Expr(marked(expr.program, marks), expr.leaves, expr.made_by, expr.shape)
     other.node = expr.node
     if expr.variable is not None:
         other.variable, other.version = expr.variable, expr.version
@@ -39,7 +39,7 @@ def wrap(tensor: Tensor, wrapper: Wrapper) -> Tensor:
     if tensor._wrapper is None:
         if not tensor._expr.program.leaves:  # constants are folded; this one is none any more
             tensor._realize()
-        tensor._expr = flagged(tensor._expr)
+        give(tensor, flagged(tensor._expr))
     wrapper.below = tensor._wrapper
     tensor._wrapper = wrapper
     wrapper.level.members[id(tensor)] = tensor
@@ -75,7 +75,7 @@ def take_off(tensor: Tensor, level: Level) -> Wrapper | None:
         tensor._wrapper = wrapper.below
     else:
         del tensor._wrapper
-        tensor._expr = unflagged(tensor._expr)
+        give(tensor, unflagged(tensor._expr))
     level.members.pop(id(tensor), None)
     return wrapper
 

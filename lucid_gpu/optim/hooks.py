@@ -8,8 +8,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from lucid_gpu.devices import capturing
-from lucid_gpu.tape.node import RemovableHandle, add_hook
+from lucid_gpu.core.node import RemovableHandle, add_hook
 
 __all__ = ["Hooked", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
@@ -100,8 +99,6 @@ def _register(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool) -> Remov
 def _calling_hooks(step: Hook) -> Hook:
     @functools.wraps(step)
     def hooked(self: Hooked, *args: Any, **kwargs: Any) -> Any:
-        if capturing.recorder is not None:
-            capturing.keep(self)
         if _before_all or self._step_pre:
             (self, *args), kwargs = _before(self, step, (self, *args), kwargs)
         result = step(self, *args, **kwargs)

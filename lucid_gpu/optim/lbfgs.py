@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lucid_gpu.nn.parameter import is_lazy
+from lucid_gpu.ops.complex_views import view_as_real
 from lucid_gpu.ops.foreach import update_in_place
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.optim.line_search import Point, cubic_minimum, strong_wolfe
@@ -29,7 +30,7 @@ class LBFGS(Optimizer):
     Parameters
     ----------
     params : iterable of Tensor, any shapes
-        One group of real parameters on one device.
+        One group of parameters on one device; a complex number counts as two real ones.
     lr : float
     max_iter, max_eval : int
         Iterations and evaluations of the closure in a step; ``max_eval`` is 1.25 ``max_iter``.
@@ -188,8 +189,9 @@ def _number(loss: Any) -> float:
 
 
 def _move(params: list[Tensor], d: Tensor, t: float) -> None:
-    parts = d.split([p.numel() for p in params])
-    rows = [(p, part.reshape(p.shape)) for p, part in zip(params, parts, strict=True)]
+    reals = [_real(p) for p in params]
+    parts = d.split([p.numel() for p in reals])
+    rows = [(p, part.reshape(p.shape)) for p, part in zip(reals, parts, strict=True)]
     update_in_place(_moved, rows, 1, {"t": t})
 
 
@@ -198,8 +200,14 @@ def _moved(p: Tensor, d: Tensor, *, t: Tensor) -> tuple[Tensor, ...]:
 
 
 def _flat_gradient(params: list[Tensor]) -> Tensor:
-    grads = [p.new_zeros(p.numel()) if p.grad is None else p.grad for p in params]
-    return cat([(g.to_dense() if g._is_sparse else g).detach().reshape(-1) for g in grads])
+    grads = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in params]
+    dense = [(g.to_dense() if g._is_sparse else g).detach() for g in grads]
+    return cat([_real(g.resolve_conj()).reshape(-1) for g in dense])
+
+
+def _real(t: Tensor) -> Tensor:
+    """The real and imaginary parts of a complex tensor, in its memory; any other itself."""
+    return view_as_real(t) if t.is_complex() else t
 
 
 def _largest(vector: Tensor) -> Any:

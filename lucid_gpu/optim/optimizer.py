@@ -11,7 +11,6 @@ from ctypes import c_float
 from typing import Any, ClassVar
 
 from lucid_gpu.compat.module_names import beside
-from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, float32, float64, get_default_dtype
 from lucid_gpu.nn.parameter import forget_gradients
 from lucid_gpu.ops.complex_views import view_as_real
@@ -24,9 +23,9 @@ from lucid_gpu.optim.hooks import (
     register_optimizer_step_pre_hook,
 )
 from lucid_gpu.tape.door import type_name
-from lucid_gpu.tape.modes import enable_grad, set_grad_enabled
+from lucid_gpu.tape.modes import enable_grad, no_grad
 from lucid_gpu.tape.overrides import handling
-from lucid_gpu.tensor import Tensor, from_array, keep_outside, store_written
+from lucid_gpu.tensor import Tensor
 
 __all__ = [
     "Optimizer",
@@ -70,6 +69,19 @@ def rounded(number: Any) -> Any:
 
 Group = dict[str, Any]
 Member = tuple[Tensor, Tensor, dict[str, Any]]  # a parameter, its gradient, its state
+
+
+# Asked to make an update in the place of an optimizer: it returns whether it did.
+_updater: Callable[[Any, Group, list[Member]], bool] | None = None
+
+
+def update_by(updater: Callable[[Any, Group, list[Member]], bool] | None) -> None:
+    """Ask ``updater(optimizer, group, members)`` for each update first; None ends that.
+
+    It returns whether it has made the update.
+    """
+    global _updater
+    _updater = updater
 
 
 class Optimizer(Hooked):
@@ -198,7 +210,8 @@ class Optimizer(Hooked):
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with set_grad_enabled(self.defaults.get("differentiable", False)):
+        mode = enable_grad if self.defaults.get("differentiable", False) else no_grad
+        with mode():
             for group in self.param_groups:
                 members = [
                     (p, g, self.state[p]) for p in group["params"] if (g := p.grad) is not None
@@ -209,10 +222,8 @@ class Optimizer(Hooked):
                         self._update_or_restore(group, [member])
                 elif members:
                     self._refuse(members)
-                    if capturing.recorder is None or not capturing.recording():
+                    if _updater is None or not _updater(self, group, members):
                         self._update_or_restore(group, members)
-                    else:
-                        self._capture(group, members)
         return loss
 
     def _update_or_restore(self, group: Group, members: list[Member]) -> None:
@@ -230,49 +241,6 @@ class Optimizer(Hooked):
             raise
         finally:
             self._updated = []
-
-    def _capture(self, group: Group, members: list[Member]) -> None:
-        """Make an update the call of a graph: each replay makes it of what the group holds then."""
-        recording, name = capturing.recording(), type(self).__name__
-        assert recording is not None
-        if group.get("capturable") is False:
-            raise RuntimeError(
-                f"Attempting CUDA graph capture of step() for an instance of {name} but "
-                "param_groups' capturable is False."
-            )
-        if self._listed or self.defaults.get("differentiable"):
-            recording.refuse(f"{name}.step()", "its update is recorded, or its gradients list rows")
-        store_written()
-        keep_outside(*[value for _, _, state in members for value in state.values()])
-        before = [(state, dict(state)) for _, _, state in members]
-
-        def go_back() -> None:
-            for own, values in before:
-                own.clear()
-                own.update(values)
-
-        recording.undo.append(go_back)
-        # values that read a parameter take what it is now with them by recorded copies
-        memory = [p._writable(f"{name}.step") for p, _, _ in members]
-        gradients = [from_array(g.array, g.dtype, g.device) for _, g, _ in members]
-        skips, recording.skips_read = recording.skips, True
-
-        def update(*arrays: Any) -> None:
-            if any(flag.item() for flag in skips):
-                return
-            for (p, *_), array in zip(members, memory, strict=True):
-                if p.array is not array:
-                    raise RuntimeError(
-                        f"{name}: a parameter of shape {list(p.shape)} has other memory than when "
-                        "its graph was captured; write into it, p.copy_(values), instead"
-                    )
-            with set_grad_enabled(False):
-                again = zip(members, gradients, strict=True)
-                self._update_or_restore(group, [(m[0], gradient, m[2]) for m, gradient in again])
-            store_written()
-
-        read = [*[g.array for g in gradients], *skips]
-        capturing.call_again(f"{name}.step", update, *memory, *read)
 
     def _refuse(self, members: list[Member]) -> None:
         """Raise for what no rule here is written for."""

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from lucid_gpu.fusion import program
-from lucid_gpu.launch import planning as making
-from lucid_gpu.launch.planning import PlanningWarning
+from lucid_gpu.core import planning as making
+from lucid_gpu.core import program
+from lucid_gpu.core.planning import PlanningWarning
 
 __all__ = ["Planned", "PlanningLog", "PlanningWarning", "planned", "planned_bytes", "planning"]
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from functools import cache, singledispatch
 from typing import Any, NamedTuple
 
+from lucid_gpu.core.owner import CONJUGATED, NEGATED
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
@@ -27,7 +28,7 @@ from lucid_gpu.ops.storages import TypedStorage, UntypedStorage
 from lucid_gpu.ops.strides import _memory
 from lucid_gpu.ops.tensor_types import NAMES
 from lucid_gpu.serialization import options
-from lucid_gpu.storage import CONJUGATED, NEGATED, Size, layout
+from lucid_gpu.storage import Size, layout
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Archive"]

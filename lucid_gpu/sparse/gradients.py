@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.devices import xp_of
-from lucid_gpu.fusion.expression import dependent
+from lucid_gpu.fusion.building import mark_dependent
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.record import OpNode
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.sparse.tensor import Elements, SparseTensor, refuse, sparse
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import FORWARD, state
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -70,10 +70,10 @@ def recorded(
         sources = [t for t in inputs if isinstance(t, SparseTensor)]
         node.__dict__["listed"] = bool(sources) and all(is_listed(s) for s in sources)
         node.__dict__.update(attributes, pattern=pattern)
-        node.metas = (result._expr.program,)
+        node.metas = ((result._expr.program, result._expr.shape),)
         result._attach(node)
-    elif state.grad is None and not all(t._expr.program.independent for t in inputs):
-        result._expr = dependent(result._expr)  # an intermediate of a Function's forward
+    elif state.mode is FORWARD and not all(t._expr.program.independent for t in inputs):
+        mark_dependent(result)  # an intermediate of a Function's forward
     return result
 
 

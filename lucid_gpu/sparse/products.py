@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.sparse import product
-from lucid_gpu.fusion.expression import one_device
+from lucid_gpu.fusion.building import one_device
 from lucid_gpu.kernels.index_add import index_add
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.matmul import matmul as dense_matmul
@@ -107,7 +107,7 @@ def _check(s: SparseTensor, d: Tensor) -> None:
             f"and a dense matrix or vector, got {s.sparse_dim()} sparse and {s.dense_dim()} dense "
             f"dimensions and a dense shape {list(d.shape)}; call .to_dense() first"
         )
-    one_device("matmul", (s._expr.program, d._expr.program))
+    one_device("matmul", (s._expr, d._expr))
     if s.dtype is not d.dtype:
         raise RuntimeError(
             f"expected scalar type {s.dtype.name} but found {d.dtype.name}; convert one with "

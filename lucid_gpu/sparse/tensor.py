@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import threading
 from functools import cache
-from types import FunctionType
 from typing import Any, NoReturn
 
+from lucid_gpu.core.node import Node, run_node
+from lucid_gpu.core.owner import Storage
+from lucid_gpu.core.program import SPARSE, changed_load, load_program
+from lucid_gpu.core.value import Cell, Expr, give, load_as
 from lucid_gpu.device import device
-from lucid_gpu.fusion.expression import Cell, Expr, without_grad
-from lucid_gpu.fusion.program import SPARSE, load_program
+from lucid_gpu.fusion.building import without_grad
 from lucid_gpu.ops import printing
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.in_place import LEAF_IN_PLACE
 from lucid_gpu.ops.order import searchsorted
 from lucid_gpu.ops.registry import LazyMethod
 from lucid_gpu.sparse.pattern import Pattern
-from lucid_gpu.storage import Storage, sparse_coo, sparse_csr
+from lucid_gpu.storage import sparse_coo, sparse_csr
 from lucid_gpu.tape.door import NAMES, Next, Watch
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import Node, run_node
-from lucid_gpu.tape.overrides import Method, disabled
+from lucid_gpu.tape.overrides import METHODS, Method, disabled
 from lucid_gpu.tensor import Tensor
 
 
@@ -73,6 +74,7 @@ class SparseCell(Cell):
         self.elements = elements
         self.node = node
         self.output = output
+        self.variable, self.version = None, 0
 
     @property
     def array(self) -> Any:
@@ -141,14 +143,15 @@ class SparseTensor(Tensor):
     # --- as Tensor has it, without an array -------------------------------------------------------
 
     def _attach(self, node: Node, output: int = 0) -> None:
-        self._expr = _expr(self._expr.leaves[0].twin(node, output), self._expr, True)
+        leaf, program = self._expr.leaves[0].twin(node, output), self._expr.program
+        load_as(self, changed_load(program, needs_grad=True), leaf)
 
     def detach(self) -> Tensor:
         """The same elements, apart from the graph."""
         return wrap(without_grad(self._expr), self)
 
     def _cut(self) -> Tensor:
-        self._expr = without_grad(self._expr)
+        give(self, without_grad(self._expr))
         return self
 
     def alias(self) -> Tensor:
@@ -158,15 +161,14 @@ class SparseTensor(Tensor):
     def unrecorded(self) -> Tensor:
         """A gradient of these elements, in memory of its own once they are written."""
         other = super().unrecorded()
-        expr = other._expr
-        cell = expr.leaves[0]
+        program, cell = other._expr.program, other._expr.leaves[0]
         assert isinstance(cell, SparseCell)
         before = cell.elements
         # an expanded tensor of values, as some gradients have, cannot be written in place
         values = before.values if before.values.is_contiguous() else before.values.contiguous()
         elements = Elements(before.pattern, values.alias(), before.once)
         own = SparseCell(elements, cell.node, cell.output)
-        other._expr = _expr(own, expr, expr.program.needs_grad)
+        load_as(other, changed_load(program, needs_grad=program.needs_grad), own)
         return other
 
     def _on(self, expr: Expr) -> SparseTensor:
@@ -198,7 +200,8 @@ class SparseTensor(Tensor):
         edge = self._edge() if self.requires_grad and not state.grad else None
         storage, written = self._memory(), Storage(self, ())
         written.version = storage.version + 1
-        self._expr, self._storage = value._expr, written
+        give(self, value._expr)
+        self._storage = written
         if edge is not None:  # the history stays what it was
             self._attach(*edge)
         return self
@@ -290,8 +293,8 @@ def sparse(elements: Elements) -> SparseTensor:
     """A sparse tensor without history."""
     values = elements.values
     size = elements.pattern.size
-    program = load_program(values.dtype, size, None, False, values.device, SPARSE)
-    return wrap(Expr(program, (SparseCell(elements),), None), None)
+    program = load_program(values.dtype, size, False, False, values.device, SPARSE)
+    return wrap(Expr(program, (SparseCell(elements),), None, size), None)
 
 
 def wrap(expr: Expr, like: SparseTensor | None) -> SparseTensor:
@@ -301,17 +304,12 @@ def wrap(expr: Expr, like: SparseTensor | None) -> SparseTensor:
     assert isinstance(cell, SparseCell)
     compressed = cell.elements.pattern.rows_in is not None
     tensor = object.__new__(RowsTensor if compressed else SparseTensor)
-    tensor._expr = expr
+    give(tensor, expr)
     if like is not None:
         tensor._storage = like._storage
     else:
         tensor._storage = cell.elements.values._memory()
     return tensor
-
-
-def _expr(cell: Cell, like: Expr, needs_grad: bool) -> Expr:
-    p = like.program
-    return Expr(load_program(p.dtype, p.shape, None, needs_grad, p.device, p.marks), (cell,), None)
 
 
 # Methods of Tensor that hold for sparse ones as they are: of the graph, and of types and sizes.
@@ -370,7 +368,7 @@ def refuse_the_rest() -> None:
     for name, method in vars(Tensor).items():
         private = name[0] == "_" and not name.endswith("__")
         kept = private or name in _OF_THE_GRAPH | _OF_SHAPES | _OF_LAYOUTS
-        methods = (FunctionType, LazyMethod, Method)
+        methods = (*METHODS, LazyMethod, Method)
         if kept or name in vars(SparseTensor) or not isinstance(method, methods):
             continue
         setattr(SparseTensor, name, _refusing(name))
@@ -379,7 +377,7 @@ def refuse_the_rest() -> None:
         kept = name not in _OF_PLACES and (private or name in _OF_BOTH or name in vars(RowsTensor))
         if name in _OF_COO:
             setattr(RowsTensor, name, vars(Tensor)[name])
-        elif not kept and isinstance(method, FunctionType):
+        elif not kept and type(method) in METHODS:
             setattr(RowsTensor, name, _refusing(name))
         elif name in ("T", "mT"):
             setattr(RowsTensor, name, property(_refusing(name)))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, overload
 
 from lucid_gpu.tape.overrides import UNHANDLED, handled, handled_after, handling, overrides
+from lucid_gpu.tape.short import short
 
 __all__ = [
     "PACKAGE",
@@ -92,22 +93,25 @@ def op(body: Any = None, /, *, autocast: Autocast = None, whole: bool = False) -
             words = ", ".join(get_args(Cast))
             raise ValueError(f"op(): autocast of {body.__name__} is {kind!r}; it is one of {words}")
 
-    first, plain = number_parameters(body)
+    # who calls a private one has been checked
+    first, plain = (0, ()) if body.__name__[0] == "_" else number_parameters(body)
 
-    @functools.wraps(body)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if plain and (kwargs or args[first:]):
-            args, kwargs = checked_numbers(call, plain, args, kwargs)
+    def slow(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = checked_numbers(call, plain, args, kwargs)
         if interpreters or handling:
             return interpret(call, args, kwargs)
         try:
             return body(*args, **kwargs)
         except (AttributeError, TypeError) as error:
-            return _after_failure(call, error, args, kwargs)
+            return failed(error, args, kwargs)
 
-    call.body = body  # type: ignore[attr-defined]
-    call.autocast = casts or {}  # type: ignore[attr-defined]
-    call.whole = whole  # type: ignore[attr-defined]
+    def failed(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _after_failure(call, error, args, kwargs)
+
+    kinds, seen = (AttributeError, TypeError), (interpreters, handling)
+    careful = frozenset([name for name, _, _ in plain])
+    call = short(body, slow, failed, kinds, seen, first if plain else None, careful, plain)
+    call.body, call.autocast, call.whole = body, casts or {}, whole
     return call
 
 
@@ -212,9 +216,9 @@ def with_public_name(
 
 
 def _is_ours(error: Exception) -> bool:
-    """Whether a line of this package raised it."""
+    """Whether a line of this package raised it, or none: the arguments of a call did not fit."""
     lines = traceback.extract_tb(error.__traceback__, limit=-1)
-    return bool(lines) and lines[0].filename.startswith(PACKAGE)
+    return not lines or lines[0].filename.startswith(PACKAGE)
 
 
 def _after_failure(op: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """Grad mode and saved-tensor hooks: one state a thread.
 
-While hooks watch what is saved for backward, recording is `WATCHED` instead of True: as true, and
-another key for every remembered program, so that each op comes by the slow path, which asks.
+The mode is a key of every program that is remembered: while hooks watch what is saved for backward,
+each op comes by the slow path, which asks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from enum import Enum
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,8 +24,22 @@ DECORATED_CLASS = (
 )
 
 
-WATCHED = 2
-INFERENCE: Any = ()  # what `state.grad` is in inference mode: false, and a key of its own
+class Mode(Enum):
+    """What becomes of the ops that a thread calls."""
+
+    RECORDED = "recorded"
+    WATCHED = "recorded, and saved-tensor hooks see what is saved"
+    OFF = "not recorded"
+    INFERENCE = "not recorded, nor may what is made here be saved later"
+    FORWARD = "not recorded, yet what depends on inputs that require grad is told from constants"
+
+    __hash__ = object.__hash__  # in C: modes are parts of keys
+
+
+RECORDED, WATCHED, OFF, INFERENCE, FORWARD = Mode
+RECORDING = (RECORDED, WATCHED)
+NEEDS = {RECORDED: True, WATCHED: True, OFF: False, INFERENCE: False, FORWARD: None}
+MADE_IN = {True: RECORDED, False: OFF, None: FORWARD}  # by what a program says of its value
 
 
 class _State(threading.local):
@@ -32,17 +47,18 @@ class _State(threading.local):
 
     Attributes
     ----------
-    grad : bool, int or None
-        Whether ops are recorded: ``recording``, False, or None inside `Function.forward`, where
-        what depends on inputs that require grad is told from constants.
-    recording : bool or int
-        How: True, or `WATCHED` by saved-tensor hooks.
+    mode : Mode
+        `FORWARD` inside `Function.forward`; set by `set_mode` alone.
+    grad : bool
+        Whether that is one in which ops are recorded.
+    recording : Mode
+        What it is where they are: `WATCHED` by saved-tensor hooks, and still `INFERENCE` there.
     hooks : tuple of (pack, unpack)
         Saved-tensor hooks, the innermost last.
     no_hooks : str or None
         Why hooks may not be set now.
-    off : bool or ()
-        What ``grad`` is where nothing is recorded: False, or `INFERENCE`.
+    off : Mode
+        What it is where nothing is recorded: `OFF`, or `INFERENCE`.
     task : Task or None
         The backward pass that is running.
     node : Node or None
@@ -77,11 +93,12 @@ class _State(threading.local):
         `lucid_gpu.fusion.scheduler`.
     """
 
-    grad: Any = True
-    recording: Any = True
+    mode: Mode = RECORDED
+    grad: bool = True
+    recording: Mode = RECORDED
     hooks: tuple[Any, ...] = ()
     no_hooks: str | None = None
-    off: Any = False
+    off: Mode = OFF
     task: Any = None
     node: Any = None
     of_arrays: int = 0
@@ -106,9 +123,16 @@ watchers = 0  # pairs of saved-tensor hooks set on any thread, and one for infer
 _counting = threading.Lock()
 
 
+def set_mode(mode: Mode) -> Mode:
+    """Have ops of this thread be of `mode` from now on; returns the mode before."""
+    before = state.mode
+    state.mode, state.grad = mode, mode in RECORDING
+    return before
+
+
 def is_grad_enabled() -> bool:
     """Whether ops on this thread are recorded."""
-    return bool(state.grad)
+    return state.grad
 
 
 def watch(hooks: tuple[Any, ...]) -> None:
@@ -118,8 +142,9 @@ def watch(hooks: tuple[Any, ...]) -> None:
         watchers += len(hooks) - len(state.hooks)
     state.hooks = hooks
     if state.off is not INFERENCE:
-        state.recording = WATCHED if hooks else True
-        state.grad = state.grad and state.recording
+        state.recording = WATCHED if hooks else RECORDED
+        if state.grad:
+            set_mode(state.recording)
 
 
 @contextmanager
@@ -183,11 +208,14 @@ class _Mode(DecoratorContextManager):
         self._before: list[Any] = []
 
     def __enter__(self) -> None:
-        self._before.append(state.grad)
-        state.grad = state.recording if self._value else state.grad and state.off
+        before = state.mode
+        self._before.append(before)
+        mode = state.recording if self._value else state.off if state.grad else before
+        state.mode, state.grad = mode, mode in RECORDING  # as `set_mode` does
 
     def __exit__(self, *_: object) -> None:
-        state.grad = self._before.pop()
+        mode = state.mode = self._before.pop()
+        state.grad = mode in RECORDING
 
 
 def _constructor_of(kind: Callable[..., Any]) -> Any:
@@ -260,16 +288,17 @@ class inference_mode(_Mode):
         return inference_mode(self.mode)
 
     def __enter__(self) -> None:
-        self._before.append((state.grad, state.recording, state.off))
+        self._before.append((state.mode, state.recording, state.off))
         if self.mode:
             _look_at_what_is_saved()
-            state.grad = state.recording = state.off = INFERENCE
+            state.recording = state.off = INFERENCE
         else:
-            state.grad = state.recording = WATCHED if state.hooks else True
-            state.off = False
+            state.recording, state.off = WATCHED if state.hooks else RECORDED, OFF
+        set_mode(state.recording)
 
     def __exit__(self, *_: object) -> None:
-        state.grad, state.recording, state.off = self._before.pop()
+        mode, state.recording, state.off = self._before.pop()
+        set_mode(mode)
 
 
 def is_inference_mode_enabled() -> bool:
@@ -292,18 +321,17 @@ class set_grad_enabled(_Mode):
         return object.__new__(cls)
 
     def __init__(self, mode: bool) -> None:
-        super().__init__()
-        self._value = bool(mode)
-        self._entered = state.grad
-        state.grad = state.recording if self._value else state.grad and state.off
+        self._value, self._before = bool(mode), []
+        _Mode.__enter__(self)
+        self._entered = self._before.pop()
 
     def clone(self) -> _Mode:
         return set_grad_enabled(self._value)
 
     def __enter__(self) -> None:
-        self._before.append(self._entered)
-        state.grad = state.recording if self._value else state.grad and state.off
+        _Mode.__enter__(self)
+        self._before[-1] = self._entered
 
     def __call__(self, function: F) -> F:
-        state.grad = self._entered  # a decorator switches only inside the function
+        set_mode(self._entered)  # a decorator switches only inside the function
         return super().__call__(function)

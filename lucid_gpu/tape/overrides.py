@@ -7,13 +7,14 @@ methods of Tensor are `Method` objects, which call handlers before the method th
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from types import FunctionType, MethodType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.native import core
+from lucid_gpu.tape.short import short
 
 __all__ = [
     "DISABLED",
@@ -291,21 +292,24 @@ def changed(**settings: Any) -> dict[str, Any]:
 def overridable(function: F) -> F:
     """A function that asks first."""
 
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if handling and (answer := handled(call, args, kwargs)) is not UNHANDLED:
-            return answer
-        try:
-            return function(*args, **kwargs)
-        except (AttributeError, TypeError):
-            if (answer := handled_after(call, args, kwargs)) is UNHANDLED:
-                raise
-            return answer
+    def slow(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = handled(call, args, kwargs)
+        return function(*args, **kwargs) if answer is UNHANDLED else answer
 
-    return cast(F, call)
+    def failed(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if (answer := handled_after(call, args, kwargs)) is UNHANDLED:
+            raise error
+        return answer
+
+    call: F = short(function, slow, failed, (AttributeError, TypeError), (handling, ()))
+    return call
 
 
 # --- Tensor's methods and attributes --------------------------------------------------------------
+
+
+# The types of functions and methods: some are short cuts in C.
+METHODS: list[type] = [FunctionType, *([] if core is None else [core.Door, core.Method])]
 
 
 class Method:
@@ -323,7 +327,7 @@ class Method:
         self.owner, self.name, self.attribute = owner, name, attribute
         self.__name__ = name  # that of its function may be another
         self.gives_way = name in _BINARY
-        self.loaded: Any = attribute if isinstance(attribute, FunctionType) else None
+        self.loaded: Any = None if hasattr(type(attribute), "load") else attribute
 
     @property
     def function(self) -> Any:
@@ -620,7 +624,7 @@ def _before(value: Any) -> Any:
 
 def as_method(name: str, value: Any) -> Any:
     """What Tensor's class has under a name: the value, or a `Method` of it."""
-    is_method = isinstance(value, FunctionType) or hasattr(type(value), "load")
+    is_method = type(value) in METHODS or hasattr(type(value), "load")
     if not (_switch.methods and is_method and is_overridable(name)):
         return value
     known = _methods.get(name)

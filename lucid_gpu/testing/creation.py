@@ -8,6 +8,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import as_dtype
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.random import rand, randint
+from lucid_gpu.ops.shape import clone
 from lucid_gpu.tensor import Tensor
 
 
@@ -20,6 +21,7 @@ def make_tensor(
     requires_grad: bool = False,
     noncontiguous: bool = False,
     exclude_zero: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """A tensor of uniform random numbers from ``[low, high)``.
 
@@ -33,11 +35,13 @@ def make_tensor(
         Lay it out with gaps; at least two elements then.
     exclude_zero : bool
         Replace zeros by the smallest positive number (1 for integers).
+    memory_format : memory_format, optional
+        How it lies in memory, such as `channels_last`; not with ``noncontiguous``.
 
     Raises
     ------
     ValueError
-        For an empty range, and integers with ``requires_grad``.
+        For an empty range, integers with ``requires_grad``, and both layouts.
     """
     extents = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
     size = tuple(int(n) for n in extents)
@@ -49,6 +53,11 @@ def make_tensor(
         raise ValueError(
             f"make_tensor: requires_grad must be False for integral dtype, but got {d}"
         )
+    if noncontiguous and memory_format is not None:
+        raise ValueError(
+            "make_tensor: the parameters `noncontiguous` and `memory_format` are mutually "
+            f"exclusive, but got {noncontiguous=} and {memory_format=}"
+        )
     made = _numbers(size, d, device, bottom, top)
     if exclude_zero:
         made = made.where(made != 0, _smallest(d))
@@ -56,6 +65,8 @@ def make_tensor(
         gaps = zeros((*size, 2), dtype=d, device=made.device)
         gaps[..., 0] = made
         made = gaps[..., 0].detach()
+    elif memory_format is not None:
+        made = clone(made, memory_format=memory_format)
     return made._mark() if requires_grad else made
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lucid_gpu.autograd import SavedTensor
-from lucid_gpu.tape.engine import keeps_graph as _get_current_graph_task_keep_graph
+from lucid_gpu.core.engine import keeps_graph as _get_current_graph_task_keep_graph
 from lucid_gpu.tape.modes import state
 
 __all__ = ["SavedTensor", "_get_current_graph_task_keep_graph", "_saved_tensors_hooks_is_enabled"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid_gpu import Tensor
 from lucid_gpu.autograd import Function
-from lucid_gpu.tape.node import AccumulateGrad
+from lucid_gpu.core.node import AccumulateGrad
 
 __all__ = ["AccumulateGrad", "DelayedError", "UndefinedGrad"]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import types as python_types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from lucid_gpu.tape import overrides
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.overrides import Accessor, Method, enter, leave, name_of, overriding
+from lucid_gpu.tape.overrides import METHODS, Accessor, Method, enter, leave, name_of, overriding
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -66,7 +65,7 @@ def _functions() -> dict[Any, list[Callable[..., Any]]]:
             for name in names
             if not _is_ignored(name)
             and (space, name) not in _METHODS
-            and isinstance(value := getattr(module, name, None), python_types.FunctionType)
+            and type(value := cast("Any", getattr(module, name, None))) in METHODS
             and value.__module__.startswith("lucid_gpu")
         ]
     return found
@@ -96,7 +95,7 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
             value
             for name in dir(module)
             if name in _IGNORED
-            and isinstance(value := getattr(module, name, None), python_types.FunctionType)
+            and type(value := cast("Any", getattr(module, name, None))) in METHODS
         }
     return found | {getattr(Tensor, name) for name in _TENSORS_IGNORED}
 

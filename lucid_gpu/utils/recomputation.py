@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from lucid_gpu.amp import autocast_mode
 from lucid_gpu.amp.state import state as autocast
 from lucid_gpu.autograd.saved_hooks import saved_tensors_hooks
+from lucid_gpu.core.saved import Saved
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.expression import Saved
 from lucid_gpu.ops import generator
 from lucid_gpu.ops.packing import Packed
 from lucid_gpu.ops.record import save, unpack

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
+from lucid_gpu.core.node import AccumulateGrad, Node
 from lucid_gpu.fusion.region import RegionNode
-from lucid_gpu.tape.node import AccumulateGrad, Node
 from lucid_gpu.tensor import Tensor
 from lucid_gpu.viz.layered import draw
 from lucid_gpu.viz.picture import INK, LINE, PALE, Picture, element, text, width_of
@@ -174,7 +174,7 @@ def _box(node: Node, names: dict[int, str]) -> _Box:
         return _Box("function" if own else "op", name, ", ".join(map(_shape, metas)))
     ops = tuple(i.op for i in node.program.instructions if i.op not in _HIDDEN)
     count = f"{len(ops)} ops, 1 kernel" if len(ops) > 1 else "1 op"
-    dims = _shape(node.program)
+    dims = _shape(node)
     return _Box("region", count, dims, ops, tip=f"{node.name()}: {', '.join(ops)}")
 
 

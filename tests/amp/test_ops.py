@@ -71,7 +71,7 @@ def ops_named(name: str) -> Iterator[Any]:
     folder, _, name = name.rpartition(".")
     for space in [getattr(lucid_gpu, folder)] if folder else NAMESPACES:
         function = function_of(getattr(space, name, None))
-        if inspect.isfunction(function) and (op := op_of(function)) is not None:
+        if inspect.isroutine(function) and (op := op_of(function)) is not None:
             yield op
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import lucid_gpu
+from lucid_gpu.core import engine
 from lucid_gpu.fusion import Eager, eager
-from lucid_gpu.tape import engine
 from tests.oracle import gives, modules, refuses
 
 NAN = float("nan")

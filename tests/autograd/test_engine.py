@@ -15,9 +15,9 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import Function
-from lucid_gpu.tape import engine
+from lucid_gpu.core import engine
+from lucid_gpu.core.node import Node
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import Node
 from lucid_gpu.torch_names import _C as internals
 from tests.oracle import gives, modules, torch_module
 

@@ -18,8 +18,8 @@ import pytest
 import lucid_gpu
 from lucid_gpu import profiler
 from lucid_gpu.autograd import Function, forward_ad
+from lucid_gpu.core.program import WRAPPED, Program
 from lucid_gpu.fusion import eager
-from lucid_gpu.fusion.program import Program
 from tests.oracle import same_error, torch_module
 
 pytestmark = pytest.mark.usefixtures("on_device")
@@ -615,7 +615,7 @@ def test_ordinary_tensors_keep_the_straight_path_inside_a_level() -> None:
         plain = x._expr.program
         assert marked is not plain
         kept = [plain.next[k] for k in set(plain.next) - twins if k != "boundary"]
-        assert not any(program.wrapped for program in _programs_of(kept))
+        assert not any(program.marks & WRAPPED for program in _programs_of(kept))
 
 
 def _programs_of(kept: Any) -> list[Program]:

@@ -270,3 +270,26 @@ def test_gradients_of_matrices(name: str, columns: bool) -> None:
     if name != "cholesky_solve":  # the triangle that is not read
         for a, b in zip(values, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("shaped", ["view", "transpose", "permute"])
+def test_a_write_to_a_cotangent_does_not_reach_a_gradient_that_views_it(
+    shaped: str, known: bool
+) -> None:
+    """Where others are ``known`` to lie on its memory, and where they are not."""
+    forms = {
+        "view": lambda x: x.view(3, 4),
+        "transpose": lambda x: x.transpose(0, 1),
+        "permute": lambda x: x.permute(1, 0),
+    }
+    x = lucid_gpu.zeros(4, 3, requires_grad=True)
+    y = forms[shaped](x)
+    g = lucid_gpu.arange(12.0).reshape(y.shape).clone()
+    row = g[0] if known else None
+    y.backward(g)
+    before = x.grad.tolist()
+    g.fill_(-1)
+    assert x.grad.tolist() == before
+    x.grad.mul_(2)
+    assert bool((g == -1).all()) and (row is None or bool((row == -1).all()))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from lucid_gpu.tape.engine import observing
+from lucid_gpu.core.engine import observing
 from tests.oracle import gives, torch_module
 
 WHEN = [

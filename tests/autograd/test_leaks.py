@@ -17,8 +17,8 @@ import pytest
 import lucid_gpu
 from lucid_gpu.autograd import Function
 from lucid_gpu.autograd.function import once_differentiable
-from lucid_gpu.fusion.expression import Cell
-from lucid_gpu.tape.node import Node
+from lucid_gpu.core.node import Node
+from lucid_gpu.core.value import Cell
 
 Scenario = Callable[[Any], list[Any]]
 

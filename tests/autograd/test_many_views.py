@@ -189,3 +189,15 @@ def test_a_parameter_stepped_through_its_data_costs_the_same_in_each_step() -> N
             step()
         prices.append(python_calls(step, _ALL))
     assert prices[2] <= prices[0] + 10
+
+
+def test_a_parameter_that_is_viewed_in_each_step_does_not_hold_references_to_what_is_gone() -> None:
+    layer = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    optimizer = lucid_gpu.optim.SGD(layer.parameters(), lr=0.01, momentum=0.9)
+    x = lucid_gpu.ones(2, 1, 5, 5)
+    for _ in range(60):
+        optimizer.zero_grad()
+        layer(x).sum().backward()
+        optimizer.step()
+    for p in layer.parameters():
+        assert len(p._memory().read) < 20

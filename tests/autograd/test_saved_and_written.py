@@ -653,6 +653,49 @@ def test_a_saved_result_is_known_through_what_becomes_of_its_tensor(
         assert refused(lucid_gpu) == refused(torch_module())
 
 
+_SAVES_OPERAND: dict[str, Callable[[Any], Any]] = {
+    "std": lambda x: x.std(),
+    "cumprod": lambda x: x.cumprod(0),
+    "logsumexp": lambda x: x.logsumexp(0),
+    "product of elements": lambda x: x * x * x,
+    "product": lambda x: x.view(1, 3) @ x.view(3, 1),
+    "Function": lambda x: square().apply(x),
+}
+
+
+def square() -> Any:
+    class Square(lucid_gpu.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return 2 * g * ctx.saved_tensors[0]
+
+    return Square
+
+
+@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize("name", _SAVES_OPERAND)
+def test_second_gradients_go_through_an_operand_that_was_detached_in_place(
+    name: str, marked: bool
+) -> None:
+    """PyTorch refuses the first."""
+    found = []
+    for cut in (False, True):
+        leaf = lucid_gpu.tensor([0.5, 2.0, -1.5], requires_grad=True)
+        x = leaf * 1.5
+        y = _SAVES_OPERAND[name](x)
+        if cut:
+            x.detach_().requires_grad_(marked)
+        (first,) = lucid_gpu.autograd.grad((y * y).sum(), leaf, create_graph=True)
+        (second,) = lucid_gpu.autograd.grad((first * first).sum(), leaf)
+        found.append((first.tolist(), second.tolist()))
+    assert found[0] == found[1]
+
+
 def test_resize_counts_as_a_write() -> None:
     x = lucid_gpu.ones(3, requires_grad=True)
     w = lucid_gpu.ones(3)
@@ -1219,3 +1262,38 @@ def test_a_result_times_one_may_be_written_though_its_operand_was_saved(
         return [g > 0 for g in x.grad.tolist()]
 
     gives([False, False, True], scenario, device)
+
+
+def _given_another_shape(m: Any, name: str, shape: tuple[int, ...], twice: bool) -> Any:
+    x = m.arange(6.0).reshape(2, 3).requires_grad_()
+    y = {"sin": m.sin, "mm": lambda x: x @ m.ones(3, 3), "sum": lambda x: x.sum(0)}[name](x)
+    y.data = m.full(shape, 2.0)
+    if twice:
+        y.data = m.full(shape, 3.0)
+    try:
+        (y * y).sum().backward()
+    except RuntimeError as error:
+        assert "invalid gradient" in str(error) and "expected shape compatible" in str(error)
+        return "refused"
+    return y.grad_fn.name(), x.grad.numpy().round(4).tolist()
+
+
+@pytest.mark.parametrize("shape", [(3,), (4,), (), (1, 3), (3, 2), (2, 2, 3), (5, 3)], ids=str)
+@pytest.mark.parametrize("name", ["sin", "mm", "sum"])
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_result_whose_data_got_another_shape_has_the_gradient_of_torch_or_a_refusal(
+    name: str, shape: tuple[int, ...], twice: bool
+) -> None:
+    got = _given_another_shape(lucid_gpu, name, shape, twice)
+    assert got == _given_another_shape(torch_module(), name, shape, twice)
+
+
+def test_a_result_whose_data_got_another_dtype_has_a_gradient_of_its_own() -> None:
+    def gradient(m: Any) -> Any:
+        x = m.ones(3, requires_grad=True)
+        y = x.exp()
+        y.data = m.full((3,), 2.0, dtype=m.float64)
+        (y * y).sum().backward()
+        return str(x.grad.dtype).split(".")[-1], x.grad.numpy().round(4).tolist()
+
+    assert gradient(lucid_gpu) == gradient(torch_module())

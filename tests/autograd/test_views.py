@@ -152,6 +152,16 @@ def write_of_an_expanded_tensor(m: Any) -> Any:
     m.zeros(1).expand(3).add_(1)
 
 
+def fill_of_an_expanded_tensor_by_another(m: Any) -> Any:
+    m.zeros(1).expand(3).fill_(m.ones(()))
+
+
+def step_of_an_expanded_parameter(m: Any) -> Any:
+    x = m.zeros(1).expand(3).requires_grad_()
+    x.grad = m.ones(3)
+    m.optim.SGD([x], 0.1).step()
+
+
 def recorded_write_of_an_expanded_tensor(m: Any) -> Any:
     base(m)[:1].expand(3).mul_(2)
 
@@ -206,6 +216,8 @@ REFUSED: dict[Callable[[Any], Any], str] = {
     out_is_a_leaf: "out=... arguments don't support automatic differentiation",
     out_of_what_requires_grad: "out=... arguments don't support automatic differentiation",
     write_of_an_expanded_tensor: OVERLAP,
+    fill_of_an_expanded_tensor_by_another: OVERLAP,
+    step_of_an_expanded_parameter: OVERLAP,
     recorded_write_of_an_expanded_tensor: OVERLAP,
     assignment_to_elements_that_are_one: OVERLAP,
     leaf_that_takes_other_memory: "a leaf Variable that requires grad is being used",

@@ -172,6 +172,62 @@ def test_a_view_made_without_history_is_refused_for_itself_not_for_its_base() ->
             view.mul_(2)
 
 
+_RENEWED: dict[str, Callable[[Any, Any], Any]] = {
+    "data": lambda m, a: setattr(a, "data", m.ones(3) * 7),
+    "written": lambda m, a: _unrecorded(m, a),
+    "data, written": lambda m, a: (setattr(a, "data", m.ones(3) * 7), _unrecorded(m, a)),
+}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("change", _RENEWED)
+@pytest.mark.parametrize("part", ["split", "unbind"])
+def test_a_part_of_a_written_base_refuses_its_history_whatever_it_holds(
+    part: str, change: str, recorded: bool
+) -> None:
+    found = []
+    for m in (lucid_gpu, torch_module()):
+        x = m.ones(6, requires_grad=True) * 2
+        a = x.split(3)[0] if part == "split" else x.view(2, 3).unbind()[0]
+        with m.no_grad():
+            x.mul_(2)
+        del x
+        with m.set_grad_enabled(recorded):
+            _RENEWED[change](m, a)
+        outcome = [a.requires_grad, a.tolist(), a.detach().tolist()]
+        for use in (lambda a=a: a.grad_fn, lambda a=a: a * 2, lambda a=a: a.add_(1)):
+            with pytest.raises(RuntimeError, match="being modified inplace|been modified inplace"):
+                use()
+        found.append(outcome)
+    assert found[0] == found[1]
+
+
+_PRODUCTS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "v @ w": lambda m, v, w: v @ w,
+    "w @ v": lambda m, v, w: w @ v,
+    "linear": lambda m, v, w: m.nn.functional.linear(v, w),
+    "mv": lambda m, v, w: v.mv(w[0]),
+    "addmm": lambda m, v, w: m.addmm(m.ones(2), v, w),
+}
+
+
+@pytest.mark.parametrize("name", _PRODUCTS)
+@pytest.mark.parametrize("later", [False, True], ids=["of what required grad", "of what did later"])
+def test_a_product_does_not_save_for_a_view_made_without_history(name: str, later: bool) -> None:
+    found = []
+    for m in (lucid_gpu, torch_module()):
+        x, leaf = m.arange(4.0).requires_grad_(not later), m.ones(2, 2, requires_grad=True)
+        with m.no_grad():
+            view = x.view(2, 2)
+        x.requires_grad_()
+        w = leaf * 2
+        product = _PRODUCTS[name](m, view, w)
+        w.mul_(3)
+        (first,) = m.autograd.grad(product.sum(), leaf, create_graph=True)
+        found.append((first.tolist(), first.requires_grad))
+    assert found[0] == found[1]
+
+
 # What becomes of a leaf and a view of it between its use and backward, in any order.
 _MARKS = {
     "detach_": lambda m, x, v: x.detach_(),

@@ -6,41 +6,113 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench import host_costs
 from bench.peers import TREE, environment
 from lucid_gpu.devices import loops
+from lucid_gpu.tape.native import core
 
-# What a warm step calls and makes at most: `host_costs.COUNTS`. These numbers only fall: whoever
-# makes a step do less writes it here.
+# What a warm step calls and makes at most in Python: `host_costs.COUNTS`. These numbers only fall:
+# whoever makes a step do less writes it here.
 LIMITS = {
-    "(x * 2).sum().backward()": (135, 9, 1, 2, 0, 0),
-    "x.tanh().sum().backward()": (132, 9, 1, 2, 0, 0),
-    "(x + y).numpy()": (36, 3, 1, 0, 0, 0),
-    "a @ b": (20, 1, 1, 1, 0, 0),
-    "conv2d": (169, 1, 1, 1, 0, 0),
-    "Function and back": (136, 12, 2, 2, 0, 0),
-    "Function, 100 in a row": (4085, 526, 224, 101, 0, 0),
-    "surrogate spike": (174, 17, 2, 3, 0, 0),
-    "learned-step quantizer": (324, 36, 5, 2, 0, 0),
-    "gradient reversal": (164, 13, 3, 2, 0, 0),
-    "straight-through sign": (301, 17, 6, 2, 0, 0),
-    "swish as a Function": (145, 17, 2, 2, 0, 0),
-    "linear as a Function": (444, 25, 12, 2, 0, 0),
-    "chain 64 x 64": (150, 21, 1, 2, 0, 0),
-    "MLP of 4 layers": (1162, 82, 68, 9, 0, 0),
-    "encoder layer, AdamW": (2327, 106, 98, 28, 0, 0),
-    "conv, batch norm, relu, conv": (2069, 75, 47, 12, 1, 0),
-    "LSTM": (1085, 46, 34, 9, 0, 0),
-    "Sinkhorn, 20 rounds": (9450, 543, 214, 82, 0, 0),
-    "a seen shape": (237, 20, 6, 4, 0, 0),
-    "a new shape each step": (423, 20, 6, 4, 0, 0),
-    "writes through 200 views": (15226, 800, 800, 0, 0, 0),
-    "60 parameters by hand": (13987, 1036, 438, 130, 0, 0),
+    "(x * 2).sum().backward()": (67, 3, 0, 2, 0, 0),
+    "x.tanh().sum().backward()": (67, 3, 0, 2, 0, 0),
+    "(x + y).numpy()": (21, 1, 0, 0, 0, 0),
+    "a @ b": (14, 0, 0, 1, 0, 0),
+    "conv2d": (46, 0, 0, 1, 0, 0),
+    "Function and back": (78, 4, 0, 2, 0, 0),
+    "Function, 100 in a row": (1526, 17, 5, 101, 0, 0),
+    "surrogate spike": (82, 4, 0, 3, 0, 0),
+    "learned-step quantizer": (152, 8, 0, 2, 0, 0),
+    "gradient reversal": (111, 6, 1, 2, 0, 0),
+    "straight-through sign": (140, 5, 1, 2, 0, 0),
+    "swish as a Function": (80, 4, 0, 2, 0, 0),
+    "linear as a Function": (194, 6, 1, 2, 0, 0),
+    "chain 64 x 64": (69, 3, 0, 2, 0, 0),
+    "MLP of 4 layers": (467, 14, 23, 9, 0, 0),
+    "encoder layer, AdamW": (1335, 20, 26, 27, 0, 0),
+    "conv, batch norm, relu, conv": (1091, 21, 25, 12, 0, 0),
+    "LSTM": (732, 14, 8, 9, 0, 0),
+    "Sinkhorn, 20 rounds": (4958, 245, 123, 82, 0, 0),
+    "a seen shape": (122, 5, 2, 4, 0, 0),
+    "a new shape each step": (218, 5, 2, 4, 0, 0),
+    "writes through 200 views": (1003, 0, 0, 0, 0, 0),
+    "60 parameters by hand": (3697, 196, 128, 130, 0, 0),
 }
 
+# How many functions of Python an op calls at most, on float32 tensors of 8 x 8. They only fall too.
+BUDGETS = {
+    "x.sum()": 7,
+    "x.sum().item()": 12,
+    "x.mean(1)": 6,
+    "x.max()": 10,
+    "x.max(1)": 37,
+    "x.argmax(1)": 13,
+    "x.view(64)": 1,
+    "x.reshape(4, 16)": 1,
+    "x.t()": 2,
+    "x.transpose(0, 1)": 2,
+    "x.permute(1, 0)": 2,
+    "x.unsqueeze(0)": 2,
+    "b.squeeze(0)": 3,
+    "b.expand(4, 8, 8)": 3,
+    "x[0]": 1,
+    "x[i]": 19,
+    "z.__setitem__(0, 1.0)": 1,
+    "z.__setitem__(0, y[0])": 3,
+    "z.add_(y)": 4,
+    "z.zero_()": 4,
+    "z.copy_(y)": 1,
+    "p.grad.zero_()": 5,
+    "m.cat([x, y])": 17,
+    "m.stack([x, y])": 14,
+    "x.split(4)": 2,
+    "x.unbind()": 3,
+    "m.zeros(8, 8)": 11,
+    "m.zeros_like(x)": 15,
+    "m.randn(8, 8)": 32,
+    "m.tensor([1.0, 2.0])": 20,
+    "x.clone()": 11,
+    "x.detach()": 1,
+    "x.to(m.float64)": 5,
+    "(x + y).numpy()": 20,
+    "m.mm(x, y)": 12,
+    "m.where(k, x, y)": 11,
+    "x.masked_fill(k, 0.0)": 15,
+    "x.cumsum(1)": 12,
+    "x.index_select(0, i)": 23,
+    "x.gather(1, j)": 22,
+    "f.linear(x, p, y[0])": 11,
+    "linear(x)": 14,
+    "f.layer_norm(x, (8,))": 24,
+    "f.softmax(x, 1)": 16,
+    "f.dropout(x)": 29,
+    "f.embedding(i, x)": 9,
+    "f.cross_entropy(x, i)": 25,
+    "f.mse_loss(x, y)": 15,
+    "x.topk(2)": 26,
+    "x.sort(1)": 35,
+    "m.tril(x)": 22,
+    "m.bernoulli(k.float())": 43,
+    "x.scatter(1, j, 1.0)": 44,
+    "x.index_add(0, i, y)": 36,
+    "m.cdist(x, y)": 18,
+    "m.einsum('ij,jk->ik', x, y)": 42,
+    "m.linalg.svd(x)": 78,
+    "m.outer(x[0], y[0])": 5,
+    "f.one_hot(i, 8)": 27,
+    "f.max_pool2d(b, 2)": 36,
+    "f.avg_pool2d(b, 2)": 31,
+    "f.unfold(b, 3)": 28,
+    "f.log_softmax(x, 1)": 16,
+    "m.linspace(0, 1, 8)": 17,
+    "m.arange(8)": 11,
+    "sgd.step()": 60,
+    "adam.step()": 72,
+}
 
 COUNT = """
 import json
@@ -48,17 +120,46 @@ from bench import host_costs
 print(json.dumps({name: host_costs.counted(name) for name in host_costs.PROGRAMS}))
 """
 
+COUNT_OPS = f"""
+import json
+import lucid_gpu as m
+from bench import host_costs
+from lucid_gpu.nn import functional as f
+x, y, z, b = m.randn(8, 8), m.randn(8, 8), m.randn(8, 8), m.randn(1, 8, 8)
+i, j, k = m.arange(8), m.zeros(8, 8).long(), y > 0
+linear, p = m.nn.Linear(8, 8), m.nn.Parameter(m.randn(8, 8))
+p.grad = m.randn(8, 8)
+sgd, adam = m.optim.SGD([p], 0.0), m.optim.Adam([p], 0.0)
+found = {{}}
+for text in {[*BUDGETS]}:
+    step = eval("lambda: " + text)
+    found[text] = min([host_costs.python_calls(step) for _ in range(host_costs.WARM)]) - 1
+print(json.dumps(found))
+"""
+
+
+def printed(program: str) -> Any:
+    """What a process of its own prints: what other tests switch on costs calls."""
+    if core is None or not loops.available():
+        pytest.skip("the numbers are those of the core and NumPy's loops in C")
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=TREE, env=environment(), capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, dict[str, int]]:
-    """Counts of a process of their own: what other tests switch on costs calls."""
-    if not loops.available():
-        pytest.skip("the numbers are those of NumPy's loops called from C")
-    ran = subprocess.run(
-        [sys.executable, "-c", COUNT], cwd=TREE, env=environment(), capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
-    counts: dict[str, dict[str, int]] = json.loads(ran.stdout)
+    """The counts of programs."""
+    counts: dict[str, dict[str, int]] = printed(COUNT)
+    return counts
+
+
+@pytest.fixture(scope="module")
+def calls() -> dict[str, int]:
+    """The calls of ops."""
+    counts: dict[str, int] = printed(COUNT_OPS)
     return counts
 
 
@@ -68,6 +169,11 @@ def test_steps_call_and_make_no_more_than_they_did(
 ) -> None:
     limits = dict(zip(host_costs.COUNTS, LIMITS[name], strict=True))
     assert all(found[name][kind] <= limits[kind] for kind in limits), (found[name], limits)
+
+
+@pytest.mark.parametrize("op", BUDGETS)
+def test_ops_call_no_more_than_they_did(op: str, calls: dict[str, int]) -> None:
+    assert calls[op] <= BUDGETS[op]
 
 
 def test_a_program_is_timed_beside_torch(

@@ -12,7 +12,7 @@ import lucid_gpu
 from bench import loop_report, loop_worker, loops
 from bench.loop_programs import PROGRAMS
 from bench.loop_report import CLASSES, TITLES
-from lucid_gpu.fusion.program import forget
+from lucid_gpu.core.program import forget
 from tests.oracle import torch_module
 from tests.slow import slow_but
 

@@ -30,15 +30,22 @@ def launcher():
     return launcher_of(lucid_gpu.zeros(1, device="cuda").device)
 
 
-def test_a_launch_that_fails_names_its_kernel(monkeypatch):
-    x = lucid_gpu.rand(3, 4, device="cuda")
-    (x + 1).tanh().array
+def starting_by_python(monkeypatch):
+    """The launcher, which binds no kernel to a call of C."""
     here = launcher()
+    monkeypatch.setattr(here, "bound", lambda *_: None)
+    return here
+
+
+def test_a_launch_that_fails_names_its_kernel(monkeypatch):
+    here = starting_by_python(monkeypatch)
+    x = lucid_gpu.rand(3, 4, device="cuda")
+    (x + 1.25).tanh().array
     failing = Failing(
         here.cuda.driver.CUDADriverError, "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access"
     )
     monkeypatch.setattr(here, "launch_kernel", failing)
-    y = (x + 1).tanh()
+    y = (x + 1.25).tanh()
     with pytest.raises(
         lucid_gpu.AcceleratorError,
         match=r"CUDA error: an illegal memory access, noticed while running the kernel "
@@ -47,7 +54,7 @@ def test_a_launch_that_fails_names_its_kernel(monkeypatch):
     ):
         y.array
     monkeypatch.undo()
-    assert lucid_gpu.allclose(y.cpu(), (x.cpu() + 1).tanh())  # as it was
+    assert lucid_gpu.allclose(y.cpu(), (x.cpu() + 1.25).tanh())  # as it was
 
 
 def test_a_blocking_launch_notices_its_own_kernels_error(monkeypatch):
@@ -91,13 +98,13 @@ def test_sizes_are_pytorchs():
 
 
 def test_an_error_sent_to_another_process_has_its_whole_text(monkeypatch):
+    here = starting_by_python(monkeypatch)
     x = lucid_gpu.rand(3, 4, device="cuda")
-    (x + 1).tanh().array
-    here = launcher()
+    (x + 1.5).tanh().array
     text = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources"
     monkeypatch.setattr(here, "launch_kernel", Failing(here.cuda.driver.CUDADriverError, text))
     with pytest.raises(lucid_gpu.AcceleratorError) as caught:
-        (x + 1).tanh().array
+        (x + 1.5).tanh().array
     there = pickle.loads(pickle.dumps(caught.value))
     assert type(there) is lucid_gpu.AcceleratorError and there.__traceback__ is None
     assert str(there) == str(caught.value)

@@ -13,8 +13,10 @@ import pytest
 
 import lucid_gpu as torch
 from lucid_gpu import nn, profiler
+from lucid_gpu.devices import backend, owners
 from lucid_gpu.launch import Executor
 from lucid_gpu.nn import functional as F
+from lucid_gpu.tape import watched
 from tests.slow import slow_but
 
 pytestmark = [
@@ -1209,3 +1211,27 @@ def test_second_derivatives_of_graphed_callables_are_refused() -> None:
     (slope,) = torch.autograd.grad(graphed(x).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         slope.square().sum().backward()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nobody_stands_around_backends_and_values_after_a_capture(fails: bool) -> None:
+    x = torch.ones(3)
+    plain = backend(x.device)
+    seen = []
+
+    def elsewhere() -> None:
+        seen.append((backend(x.device).records, torch.ones(3, device="cpu").sum().item()))
+
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            assert backend(x.device).records and backend(x.device) is owners[type(x.array)]
+            other = threading.Thread(target=elsewhere)
+            other.start()
+            other.join()
+            if fails:
+                x.sum().item()
+    except RuntimeError as error:
+        assert fails and "item() cannot be captured" in str(error)
+    assert seen == [(False, 3.0)]
+    assert backend(x.device) is plain is owners[type(x.array)] and not plain.records
+    assert watched.by is None

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu.core.program import forget
 from lucid_gpu.devices import caches as module
 from lucid_gpu.devices.caches import LEAST, MOST, USUAL, Caches, caches
 from lucid_gpu.fusion import blocked, blocks, native_loops
-from lucid_gpu.fusion.program import forget
 
 KIB = 1024
 SIZES = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,8 +28,25 @@ class Cublas:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int, int]] = []  # name, compute type, math mode
+        self.modes: dict[int, int] = {}  # of the handles there are
+        self.made = 0
 
-    def run(self, name: str, arguments: tuple[Any, ...], math: int) -> None:
+    def create(self) -> int:
+        self.made += 1
+        self.modes[self.made] = 0
+        return self.made
+
+    def destroy(self, handle: int) -> None:
+        del self.modes[handle]
+
+    def setMathMode(self, handle: int, mode: int) -> None:
+        assert self.modes[handle] != mode  # it is set where it changes
+        self.modes[handle] = mode
+
+    def run(self, name: str, handle: int, *arguments: Any) -> None:
+        if arguments[0] == "fail":
+            raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
+        math = self.modes[handle]
         if name == "gemmEx":
             (ta, tb, m, n, k, one, a, a_type, lda, b, b_type, ldb, zero, c, c_type, ldc,
              compute, _) = arguments  # fmt: skip
@@ -67,7 +86,10 @@ def _matrices(address: int, shape: Any, turned: int, leading: int, step: int, ki
 @pytest.fixture
 def cublas(monkeypatch: pytest.MonkeyPatch) -> Cublas:
     library = Cublas()
-    monkeypatch.setattr(gemm, "_run", library.run)
+    names = "gemmEx", "gemmStridedBatchedEx"
+    functions = {name: partial(library.run, name) for name in names}
+    monkeypatch.setattr(gemm, "_library", lambda: (library, functions, RuntimeError))
+    monkeypatch.setattr(gemm, "_thread", gemm._Thread())
     return library
 
 
@@ -87,7 +109,7 @@ class Addressed(np.ndarray):
 
     @property
     def data(self) -> Any:  # type: ignore[override]
-        return SimpleNamespace(ptr=self.__array_interface__["data"][0])
+        return SimpleNamespace(ptr=self.__array_interface__["data"][0], device_id=0)
 
 
 class Counting:
@@ -244,31 +266,6 @@ def test_what_is_no_setting_is_refused(
     assert not settings.allow_tf32
 
 
-class Handle:
-    """cuBLAS's modes, and the calls it got with the modes they were made in."""
-
-    def __init__(self, pointers: int, math: int) -> None:
-        self.pointers, self.math = pointers, math
-        self.seen: list[tuple[int, int]] = []
-
-    def getPointerMode(self, handle: int) -> int:
-        return self.pointers
-
-    def getMathMode(self, handle: int) -> int:
-        return self.math
-
-    def setPointerMode(self, handle: int, mode: int) -> None:
-        self.pointers = mode
-
-    def setMathMode(self, handle: int, mode: int) -> None:
-        self.math = mode
-
-    def gemmEx(self, handle: int, *arguments: Any) -> None:
-        self.seen.append((self.pointers, self.math))
-        if arguments == ("fail",):
-            raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
-
-
 @pytest.mark.parametrize("rows", [(4,), (2, 3), (1, 1), (2, 1, 3), (0,), (2, 0)])
 @pytest.mark.parametrize("laid", ["", "gaps", "turned", "reversed"])
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.complex64])
@@ -289,17 +286,29 @@ def test_products_of_all_rows(rows: Any, laid: str, kind: Any, cublas: Cublas) -
     assert xp.copied == 0 or (laid in ("turned", "reversed") and xp.copied == 2)
 
 
-@pytest.mark.parametrize("modes", [(0, 0), (1, 3), (0, 16)])
-def test_the_handles_modes_are_left_as_they_were(
-    modes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cublas = Handle(*modes)
-    monkeypatch.setattr(gemm, "_library", lambda: (lambda: 7, cublas, RuntimeError))
-    gemm._run("gemmEx", (), 16)
+def test_each_thread_has_a_handle_of_its_own_as_long_as_it_lives(cublas: Cublas) -> None:
+    a = np.ones((2, 2), np.float32)
+    product(a, a)
+    product(a, a)
+    assert [*cublas.modes] == [1]
+    thread = threading.Thread(target=product, args=(a, a))
+    thread.start()
+    thread.join()
+    assert [*cublas.modes] == [1] and cublas.made == 2
+
+
+def test_the_math_mode_is_set_where_it_changes(cublas: Cublas, settings: Any) -> None:
+    a, b = np.ones((2, 2), np.float16), np.ones((2, 2), np.float32)
+    settings.allow_fp16_reduced_precision_reduction = False
+    for array in (b, a, a, b):
+        product(array, array)
+    assert [mode for _, _, mode in cublas.calls] == [0, 16, 16, 0]
+
+
+def test_a_failure_is_told(cublas: Cublas) -> None:
+    array, call = np.ones((2, 2)).view(Addressed), gemm.Call("gemmEx", ("fail",), (), (), 0, (), 0)
     with pytest.raises(RuntimeError, match="EXECUTION_FAILED"):
-        gemm._run("gemmEx", ("fail",), 0)
-    assert cublas.seen == [(0, 16), (0, 0)]
-    assert (cublas.pointers, cublas.math) == modes
+        gemm._run(call, array, array, array)
 
 
 def test_what_is_longer_than_cublas_counts() -> None:

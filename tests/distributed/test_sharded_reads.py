@@ -133,7 +133,7 @@ def every_name() -> None:
         for space in spaces:
             for name in sorted(n for n in dir(space) if n[0] != "_" and n not in NOT_CALLED):
                 function = getattr(space, name)
-                if inspect.isfunction(function) or hasattr(function, "body"):
+                if inspect.isroutine(function):
                     right += compare(name, function, failures)
     assert not failures, f"{len(failures)} of {right + len(failures)}\n" + "\n".join(failures)
     assert right > 1200, right

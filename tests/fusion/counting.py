@@ -10,6 +10,7 @@ import pytest
 
 from lucid_gpu.fusion import realize
 from lucid_gpu.fusion.plan import Plan
+from lucid_gpu.tape.native import core
 
 GIVEN = ("load", "index", "scalar", "constant")
 MOVED = ("narrow", "identity", "cast")  # they compute nothing
@@ -81,8 +82,14 @@ class Counted:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, program: Callable[[], Any]) -> Counter[Any]:
-    """Return how many kernels compute each value of a program."""
-    with monkeypatch.context() as patch:
-        found = Counted(patch)
-        program()
+    """Return how many kernels compute each value of a program; all are run by Python."""
+    if core is not None:
+        core.close(True)
+    try:
+        with monkeypatch.context() as patch:
+            found = Counted(patch)
+            program()
+    finally:
+        if core is not None:
+            core.close(False)
     return found.kernels

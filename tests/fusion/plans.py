@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.value import Expr
 from lucid_gpu.device import CPU
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocked
-from lucid_gpu.fusion.expression import Expr, build, of_array, of_constant
+from lucid_gpu.fusion.building import build, of_constant
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.pending_reductions import Pending, plan_of, recipe_of
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.realize import plan_for
+from lucid_gpu.tape.modes import OFF, RECORDED
+from lucid_gpu.tensor import from_array
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("g++")), reason="the host executor compiles with g++, which is missing"
@@ -26,7 +29,7 @@ needs_compiler = pytest.mark.skipif(
 
 def leaf(array: Any) -> Expr:
     """The value of an array."""
-    return of_array(array, dt.from_numpy_dtype(array.dtype), CPU)
+    return from_array(array, dt.from_numpy_dtype(array.dtype))._expr
 
 
 def full(number: Any, d: dtype, shape: tuple[int, ...]) -> Expr:
@@ -36,7 +39,7 @@ def full(number: Any, d: dtype, shape: tuple[int, ...]) -> Expr:
 
 def op(name: str, *operands: Any, to: dtype | None = None) -> Expr:
     """A row of the table, applied."""
-    return build(TABLE[name], operands, True, to, scheduled=False)
+    return build(TABLE[name], operands, RECORDED, to, scheduled=False)
 
 
 def planned(
@@ -46,9 +49,9 @@ def planned(
     if axes is None:
         plan, leaves = plan_for(values)
     else:
-        shape = values[0].program.shape
+        shape = values[0].shape
         kept = tuple([1 if i in axes else n for i, n in enumerate(shape)])
-        recipes = [recipe_of(v.program, "sum", axes, kept, None) for v in values]
+        recipes = [recipe_of(v, "sum", axes, kept, None) for v in values]
         plan, leaves = plan_of([Pending(*pair) for pair in zip(values, recipes, strict=True)], ())
     arrays = [leaves[load.leaf].array for load in plan.loads]
     return plan, arrays, [leaves[place].array for place, _ in plan.scalars]
@@ -97,8 +100,8 @@ def apply(row: Op, d: dtype, shape: Any, arrays: list[Any] | None = None) -> Exp
     """A row applied to arrays; `cast` and `identity` are told what to make."""
     operands = [leaf(a) for a in arrays or operands_of(row, d, shape)]
     to = dt.float32 if row.name == "cast" else None
-    at = operands[0].program.shape if row.name == "identity" else None
-    return build(row, operands, False, to, at)
+    at = operands[0].shape if row.name == "identity" else None
+    return build(row, operands, OFF, to, at)
 
 
 def rows_for(d: dtype) -> list[Op]:

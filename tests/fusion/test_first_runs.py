@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.program import forget
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocked
 from lucid_gpu.fusion.numpy_source import COLD
-from lucid_gpu.fusion.program import forget
 
 from .plans import apply, leaf, op, planned, random, rows_for
 
@@ -60,6 +60,25 @@ def test_a_shape_that_does_not_come_again_has_no_table() -> None:
 
 def test_a_run_that_two_threads_count_at_once_does_not_end_the_counting() -> None:
     executable, arrays, scalars = executable_of(next(iter(rows_for(dt.float32))), dt.float32, (5,))
-    executable.cold = -1  # as two threads leave it that both find 1
+    executable.cold = executable.form.cold = -1  # as two threads leave it that both find 1
     executable(arrays, scalars)
     assert "native" in vars(executable)
+
+
+def test_one_table_serves_many_lengths_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    build = blocked.native_loops.build
+    monkeypatch.setattr(
+        blocked.native_loops, "build", lambda *given: made.append(build(*given)) or made[-1]
+    )
+    lengths = [*range(3, 60, 7), 2047, 2048, 2049, 5000, 4099, 1]
+    for n in lengths:
+        x, y = random((n,), dt.float32), random((n,), dt.float32, seed=1)
+        a, b = leaf(x), leaf(y)
+        value = op("mul", op("tanh", op("add", op("mul", a, b), a)), op("sub", b, a))
+        plan, arrays, scalars = planned([value])
+        (found,) = blocked.Executable(plan)(arrays, scalars)
+        np.testing.assert_array_equal(found, np.tanh(x * y + x) * (y - x))
+    if blocked.native_loops.available():
+        assert 0 < len(made) <= 10  # a longer one is for twice as many elements
+    forget()

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.value import Expr
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import philox
 from lucid_gpu.fusion import blocked, cuda_executor
+from lucid_gpu.fusion.building import drawn, of_index
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import work_of
-from lucid_gpu.fusion.expression import Expr, drawn, of_index
 from lucid_gpu.fusion.optable import TABLE
 from tests.kernels.compiling import resources
 

@@ -11,8 +11,8 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import profiler
-from lucid_gpu.fusion import eager, expression
-from lucid_gpu.fusion.program import forget
+from lucid_gpu.core.program import forget
+from lucid_gpu.fusion import building, eager
 from tests.slow import slow_but
 
 SHAPE = (6, 6)
@@ -139,6 +139,6 @@ def test_what_reads_memory_of_an_array_is_derived_once(monkeypatch: pytest.Monke
     first = step()
     array += 0.5
     assert abs(step() - first).max() > 0.01
-    monkeypatch.setattr(expression, "_derive", None)
+    monkeypatch.setattr(building, "_derived", None)
     array -= 0.5
     np.testing.assert_allclose(step(), first, rtol=1e-6)

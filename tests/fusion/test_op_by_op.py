@@ -16,11 +16,11 @@ import lucid_gpu
 from bench.peers import environment
 from lucid_gpu import dtypes as dt
 from lucid_gpu import profiler
+from lucid_gpu.core.program import forget
 from lucid_gpu.device import CPU
 from lucid_gpu.fusion import cuda_executor
 from lucid_gpu.fusion.op_by_op import cut
 from lucid_gpu.fusion.op_kernels import table_kernels
-from lucid_gpu.fusion.program import forget
 from lucid_gpu.launch import compiling
 from lucid_gpu.launch.host import HostLauncher
 from lucid_gpu.launch.launchers import launcher_of

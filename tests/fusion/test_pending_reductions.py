@@ -22,7 +22,7 @@ from tests.slow import slow_but
 @pytest.fixture(params=["cpu", pytest.param("host-cuda", marks=needs_compiler)])
 def executor(request: Any, monkeypatch: Any) -> Any:
     """The NumPy executor, then CUDA C on the host."""
-    from lucid_gpu.fusion.program import forget
+    from lucid_gpu.core.program import forget
 
     forget()
     if request.param == "host-cuda":
@@ -215,7 +215,7 @@ class TestWhatIsStoredToo:
 
     @pytest.fixture(autouse=True)
     def _cuda_c(self, monkeypatch: Any) -> Any:
-        from lucid_gpu.fusion.program import forget
+        from lucid_gpu.core.program import forget
 
         forget()
         monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
@@ -316,9 +316,7 @@ class TestWhatIsStoredToo:
 
         for shape in ((64, 32), (70000, 64)):
             value = op("tanh", leaf(np.ones(shape, np.float32)))
-            recipe = pending_reductions.recipe_of(
-                value.program, "sum", (axis,), (shape[1 - axis],), None
-            )
+            recipe = pending_reductions.recipe_of(value, "sum", (axis,), (shape[1 - axis],), None)
             plan, _ = pending_reductions.plan_of(
                 [pending_reductions.Pending(value, recipe)], [value], False
             )
@@ -538,7 +536,7 @@ def test_it_compiles(row: str) -> None:
     for shape, axis in (((32, 64), 1), ((64, 32), 0), ((1, 70000), 1)):
         x = leaf(np.ones(shape, kind.numpy))
         value = x if kind is dt.bool else op("mul", x, 2.0)
-        recipe = pending_reductions.recipe_of(value.program, row, (axis,), (shape[1 - axis],), 3.0)
+        recipe = pending_reductions.recipe_of(value, row, (axis,), (shape[1 - axis],), 3.0)
         plan, _ = pending_reductions.plan_of([pending_reductions.Pending(value, recipe)], ())
         for kernel in reduction(work_of(plan)):
             for architecture in architectures():

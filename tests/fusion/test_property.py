@@ -402,7 +402,7 @@ def test_an_unread_loop_keeps_nothing(device: str) -> None:
 
 
 def test_a_loop_with_ever_new_numbers_makes_no_new_kernels(device: str) -> None:
-    from lucid_gpu.fusion import program
+    from lucid_gpu.core import program
 
     x = lucid_gpu.ones(5, device=device)
     for i in range(200):

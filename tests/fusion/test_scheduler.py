@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu.core.node import AccumulateGrad, Node
+from lucid_gpu.core.value import Expr
 from lucid_gpu.device import CPU
 from lucid_gpu.fusion import eager, scheduler
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import AccumulateGrad, Node
 from tests.fusion.plans import full, leaf, op
 
 
@@ -49,7 +49,7 @@ def test_values_of_an_earlier_step_are_old() -> None:
 
 def test_a_written_leaf_is_old_for_recorded_ops_only() -> None:
     value = chain(2)
-    value.since = scheduler.WRITTEN
+    value.since = scheduler.LEAF_WRITTEN
     assert scheduler.old([value], True) == [value]
     assert scheduler.old([value], False) == []
 

@@ -9,7 +9,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import nn, profiler
-from lucid_gpu.fusion import program
+from lucid_gpu.core import program
 from lucid_gpu.nn import functional as F
 
 

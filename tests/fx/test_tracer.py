@@ -228,3 +228,11 @@ def test_calls_of_python_functions_are_recorded_in_full() -> None:
     (call,) = [n for n in graph.nodes if n.op == "call_function"]
     assert call.target is F.dropout
     assert call.kwargs == {"p": 0.5, "training": False, "inplace": False}
+
+
+@pytest.mark.parametrize("name", ["gelu", "linear", "softmax"])
+def test_public_functions_are_traced(name: str) -> None:
+    """They are callables of C where that was compiled."""
+    graph = fx.symbolic_trace(getattr(F, name)).graph
+    called = [node.target for node in graph.nodes if node.op == "call_function"]
+    assert getattr(F, name) in called

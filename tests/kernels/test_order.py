@@ -14,8 +14,8 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.program import forget
 from lucid_gpu.device import CPU
-from lucid_gpu.fusion.program import forget
 from lucid_gpu.kernels import (
     attention,
     batch_norm,

@@ -14,15 +14,15 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import dtypes as dt
+from lucid_gpu.core.program import Instruction
 from lucid_gpu.device import CPU, device
 from lucid_gpu.fusion import op_kernels
+from lucid_gpu.fusion.building import drawn
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import work_of
-from lucid_gpu.fusion.expression import drawn
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.plan import Load, Plan, Reduction, Store
-from lucid_gpu.fusion.program import Instruction
 from lucid_gpu.fusion.realize import plan_for
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
 from lucid_gpu.launch.nvrtc import GENERATED

@@ -11,8 +11,8 @@ import pytest
 import lucid_gpu
 from bench.peers import environment
 from lucid_gpu import profiler
-from lucid_gpu.fusion.program import forget
-from lucid_gpu.launch import planning
+from lucid_gpu.core import planning
+from lucid_gpu.core.program import forget
 
 HERE = __file__
 

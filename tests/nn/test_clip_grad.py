@@ -11,7 +11,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import profiler
-from lucid_gpu.fusion.program import forget
+from lucid_gpu.core.program import forget
 from lucid_gpu.kernels.multi_tensor import TABLE
 from lucid_gpu.nn.utils import (
     clip_grad_norm_,

@@ -49,6 +49,17 @@ def test_becomes_torchs_layer(name, device):
     assert all(one == told[0] for one in told)
 
 
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_first_call_of_a_transposed_convolution_takes_the_size_of_its_output(rank, named):
+    for m, _ in modules():
+        layer = getattr(m.nn, f"LazyConvTranspose{rank}d")(4, 3, stride=2)
+        x, size = m.ones((2, 3) + (5,) * rank), [12] * rank
+        y = layer(x, output_size=size) if named else layer(x, size)
+        assert tuple(y.shape) == (2, 4, *size)
+        assert layer.in_channels == 3
+
+
 @pytest.mark.parametrize("convert", ["double", "half", "to"])
 def test_its_type_is_changed_before_the_first_call(convert):
     for m, _ in modules():

@@ -12,9 +12,9 @@ import lucid_gpu
 from lucid_gpu import explain, profiler
 from lucid_gpu.autograd import forward_ad, gradcheck, gradgradcheck
 from lucid_gpu.autograd.graph import save_on_cpu
+from lucid_gpu.core.program import forget
 from lucid_gpu.func import vmap
 from lucid_gpu.fusion import eager
-from lucid_gpu.fusion.program import forget
 from lucid_gpu.nn import functional as F
 from lucid_gpu.utils.checkpoint import checkpoint
 from tests.oracle import same_error, torch_module

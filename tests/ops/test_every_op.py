@@ -46,10 +46,6 @@ KNOWN: dict[tuple[str, str], str] = {
     },
     ("second_backward", "Tensor.fill_diagonal_"): VIEW_WRITTEN,
     ("second_backward", "Tensor.__setitem__"): VIEW_WRITTEN,
-    ("second_backward", "nn.functional.affine_grid"): "a product here, which saves an operand",
-    ("second_backward", "lu_unpack"): "products here, which save an operand",
-    ("types-int64", "lu_unpack"): "integers become real",
-    ("types-bool", "lu_unpack"): "bool becomes real",
     ("types-int64", "rnn_tanh_cell"): "integers are refused, where PyTorch makes them real",
 }
 # What is computed here of types that PyTorch refuses.

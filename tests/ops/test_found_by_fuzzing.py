@@ -196,6 +196,18 @@ CASES: dict[str, tuple[Any, Callable[[Any, str], Any]]] = {
         ["RuntimeError"],
         lambda m, w: [outcome(m.tensor([3 + 4j], device=w).abs_)],
     ),
+    "types of numbers between which lerp goes": (
+        [4, 2, 8, 4],  # bytes: of 0 dimensions alone, all are promoted
+        lambda m, w: [
+            m.lerp(
+                m.ones([2] * rank, dtype=d, device=w),
+                m.ones((), dtype=d, device=w),
+                m.ones((), dtype=other, device=w),
+            ).element_size()
+            for d, other in ((m.float16, m.bfloat16), (m.float32, m.float64))
+            for rank in (0, 1)
+        ],
+    ),
     "shuffles that move nothing give no views": (
         [[1.0], [1.0], [1.0]],
         lambda m, w: [

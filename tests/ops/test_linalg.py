@@ -659,3 +659,15 @@ def test_lobpcg_beside_pytorch(largest: Any, k: int) -> None:
         lucid_gpu.lobpcg(A, 5)
     with pytest.raises(NotImplementedError, match="no iterations"):
         lucid_gpu.lobpcg(A, 1, tracker=print)
+
+
+@pytest.mark.parametrize("ord", [1, -1, 2, float("inf"), -float("inf"), "nuc"])
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3)])
+def test_norms_of_matrices_without_elements_are_zero_or_refused_as_in_torch(shape, ord):
+    found = []
+    for m in (lucid_gpu, torch_module()):
+        try:
+            found.append(m.linalg.matrix_norm(m.ones(shape), ord).tolist())
+        except IndexError:
+            found.append("refused")
+    assert found[0] == found[1]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from lucid_gpu.fusion.program import forget
+from lucid_gpu.core.program import forget
 from tests.oracle import same_error
 
 N = 200_000

@@ -187,3 +187,15 @@ def test_a_product_with_several_zeros_has_second_derivatives(include_self: bool)
 
     assert gradcheck(joined, (x, src))
     assert gradgradcheck(joined, (x, src))
+
+
+@pytest.mark.parametrize("name", ["scatter_reduce", "index_reduce"])
+def test_products_of_several_zeros_have_a_second_gradient(name: str, device: str) -> None:
+    """PyTorch refuses it."""
+    x = lucid_gpu.tensor([3.0, 2.0], dtype=lucid_gpu.float64, device=device).requires_grad_()
+    zeros = [0.0, 0.0, 2.0, 5.0]
+    src = lucid_gpu.tensor(zeros, dtype=lucid_gpu.float64, device=device).requires_grad_()
+    index = lucid_gpu.tensor([0, 0, 0, 1], device=device)
+    assert lucid_gpu.autograd.gradgradcheck(
+        lambda a, b: getattr(a, name)(0, index, b, "prod"), (x, src)
+    )

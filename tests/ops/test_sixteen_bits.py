@@ -11,6 +11,7 @@ import lucid_gpu as lucid
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.typing_rules import BY_STEPS
 from lucid_gpu.nn import functional as F
+from tests.slow import slow_but
 
 KINDS = [lucid.float16, lucid.bfloat16]
 MANY = 70_000
@@ -58,13 +59,15 @@ REDUCTIONS = {name: getattr(lucid, name) for name in _NAMES.split()} | {
 LAYERS = {
     "cosine_similarity": lambda x: F.cosine_similarity(x, _other(x), -1),
     "local_response_norm": lambda x: F.local_response_norm(x[None], 3),
-    "lp_pool": lambda x: F.lp_pool1d(x[None], 2.0, x.shape[-1]),
     "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
     "rms_norm": lambda x: F.rms_norm(x, x.shape[-1:]),
     "batch_norm": lambda x: F.batch_norm(x.T, None, None, training=True),
     "group_norm": lambda x: F.group_norm(x[None], 1),
-    "adaptive_avg_pool": lambda x: F.adaptive_avg_pool1d(x[None], 1),
     "weight_norm": lambda x: lucid.nn.utils.parametrizations._WeightNorm(0)(_lengths_of(x), x),
+}
+POOLS = {
+    "lp_pool": lambda x: F.lp_pool1d(x[None], 2.0, x.shape[-1]),
+    "adaptive_avg_pool": lambda x: F.adaptive_avg_pool1d(x[None], 1),
 }
 LOSSES = {
     "mse": lambda x, **how: F.mse_loss(x, _other(x), **how),
@@ -159,12 +162,20 @@ def _agrees(function, array, kind, device):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("values", ARRAYS)
+@pytest.mark.parametrize("values", slow_but(ARRAYS, "above 256", "many"))
 @pytest.mark.parametrize("name", [*REDUCTIONS, *LAYERS])
 def test_reductions_and_what_is_made_of_them(name, values, kind, device):
     if name == "matrix_norm" and values == "above 256":
         pytest.skip("the columns' sums are beyond float16")
     _agrees((REDUCTIONS | LAYERS)[name], ARRAYS[values], kind, device)
+
+
+@pytest.mark.each_value  # the places of a window are walked one by one
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("values", ARRAYS)
+@pytest.mark.parametrize("name", POOLS)
+def test_windows(name, values, kind, device):
+    _agrees(POOLS[name], ARRAYS[values], kind, device)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -519,6 +519,15 @@ def test_storage_types_refuse_other_arguments() -> None:
     same_error(lambda m: m.UntypedStorage(2)[2], "index 2 out of range for storage of size 2")
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_storages_are_made_of_a_numpy_length() -> None:
+    def scenario(m: Any, device: str) -> Any:
+        length = np.int64(3)
+        return [m.FloatStorage(length).size(), m.UntypedStorage(length).nbytes()]
+
+    gives([3, 3], scenario)
+
+
 def test_tensors_are_made_on_storages() -> None:
     def scenario(m: Any, device: str) -> Any:
         x = m.tensor([1.0, 2.0])

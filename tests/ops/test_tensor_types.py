@@ -223,6 +223,11 @@ def test_what_can_be_cast() -> None:
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["bool", "uint8", "int64"])
+def test_integers_have_no_complex_type(name: str) -> None:
+    same_error(lambda m: getattr(m, name).to_complex(), "Unknown Complex ScalarType for ")
+
+
 def test_compile_gives_back_what_it_takes() -> None:
     def double(x: Any) -> Any:
         return x * 2

@@ -184,6 +184,12 @@ TYPED = {
     "lerp of a 0-d weight": lambda m, t: m.lerp(
         t("float32", 1.5, 0.75), t("float32", 0.25, 5.5), t("float16", -1.3562)
     ),
+    "lerp of integers by a 0-d weight": lambda m, t: m.lerp(
+        t("uint8", 3, 200), t("uint8", 4, 5), t("float64", 0.25)
+    ),
+    "lerp of bools by a 0-d weight": lambda m, t: m.lerp(
+        t("bool", True, False), t("bool", False, True), t("float16", 0.25)
+    ),
     "trunc of bools": lambda m, t: m.div(
         t("bool", True, False), t("int32", 2), rounding_mode="trunc"
     ),

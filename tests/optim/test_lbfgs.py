@@ -106,3 +106,29 @@ def test_without_any_gradient_it_stays_where_it_is():
         return float(loss), weight.tolist()
 
     assert stepped(lucid_gpu) == stepped(torch_module()) == (10.0, [1.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("line_search_fn", [None, "strong_wolfe"])
+def test_complex_parameters_move_as_in_torch(line_search_fn):
+    def stepped(m):
+        z = m.tensor([1 + 2j, 3 - 1j, 0.5j], dtype=m.complex128, requires_grad=True)
+        x = m.tensor([0.5, -2.0], dtype=m.float64, requires_grad=True)
+        unused = m.tensor([1j], dtype=m.complex128, requires_grad=True)
+        optimizer = m.optim.LBFGS([unused, z, x], lr=0.1, max_iter=6, line_search_fn=line_search_fn)
+
+        def closure():
+            optimizer.zero_grad()
+            squares = (z * z.conj()).real * m.tensor([1.0, 2.0, 3.0])
+            loss = squares.sum() + (z[:2].imag * x).sum() + x.square().square().sum()
+            loss.backward()
+            return loss
+
+        losses = [optimizer.step(closure).item() for _ in range(3)]
+        assert len(optimizer.state_dict()["state"][0]["d"]) == 10
+        return losses, [p.detach().numpy() for p in (z, x, unused)]
+
+    losses, ours = stepped(lucid_gpu)
+    expected, theirs = stepped(torch_module())
+    np.testing.assert_allclose(losses, expected, rtol=1e-7)
+    for p, q in zip(ours, theirs):
+        np.testing.assert_allclose(p, q, atol=1e-7)

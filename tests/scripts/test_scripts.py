@@ -86,6 +86,7 @@ GRADIENTS = {
     "mixed_precision": 10 * BFLOAT16,
     "radiance_field": DIFFERENCES,
     "real_nvp": DIFFERENCES,
+    "wgan_gp": DIFFERENCES,  # of a penalty on how far norms are from 1; 1.2e-5 on one processor
 }
 
 # A relu whose input is nothing but rounding changes one gradient whole: seed 0 brings one about.

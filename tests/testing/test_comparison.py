@@ -114,6 +114,16 @@ def test_make_tensor(name, device):
         assert make_tensor(3, dtype=d, device=device, requires_grad=True).is_leaf
 
 
+@pytest.mark.parametrize("name", ["channels_last", "contiguous_format"])
+def test_make_tensor_lies_as_it_is_told(name, device):
+    layout = getattr(lucid_gpu, name)
+    settings = {"dtype": lucid_gpu.float32, "device": device, "memory_format": layout}
+    t = make_tensor(2, 3, 4, 5, requires_grad=True, **settings)
+    assert t.is_contiguous(memory_format=layout) and t.is_leaf and t.requires_grad
+    with pytest.raises(ValueError, match="mutually exclusive"):
+        make_tensor(2, 3, 4, 5, noncontiguous=True, **settings)
+
+
 def test_make_tensor_refuses():
     with pytest.raises(ValueError, match="`low` must be less than `high`"):
         make_tensor(2, dtype=lucid_gpu.float32, device="cpu", low=2, high=1)

@@ -88,17 +88,57 @@ def test_assignments_from_outside(tmp_path, source, wanted):
     assert len(found) == (wanted is not None) and (wanted or "") in "".join(found)
 
 
+def test_a_value_is_assigned_by_its_owner_alone(tmp_path):
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "value.py").write_text("def give(t, v):\n    t._expr = v")
+    (tmp_path / "a.py").write_text("def f(t, v):\n    t._storage = t._expr\n    t._expr, w = v")
+    assert check_layers.owned(tmp_path) == ["a.py:3: assigns _expr; OWNED says who may"]
+
+
+def test_core_says_its_types(tmp_path):
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "a.py").write_text(
+        "def f(a: int, *b: Any) -> int: ...\ndef g(a: int) -> list[Any]: ...\n"
+        "def _h(a: Any): ...\ndef metadata() -> Any: ...\ndef i(a: int): ...\n"
+    )
+    assert check_layers.vague(tmp_path) == [
+        "core/a.py:1: f says Any; give the type",
+        "core/a.py:2: g says Any; give the type",
+    ]
+
+
 def test_entries_that_nothing_needs(tmp_path, monkeypatch):
     (tmp_path / "tape").mkdir()
     (tmp_path / "tape" / "a.py").write_text("def f():\n    import lucid_gpu.nn\n    import numpy")
     monkeypatch.setattr(check_layers, "BELOW", {"tape": (), "attic": ()})
     monkeypatch.setattr(check_layers, "LATE", {("tape/a.py", "nn"), ("tape/a.py", "ops")})
     monkeypatch.setattr(check_layers, "ARRAYS", {"numpy": ("tape/", "ops/")})
+    monkeypatch.setattr(check_layers, "KNOWN", {"nn": ("tape/a.py", "tape/b.py")})
     assert check_layers.unneeded(tmp_path) == [
         "BELOW has a row for attic, which does not exist",
         "LATE lists ('tape/a.py', 'ops'), which no longer happens",
         "ARRAYS lets ops/ import numpy; it does not",
+        "KNOWN lets tape/b.py import nn; it does not",
     ]
+
+
+@pytest.mark.parametrize(
+    "source", ["from lucid_gpu.devices import capturing", "import lucid_gpu.devices.capturing"]
+)
+def test_a_capture_is_known_to_few(tmp_path, source):
+    (tmp_path / "ops").mkdir()
+    for name in ("captured", "shape"):
+        (tmp_path / "ops" / f"{name}.py").write_text(source)
+    assert check_layers.breaches(tmp_path) == [
+        "ops/shape.py:1: imports devices.capturing; KNOWN says who may"
+    ]
+
+
+def test_six_files_know_of_a_capture():
+    known = check_layers.KNOWN
+    makers = {"devices.capturing", "devices.stream_capture", "cuda.captured_steps", "ops.captured"}
+    files = {f"{module.replace('.', '/')}.py" for module in makers}
+    assert len(files.union(*[known[module] for module in makers])) <= 6
 
 
 def test_every_row_names_rows():

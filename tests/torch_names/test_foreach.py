@@ -100,6 +100,15 @@ def test_lists_whose_memory_overlaps_are_written_one_after_the_other() -> None:
     assert x.tolist() == [1.0, 3.0, 6.0, 10.0, 9.0, 12.0]
 
 
+def test_expanded_tensors_are_refused() -> None:
+    for m in (lucid_gpu, torch):
+        x = m.zeros(1).expand(3)
+        for write in (m._foreach_sqrt_, lambda t, m=m: m._foreach_add_(t, 1.0)):
+            with pytest.raises(RuntimeError, match="more than one element of the written-to"):
+                write([m.ones(3), x])
+        assert x.tolist() == [0.0] * 3 and x._version == 0
+
+
 BY_NAME: list[tuple[str, Any]] = [
     ("mul", lambda a, b: {"scalar": 0.5}),
     ("mul", lambda a, b: {"scalars": [0.5 + i for i in range(len(a))]}),

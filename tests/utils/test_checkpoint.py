@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu.core.value import Cell
 from lucid_gpu.fusion import eager
-from lucid_gpu.fusion.expression import Cell
 from lucid_gpu.utils.checkpoint import (
     CheckpointError,
     checkpoint,

@@ -18,8 +18,8 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import forward_ad
+from lucid_gpu.core.program import forget
 from lucid_gpu.fusion import eager
-from lucid_gpu.fusion.program import forget
 from lucid_gpu.utils.checkpoint import checkpoint
 from tests.oracle import modules
 from tests.slow import slow_but

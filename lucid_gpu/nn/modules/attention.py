@@ -122,7 +122,8 @@ class MultiheadAttention(Module):
     ) -> tuple[Tensor, Tensor | None]:
         turned = self.batch_first and query.ndim == 3
         if turned:
-            own = {id(t): t.transpose(0, 1) for t in (query, key, value)}  # the same stay the same
+            own = {id(t): t for t in (query, key, value)}  # the same stay the same
+            own = {i: t.transpose(0, 1) for i, t in own.items()}
             query, key, value = own[id(query)], own[id(key)], own[id(value)]
         out, weights = F.multi_head_attention_forward(
             query,

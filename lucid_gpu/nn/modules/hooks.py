@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.autograd import Function
+from lucid_gpu.core.node import RemovableHandle, add_hook
 from lucid_gpu.tape.modes import is_grad_enabled
-from lucid_gpu.tape.node import RemovableHandle, add_hook
 from lucid_gpu.tensor import Tensor
 
 __all__ = [

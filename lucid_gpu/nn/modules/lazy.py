@@ -9,8 +9,9 @@ from typing import Any
 from lucid_gpu.nn.modules import batchnorm, conv, instancenorm, linear
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import UninitializedBuffer, UninitializedParameter
+from lucid_gpu.tape import watched
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tensor import Tensor, outside_graphs
+from lucid_gpu.tensor import Tensor
 
 _UNINITIALIZED = (UninitializedParameter, UninitializedBuffer)
 
@@ -78,8 +79,12 @@ class _OfInput(LazyModuleMixin):
         if getattr(self, "_settings", None) and not self.has_uninitialized_params():
             super().reset_parameters()  # type: ignore[misc]
 
-    def initialize_parameters(self, input: Tensor) -> None:
-        """Take the size of the input; tensors that were not loaded get shapes and first values."""
+    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Take the size of the input; tensors that were not loaded get shapes and first values.
+
+        What the call has besides, such as ``output_size`` of transposed convolutions, is left to
+        `forward`.
+        """
         name, size = next(iter(self._settings)), self._size_of(input)
         setattr(self, name, size)
         if not self.has_uninitialized_params():
@@ -101,7 +106,7 @@ class _OfInput(LazyModuleMixin):
 
 def _see(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Before the first call: the module becomes an ordinary one."""
-    with outside_graphs():
+    with watched.aside():
         module.initialize_parameters(*args, **kwargs)
     if module.has_uninitialized_params():
         raise RuntimeError(f"module {type(module).__name__} has not been fully initialized")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lucid_gpu.autograd.swapping import swap_tensors
+from lucid_gpu.core.node import RemovableHandle
 from lucid_gpu.nn.modules.conversion import Conversion
 from lucid_gpu.nn.modules.hooks import *  # noqa: F403  PyTorch has them here
 from lucid_gpu.nn.modules.hooks import (
@@ -28,7 +29,6 @@ from lucid_gpu.ops.creation import empty_like
 from lucid_gpu.ops.elementwise import read_to
 from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tape.node import RemovableHandle
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Module"]
@@ -44,6 +44,7 @@ _LOCATED = (
     NotImplementedError,
     AssertionError,
 )
+_TABLES = ("_parameters", "_modules", "_buffers")
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 _HOOKS = (
     "_forward_hooks",
@@ -342,10 +343,9 @@ class Module:
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        for kind in ("_parameters", "_modules", "_buffers"):
-            if kind in own and name in own[kind]:
-                value = own[kind][name]
-                return read_as(self, name, value) if EVERYWHERE else value
+        for kind in _TABLES:
+            if kind in own and name in (table := own[kind]):
+                return read_as(self, name, table[name]) if EVERYWHERE else table[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -456,7 +456,29 @@ class Module:
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters, each once."""
-        return (value for _, value in self.named_parameters(recurse=recurse))
+        if not recurse or type(self).named_parameters is not Module.named_parameters:
+            return (value for _, value in self.named_parameters(recurse=recurse))
+        every = [
+            parameter
+            for module in self._all_modules()
+            for parameter in module._parameters.values()
+            if parameter is not None
+        ]
+        return iter(dict(zip(map(id, every), every)).values())
+
+    def _all_modules(self) -> Iterable[Module]:
+        """What `modules` gives, at once."""
+        found: dict[Module, None] = {}
+        waiting: list[Module | None] = [self]
+        while waiting:
+            module = waiting.pop()
+            if module is None or module in found:
+                continue
+            if type(module).named_modules is not Module.named_modules:
+                return self.modules()
+            found[module] = None
+            waiting += [*module._modules.values()][::-1]
+        return found
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True

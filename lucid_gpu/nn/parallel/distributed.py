@@ -8,6 +8,7 @@ from typing import Any
 
 from lucid_gpu import distributed as dist
 from lucid_gpu.compat.future import Future
+from lucid_gpu.core.engine import queue_callback
 from lucid_gpu.distributed.algorithms.join import Join, Joinable, JoinHook
 from lucid_gpu.distributed.collectives import joined
 from lucid_gpu.distributed.grad_bucket import GradBucket
@@ -16,7 +17,6 @@ from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import tensor as new_tensor
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.shape import cat
-from lucid_gpu.tape.engine import queue_callback
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
 

@@ -23,7 +23,7 @@ from lucid_gpu.dtypes import dtype as DType
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import Parameter, UninitializedParameter
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, state
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, as_kind
 
 __all__ = [
     "CPUOffloadPolicy",
@@ -332,10 +332,8 @@ def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 
 def _shown(value: Tensor) -> Parameter:
     """A whole value as modules see it: a parameter that was computed."""
-    made = object.__new__(Parameter)
-    made._expr, made._storage = value._expr, value._memory()
-    made._memory().add(made)
-    return made
+    value._memory()
+    return as_kind(Parameter, value)
 
 
 class _Gathered(Function):

@@ -61,7 +61,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     RuntimeError
         For anything but square matrices of floating point numbers.
     """
-    return _factor(input, upper, "linalg.cholesky", True).L
+    return _factor_alone(input, upper, "linalg.cholesky")
 
 
 @op(autocast={"cpu": "float32"})
@@ -86,6 +86,14 @@ def _factor(A: Tensor, upper: bool, name: str, check: bool) -> Factor:
     return Factor(adjoint(L) if upper else L, info_of(numbers, A))
 
 
+@op
+def _factor_alone(A: Tensor, upper: bool, name: str) -> Tensor:
+    require_square(name, A)
+    L, numbers = _lower_factor(A, upper)
+    complain(name, numbers, A._expr.shape[:-2], NOT_POSITIVE)
+    return adjoint(L) if upper else L
+
+
 def _lower_factor(A: Tensor, by_upper: bool) -> tuple[Tensor, list[int] | None]:
     """The factor by one of the triangles of ``A``; its gradient is Hermitian by either."""
     matrices = linalg.adjoint(A.array) if by_upper else A.array
@@ -108,7 +116,7 @@ def _cholesky_vjp(node: Any, g: Tensor) -> Any:
     return (half,)
 
 
-batching(_factor)(on_value)
+batching(_factor, _factor_alone)(on_value)
 
 
 METHODS = (cholesky,)

@@ -13,6 +13,7 @@ from lucid_gpu.ops.linalg.matrices import (
     conj,
     diagonal_of,
     is_complex,
+    is_finite,
     like,
     on_arrays,
     real_type,
@@ -137,7 +138,7 @@ def eig(input: Tensor) -> Eigen:
         For anything but square matrices; of its kind, LinAlgError, for infinite elements and NaN.
     """
     require_square("linalg.eig", input)
-    if input.device.type != "meta" and not input.isfinite().all():
+    if not is_finite(input):
         raise LinAlgError("torch.linalg.eig: input tensor should not contain infs or NaNs.")
     d = _COMPLEX.get(input.dtype, input.dtype)
     eigenpairs = linalg.call("eig", input.device, input.array)

@@ -226,9 +226,9 @@ def lu_unpack(
         order = LU_pivots.expand((*LU_data.shape[:-2], LU_pivots.shape[-1]))
         P = _permutation(order, m, LU_data)
     if unpack_data:
-        below = lower(LU_data.narrow(-1, 0, k), -1)
+        below = LU_data.narrow(-1, 0, k).tril(-1)
         L = lay(below + identity_like(LU_data, m).narrow(-1, 0, k), None)
-        U = lay(upper(LU_data.narrow(-2, 0, k)), None)
+        U = LU_data.narrow(-2, 0, k).triu()
     result: PLU = PLUS["lu_unpack"](P, L, U)
     return result
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import linalg
+from lucid_gpu.devices import backend, linalg
 from lucid_gpu.devices.linalg import LinAlgError as LinAlgError
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels.bounds import seen_at_once
 from lucid_gpu.ops.creation import arange, tensor
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.record import constant
@@ -31,16 +32,27 @@ def require_matrices(name: str, A: Tensor, low_precision: bool = False) -> None:
     """Refuse what has less than two dimensions or is of a type without decompositions."""
     if not isinstance(A, Tensor):
         raise TypeError(f"{name}: argument 'A' must be Tensor, not {type(A).__name__}")
-    if A.ndim < 2:
+    if len(A._expr.shape) < 2:
         raise RuntimeError(
             f"{name}: The input tensor A must have at least 2 dimensions. Got shape {list(A.shape)}"
         )
     require_inexact(name, A)
-    if A.dtype.itemsize == 2 and not low_precision:
+    if A._expr.program.dtype.itemsize == 2 and not low_precision:
         raise NotImplementedError(
             f"{name}: Low precision dtypes not supported. Got {A.dtype.type_name}; convert it with "
             ".float()"
         )
+
+
+def is_finite(A: Tensor) -> bool:
+    """Whether all elements are finite; on meta they are."""
+    where = A._expr.program.device
+    if where.type == "meta":
+        return True
+    if not seen_at_once(where):
+        return bool(A.isfinite().all())
+    xp = backend(where).xp
+    return bool(xp.logical_and.reduce(xp.isfinite(A.array), None))
 
 
 def refuse_zero_pivots(info: Tensor, name: str, factor: str, solve: str, instead: str) -> None:
@@ -65,7 +77,7 @@ def require_same_type(name: str, A: Tensor, B: Tensor, a: str = "A", b: str = "B
 
 def require_inexact(name: str, A: Tensor) -> None:
     """Refuse integers and bools."""
-    if A.dtype.category < 2:
+    if A._expr.program.dtype.category < 2:
         raise RuntimeError(
             f"{name}: Expected a floating point or complex tensor as input. Got {A.dtype.type_name}"
         )
@@ -74,7 +86,7 @@ def require_inexact(name: str, A: Tensor) -> None:
 def require_square(name: str, A: Tensor, low_precision: bool = False) -> None:
     """Refuse what `require_matrices` does, and matrices that are not square."""
     require_matrices(name, A, low_precision)
-    if A.shape[-2] != A.shape[-1]:
+    if A._expr.shape[-2] != A._expr.shape[-1]:
         raise RuntimeError(
             f"{name}: A must be batches of square matrices, but they are {A.shape[-2]} by "
             f"{A.shape[-1]} matrices"

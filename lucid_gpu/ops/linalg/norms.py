@@ -90,15 +90,20 @@ def matrix_norm(
         return _kept(norms, rows, columns) if keepdim else norms
     summed, over = (columns, rows) if abs(ord) == math.inf else (rows, columns)
     sums = A.abs().sum(summed, True)
-    norms = sums.amax(over, True) if ord > 0 else sums.amin(over, True)
+    norms = _largest(sums, over, True) if ord > 0 else sums.amin(over, True)
     return norms if keepdim else norms.squeeze((rows, columns))
+
+
+def _largest(sums: Tensor, over: int, keepdim: bool = False) -> Tensor:
+    """The largest of numbers that are not negative; 0 of none."""
+    return sums.amax(over, keepdim) if sums.shape[over] else sums.sum(over, keepdim)
 
 
 def _of_singular_values(A: Tensor, ord: Any) -> Tensor:
     S = svdvals(A)
     if ord == "nuc":
         return S.sum(-1)
-    return S.amax(-1) if ord > 0 else S.amin(-1)
+    return _largest(S, -1) if ord > 0 else S.amin(-1)
 
 
 def _kept(x: Tensor, *dims: int) -> Tensor:

@@ -14,6 +14,7 @@ from lucid_gpu.ops.linalg.matrices import (
     conj,
     diagonal_of,
     is_complex,
+    is_finite,
     like,
     on_arrays,
     real_type,
@@ -71,7 +72,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
         For 16-bit floats.
     """
     require_matrices("linalg.svd", A)
-    if A.device.type != "meta" and not A.isfinite().all():
+    if not is_finite(A):
         raise LinAlgError(NOT_FINITE)
     return _decomposed(A, full_matrices)
 
@@ -140,7 +141,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     if A.requires_grad or A._wrapper is not None:
         return svd(A, False).S
     require_matrices("linalg.svd", A)
-    if A.device.type != "meta" and not A.isfinite().all():
+    if not is_finite(A):
         raise LinAlgError(NOT_FINITE)
     array = linalg.call("svd", A.device, A.array, compute_uv=False)
     result: Tensor = record("LinalgSvdBackward0", array, (A,), _nothing, dtype=real_type(A.dtype))

@@ -10,7 +10,7 @@ from lucid_gpu.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from lucid_gpu.optim.lr_scheduler.scheduler import (
     LRScheduler,
     rates_of,
-    refuse_capture,
+    refuse_again,
     restores_on_error,
     set_rate,
 )
@@ -100,7 +100,7 @@ class SequentialLR(_Combined):
 
     def step(self) -> None:  # type: ignore[override]
         """Set the next rates, by the schedule whose turn it is."""
-        refuse_capture(self)
+        refuse_again(self)
         self.last_epoch += 1
         i = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[i]
@@ -142,7 +142,7 @@ class ChainedScheduler(_Combined):
 
     def step(self) -> None:  # type: ignore[override]
         """Let each schedule set its next rates."""
-        refuse_capture(self)
+        refuse_again(self)
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = rates_of(self.optimizer)

@@ -13,7 +13,7 @@ from lucid_gpu.optim.lr_scheduler.scheduler import (
     _warn_get_lr_called_within_step,
     by_group,
     checked_optimizer,
-    refuse_capture,
+    refuse_again,
     restores_on_error,
     set_rate,
 )
@@ -334,7 +334,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
         ValueError for a negative one.
         """
-        refuse_capture(self)
+        refuse_again(self)
         if epoch is None and self.last_epoch < 0:
             epoch = 0
         if epoch is None:

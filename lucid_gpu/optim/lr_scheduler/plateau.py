@@ -11,7 +11,7 @@ from lucid_gpu.optim.lr_scheduler.scheduler import (
     LRScheduler,
     checked_optimizer,
     rates_of,
-    refuse_capture,
+    refuse_again,
     set_rate,
 )
 from lucid_gpu.optim.optimizer import Optimizer
@@ -105,7 +105,7 @@ class ReduceLROnPlateau(LRScheduler):
         metrics : float or Tensor of one element
         epoch : int, optional
         """
-        refuse_capture(self)
+        refuse_again(self)
         current = float(metrics)
         if epoch is not None:
             warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)

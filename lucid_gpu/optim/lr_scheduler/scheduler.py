@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
-from lucid_gpu.devices import capturing
+from lucid_gpu.device import CPU
+from lucid_gpu.devices import backend
 from lucid_gpu.optim.optimizer import Group, Optimizer
 from lucid_gpu.tensor import Tensor
 
@@ -144,7 +145,7 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Set the next rates; called after ``optimizer.step()``."""
-        refuse_capture(self)
+        refuse_again(self)
         if self._step_count == 1:
             self._warn_of_order()
         self._step_count += 1
@@ -205,14 +206,12 @@ def rates_of(optimizer: Optimizer, key: str = "lr") -> list[Rate]:
     return [_copied(group[key]) for group in optimizer.param_groups]
 
 
-def refuse_capture(scheduler: Any) -> None:
-    """Refuse a schedule's step in a graph, where it would be made once."""
-    capture = capturing.capturing()
-    if capture is not None:
-        capture.refuse(
-            f"{type(scheduler).__name__}.step()",
-            "replays read the rates of the optimizer's groups, which it sets from Python",
-        )
+def refuse_again(scheduler: Any) -> None:
+    """Refuse a schedule's step in what is noted to be made again: it would be made once."""
+    backend(CPU).once(
+        f"{type(scheduler).__name__}.step()",
+        "replays read the rates of the optimizer's groups, which it sets from Python",
+    )
 
 
 def set_rate(group: Group, lr: Rate) -> None:

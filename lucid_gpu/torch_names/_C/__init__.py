@@ -27,11 +27,11 @@ from lucid_gpu import (
 )
 from lucid_gpu.autograd import Function
 from lucid_gpu.compat.refused import refused
+from lucid_gpu.core.engine import current_number as _current_graph_task_id
+from lucid_gpu.core.engine import will_run as _will_engine_execute_node
 from lucid_gpu.linalg import LinAlgError as _LinAlgError
-from lucid_gpu.tape.engine import current_number as _current_graph_task_id
-from lucid_gpu.tape.engine import will_run as _will_engine_execute_node
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_grad_enabled, state
+from lucid_gpu.tape.modes import FORWARD, is_grad_enabled, state
 from lucid_gpu.tape.overrides import (
     DISABLED,
     DisableTorchFunction,
@@ -98,7 +98,7 @@ def _are_functorch_transforms_active() -> bool:
 
 def _is_fwd_grad_enabled() -> bool:
     """Whether they do."""
-    return state.tangents and state.grad is not None
+    return state.tangents and state.mode is not FORWARD
 
 
 TensorBase = _TensorBase = Tensor

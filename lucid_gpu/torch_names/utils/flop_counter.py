@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from lucid_gpu.core.node import Node, run_node
 from lucid_gpu.nn.modules.hooks import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -17,7 +18,6 @@ from lucid_gpu.ops import aten
 from lucid_gpu.tape import costly
 from lucid_gpu.tape.costly import CostlyCall
 from lucid_gpu.tape.door import NAMES, Watch
-from lucid_gpu.tape.node import Node, run_node
 
 __all__ = ["FlopCounterMode", "flop_registry", "register_flop_formula"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucid_gpu.tape.node import RemovableHandle
+from lucid_gpu.core.node import RemovableHandle
 
 __all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
 

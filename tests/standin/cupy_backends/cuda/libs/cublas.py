@@ -54,6 +54,19 @@ def _handle_of(device: int) -> int:
     return handle
 
 
+def create() -> int:
+    device = runtime.getDevice()
+    handle = 0x6000 + len(_handles)
+    while handle in _handles:
+        handle += 1
+    _handles[handle] = {"device": device, "mode": 0, "math": 0}
+    return handle
+
+
+def destroy(handle: int) -> None:
+    del _handles[handle]
+
+
 def _state(handle: int) -> dict[str, int]:
     if handle not in _handles:
         raise CUBLASError(1)

@@ -7,14 +7,15 @@ made never gets here; one whose every step plans anew is warned about, once a li
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import traceback
 import warnings
 from typing import Any, NamedTuple, Protocol
 
-from lucid_gpu.launch.observers import debug
 from lucid_gpu.tape.door import PACKAGE
 
+debug = os.environ.get("LUCID_DEBUG", "") not in ("", "0")
 _NOT_THEIRS = (PACKAGE, functools.__file__)  # our lines, also where a cached property calls them
 STEPS = 50  # so many steps that planned something at a line are warned about,
 AMONG = 1000  # if they are among so many
@@ -31,6 +32,13 @@ class Listener(Protocol):
     def note(self, kind: str, line: str) -> None:
         """``kind`` is a field of `Totals`; ``line`` is the user's, as ``file:number``."""
         ...
+
+
+class Made(Protocol):
+    """A plan, or the text of a kernel."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class Totals:
@@ -82,8 +90,8 @@ def forget_lines() -> None:
         _lines.clear()
 
 
-def made(kind: str, what: Any = None, verb: str | None = None) -> None:
-    """Count a program, a plan or a kernel; ``what`` has its name and shape.
+def made(kind: str, what: Made | None = None, verb: str | None = None) -> None:
+    """Count a program, a plan or a kernel; ``what`` has its name.
 
     ``verb`` says what was done, where that is not what is usual.
     """
@@ -95,7 +103,7 @@ def made(kind: str, what: Any = None, verb: str | None = None) -> None:
     line = f"{file}:{number}"
     for listener in tuple(listeners):
         listener.note(kind, line)
-    if debug and kind != "programs":
+    if debug and what is not None:
         print(f"{verb or _VERBS[kind]} {what.name}, number {getattr(totals, kind)}, at {line}")
     if kind == "plans" and _repeats(line):
         warnings.warn_explicit(_text(line, what), PlanningWarning, file, number)

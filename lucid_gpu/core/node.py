@@ -7,21 +7,41 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from lucid_gpu.core.hooks import (
+    Gradient,
+    Hook,
+    Hooks,
+    RemovableHandle,
+    add_hook,
+    run_after,
+    run_before,
+)
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.hooks import Hooks, RemovableHandle, add_hook, run_after, run_before
 
-_sequence = itertools.count()
+if TYPE_CHECKING:
+    from lucid_gpu.core.engine import Pass
+    from lucid_gpu.core.program import Shape
+    from lucid_gpu.core.value import Variable
+    from lucid_gpu.tensor import Tensor
+
+sequence = itertools.count()  # of nodes, as they are made
 
 
-_before_gradient: Callable[[Any], None] | None = None
+_before_gradient: Callable[[AccumulateGrad | Tensor], None] | None = None
 
 
-def watch_gradients(before: Callable[[Any], None] | None) -> None:
-    """Call ``before`` with each `AccumulateGrad` whose gradient is replaced; None ends that."""
+def watch_gradients(before: Callable[[AccumulateGrad | Tensor], None] | None) -> None:
+    """Call ``before`` as `new_grad` is called; None ends that."""
     global _before_gradient
     _before_gradient = before
+
+
+def new_grad(of: AccumulateGrad | Tensor) -> None:
+    """Say that an `AccumulateGrad`, or a tensor that keeps its gradient, is given another one."""
+    if _before_gradient is not None:
+        _before_gradient(of)
 
 
 _accumulating = threading.RLock()  # several threads may go backward to one leaf
@@ -41,20 +61,29 @@ SECOND_TIME = (
 )
 
 
+class Watcher(Protocol):
+    """Told of every node that is made, and runs it."""
+
+    def note(self, node: Node) -> None: ...
+    def run(self, node: Node, cotangents: list[Gradient]) -> Sequence[Gradient]: ...
+    def check(self, node: Node, results: Sequence[Gradient]) -> None: ...
+    def explain(self, node: Node | None) -> None: ...
+
+
 class watching:
     """Who is told of every node that is made, and runs it: anomaly mode, or nobody.
 
     Attributes
     ----------
     since : int
-        The step, as `lucid_gpu.launch.planning` counts them, from which on nodes are told of.
+        The step, as `lucid_gpu.core.planning` counts them, from which on nodes are told of.
     """
 
-    by: Any = None
+    by: Watcher | None = None
     since = 0
 
     @classmethod
-    def tell(cls, by: Any, since: int = 0) -> None:
+    def tell(cls, by: Watcher | None, since: int = 0) -> None:
         """Tell ``by`` of nodes from now on; None tells nobody."""
         cls.by, cls.since = by, since
 
@@ -79,17 +108,17 @@ class Node:
     # it is borrowed; asked after its vjp.
     gives_new = False
     # Called before its vjp as ``look_around(node, cotangents, this)``: what it does with what waits
-    # beside it, `lucid_gpu.tape.engine.gathering` or `adding`.
-    look_around: Callable[[Any, list[Any], Any], None] | None = None
+    # beside it, `lucid_gpu.core.engine.gathering` or `adding`.
+    look_around: Callable[[Node, list[Gradient], Pass], None] | None = None
     stands_for_leaf = False  # do inputs of a transformation begin here: no recorded write to them
     result: Any = None  # what it saved of its own value, if PyTorch's op saves that
     aside: str | None = None  # why it takes no gradient: see `AccumulateGrad`
     # The tensors whose `grad_fn` somebody asked for, weakly, by output.
-    results: dict[int, weakref.ref[Any]] | None = None
+    results: dict[int, weakref.ref[Tensor]] | None = None
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
         self._edges = edges
-        self._sequence = next(_sequence)
+        self._sequence = next(sequence)
         if watching.by is not None:
             watching.by.note(self)
 
@@ -97,7 +126,7 @@ class Node:
         """What `grad_fn` shows it as."""
         return type(self).__name__
 
-    def __call__(self, *gradients: Any) -> Any:
+    def __call__(self, *gradients: Gradient) -> Gradient | tuple[Gradient, ...]:
         """The gradients of its operands, given those of its outputs.
 
         TypeError for another number of them, and for anything but a tensor.
@@ -112,26 +141,26 @@ class Node:
         input_gradients = tuple(self.vjp_alone(gradients))
         return input_gradients[0] if len(input_gradients) == 1 else input_gradients
 
-    def shown_of(self, output: int, tensor: Any) -> None:
-        """Told that this is the `grad_fn` of a tensor, which may be shown as what was saved."""
+    def shown_of(self, output: int, tensor: Tensor) -> None:
+        """Note that this is the `grad_fn` of `tensor`, of any shape; it may be shown as saved."""
         if self.results is None:
             self.results = {}
         self.results[output] = weakref.ref(tensor)
 
-    def result_shown(self, output: int) -> Any:
-        """The tensor with this output that this node is known to be the `grad_fn` of, or None."""
+    def result_shown(self, output: int) -> Tensor | None:
+        """Return the tensor, of the shape of `output`, of which this is the `grad_fn`, or None."""
         reference = None if self.results is None else self.results.get(output)
         tensor = None if reference is None else reference()
         return tensor if tensor is not None and tensor._edge() == (self, output) else None
 
-    def vjp_alone(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+    def vjp_alone(self, cotangents: Sequence[Gradient]) -> Sequence[Gradient]:
         """The vjp of the op that the node is named after."""
         return self.vjp(cotangents)
 
     def _remake(self, value: Any, again: Any) -> None:
         """Told that an equal value takes a value's place, which reads what was stored meanwhile."""
 
-    def lies_in(self, before: Any, variable: Any) -> None:
+    def lies_in(self, before: Variable, variable: Variable) -> None:
         """Told that its value, whose variable was ``before``, is that of another variable now."""
 
     @property
@@ -157,25 +186,29 @@ class Node:
         """Set when its turn is among the nodes that are ready: the highest number goes first."""
         self._sequence = sequence_nr
 
-    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+    def vjp(self, cotangents: Sequence[Gradient]) -> Sequence[Gradient]:
         """The inputs' gradients from those of the outputs; NotImplementedError in this base."""
         raise NotImplementedError
 
-    def read_together(self, cotangent: Any, others: Sequence[Any]) -> None:
-        """Told to a node with `reads_alone`: the cotangents of others that wait for their turn."""
+    def read_together(self, cotangent: Tensor, others: Sequence[Tensor]) -> None:
+        """Have `cotangent` computed with `others` that wait for their turn, each of its own shape.
 
-    def add_to(self, earlier: Any) -> bool:
-        """Told to a node that looks around by `adding`, before its `vjp`: the sum so far that its
-        first gradient goes to.
+        Called on a node with `reads_alone`.
+        """
 
-        Where it says True, that gradient is to be the new sum.
+    def add_to(self, earlier: Tensor) -> bool:
+        """Note `earlier`, the sum so far that its first gradient, of this shape, goes to.
+
+        Called before its `vjp` on a node that looks around by `adding`. Where it says True, that
+        gradient is to be the new sum.
         """
         return False
 
-    def gather(self, cotangent: Any, others: Sequence[tuple[Node, list[Any]]]) -> None:
-        """Told to a node that looks around by `gathering`, before its `vjp`: others that do, with
-        the same edges, and their cotangents. It may put None in the place of those whose gradients
-        it adds to its own.
+    def gather(self, cotangent: Tensor, others: Sequence[tuple[Node, list[Gradient]]]) -> None:
+        """Note `others` with the same edges, and their cotangents, each of its own shape.
+
+        Called before its `vjp` on a node that looks around by `gathering`, of others that do. It
+        may put None in the place of cotangents whose gradients it adds to its own.
         """
 
     def prepare(self) -> None:
@@ -191,15 +224,17 @@ class Node:
             self._hooks = Hooks()
         return self._hooks
 
-    def register_hook(self, hook: Callable[[Any, Any], Any]) -> RemovableHandle:
+    def register_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad_inputs, grad_outputs)`` after this node ran."""
         return add_hook(self.all_hooks().post, hook)
 
-    def run_after(self, results: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+    def run_after(
+        self, results: Sequence[Gradient], cotangents: Sequence[Gradient]
+    ) -> Sequence[Gradient]:
         """Show the gradients, in the order of `next_functions`, to the hooks that want them."""
         return run_after(self.all_hooks(), results, cotangents)
 
-    def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+    def register_prehook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad_outputs)`` before this node runs."""
         return add_hook(self.all_hooks().pre, hook)
 
@@ -208,12 +243,40 @@ class Node:
 
 
 @op
-def _run_node(node: Node, cotangents: list[Any]) -> Sequence[Any]:
+def _run_node(node: Node, cotangents: list[Gradient]) -> Sequence[Gradient]:
     """The gradients of a node's inputs; no user's function."""
     return node.vjp(cotangents)
 
 
 run_node = _run_node
+
+
+class Refitted(Node):
+    """Between a node and a result of it that ``x.data = y`` gave another shape or type.
+
+    Tensors that had the result before have edges to the node itself. A gradient is summed and cast
+    to what the node gave.
+    """
+
+    def __init__(self, edge: Edge, shape: Shape, dtype: Any) -> None:
+        super().__init__((edge,))
+        self.shape, self.dtype = shape, dtype
+
+    def vjp(self, cotangents: Sequence[Gradient]) -> Sequence[Gradient]:
+        gradient: Any = cotangents[0]
+        if gradient is None:
+            return (None,)
+        have, shape = tuple(gradient.shape), self.shape
+        if have != shape:
+            pairs = zip(have[::-1], shape[::-1], strict=False)
+            if len(have) < len(shape) or any(n not in (1, m) for m, n in pairs):
+                node: Any = self._edges[0][0]
+                raise RuntimeError(
+                    f"{node.name()} got an invalid gradient - got {list(have)} but expected shape "
+                    f"compatible with {list(shape)}: `x.data = y` gave its result x another shape"
+                )
+            gradient = gradient._sum_to_shape(shape)
+        return (gradient.to(self.dtype),)
 
 
 class AccumulateGrad(Node):
@@ -230,18 +293,19 @@ class AccumulateGrad(Node):
     def __init__(self) -> None:
         super().__init__()
         self._sequence = 1 << 62  # ahead of everything else that is ready
-        self.grad: Any = None
-        self.post_accumulate: OrderedDict[int, Any] | None = None
-        self.variable_reference: Any = None
-        self.held: Any = None  # the leaf, once its hooks must be shown it
-        self.order: Any = None  # of the leaf's dimensions in memory, if not row-major
-        self.shape: Any = None  # of the leaf, once it has taken another
+        self.grad: Gradient = None
+        self.post_accumulate: OrderedDict[int, Hook] | None = None
+        self.variable_reference: weakref.ref[Tensor] | None = None
+        self.held: Tensor | None = None  # the leaf, once its hooks must be shown it
+        # of the leaf's dimensions in memory, if not row-major
+        self.order: tuple[int, ...] | None = None
+        self.shape: tuple[int, ...] | None = None  # of the leaf, once it has taken another
 
-    def refer_to(self, leaf: Any) -> None:
+    def refer_to(self, leaf: Tensor) -> None:
         """Set the leaf; once it is gone, nobody can ask for its gradient, which may read it."""
         own = weakref.ref(self)
 
-        def forget(_: Any) -> None:
+        def forget(_: weakref.ref[Tensor]) -> None:
             node = own()
             if node is not None:
                 node.grad = None
@@ -249,7 +313,7 @@ class AccumulateGrad(Node):
         self.variable_reference = weakref.ref(leaf, forget)
 
     @property
-    def variable(self) -> Any:
+    def variable(self) -> Tensor | None:
         """The leaf tensor, or None once it is gone."""
         return None if self.variable_reference is None else self.variable_reference()
 
@@ -257,7 +321,7 @@ class AccumulateGrad(Node):
     def _input_metadata(self) -> Sequence[Any]:
         return (self.variable,)
 
-    def take(self, cotangents: list[Any], this: Any, new: bool = False) -> None:
+    def take(self, cotangents: list[Gradient], this: Pass, new: bool = False) -> None:
         """Add the gradient that a pass found, with all hooks around it.
 
         ``new`` says that nobody else holds it, nor its memory.
@@ -295,7 +359,7 @@ class AccumulateGrad(Node):
         if hooks is not None and hooks.post:
             run_after(hooks, (), cotangents)
 
-    def _pass_by(self, cotangents: list[Any], hooks: Hooks | None) -> None:
+    def _pass_by(self, cotangents: list[Gradient], hooks: Hooks | None) -> None:
         """Show hooks the gradient of a leaf that does not want it any more."""
         leaf = self.variable
         if leaf is not None and leaf.grad_fn is not None:
@@ -307,7 +371,7 @@ class AccumulateGrad(Node):
         if hooks is not None:
             run_after(hooks, (), run_before(hooks, cotangents))
 
-    def replace_gradient(self, gradient: Any) -> None:
+    def replace_gradient(self, gradient: Gradient) -> None:
         """Give the leaf another gradient, or with None take it away."""
         if _before_gradient is not None:
             _before_gradient(self)

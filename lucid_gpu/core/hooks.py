@@ -5,7 +5,13 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+if TYPE_CHECKING:
+    from lucid_gpu.tensor import Tensor
+
+Gradient: TypeAlias = "Tensor | None"  # None: undefined
+Hook = Callable[..., object]
 
 
 class RemovableHandle:
@@ -59,26 +65,27 @@ class Hooks:
     __slots__ = ("post", "pre", "retain", "tensor")
 
     def __init__(self) -> None:
-        self.tensor: dict[int, OrderedDict[int, Any]] = {}
-        self.retain: dict[int, Any] = {}
-        self.pre: OrderedDict[int, Any] = OrderedDict()
-        self.post: OrderedDict[int, Any] = OrderedDict()
+        self.tensor: dict[int, OrderedDict[int, Callable[[Gradient], Gradient]]] = {}
+        self.retain: dict[int, Hook] = {}
+        self.pre: OrderedDict[int, Hook] = OrderedDict()
+        self.post: OrderedDict[int, Hook] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self.pre or self.post or self.retain or any(self.tensor.values()))
 
 
 def add_hook(
-    hooks: OrderedDict[int, Any], hook: Callable[..., Any], *marks: OrderedDict[int, bool]
+    hooks: OrderedDict[int, Hook], hook: Hook, *marks: OrderedDict[int, bool]
 ) -> RemovableHandle:
     """Register a hook among others, and in the tables that mark it; it runs after the others."""
     handle = RemovableHandle(hooks, extra_dict=marks)
-    for table in (hooks, *marks):
-        table[handle.id] = hook if table is hooks else True
+    hooks[handle.id] = hook
+    for table in marks:
+        table[handle.id] = True
     return handle
 
 
-def show_to_tensors(hooks: Hooks, cotangents: list[Any]) -> None:
+def show_to_tensors(hooks: Hooks, cotangents: list[Gradient]) -> None:
     """Run the hooks of the tensors a node computed, then keep what `retain_grad` asked for.
 
     Each hook sees the answer of the one before. An undefined gradient is shown as None.
@@ -93,7 +100,7 @@ def show_to_tensors(hooks: Hooks, cotangents: list[Any]) -> None:
             keep(cotangents[output])
 
 
-def run_before(hooks: Hooks, cotangents: list[Any]) -> list[Any]:
+def run_before(hooks: Hooks, cotangents: list[Gradient]) -> list[Gradient]:
     """Run what is asked before a node runs: its tensors' hooks, then its own."""
     show_to_tensors(hooks, cotangents)
     for hook in tuple(hooks.pre.values()):
@@ -103,7 +110,9 @@ def run_before(hooks: Hooks, cotangents: list[Any]) -> list[Any]:
     return cotangents
 
 
-def run_after(hooks: Hooks, results: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+def run_after(
+    hooks: Hooks, results: Sequence[Gradient], cotangents: Sequence[Gradient]
+) -> Sequence[Gradient]:
     """Show a node's results, and what it was given, to its posthooks."""
     for hook in tuple(hooks.post.values()):
         answer = hook(tuple(results), tuple(cotangents))
@@ -112,7 +121,7 @@ def run_after(hooks: Hooks, results: Sequence[Any], cotangents: Sequence[Any]) -
     return results
 
 
-def _fit_all(hook: Any, answer: Any, gradients: Sequence[Any]) -> Sequence[Any]:
+def _fit_all(hook: Hook, answer: object, gradients: Sequence[Gradient]) -> Sequence[Gradient]:
     if not isinstance(answer, tuple):
         raise TypeError(
             f"expected tuple, but hook returned '{type(answer).__name__}': hook {_name(hook)} of a "
@@ -128,7 +137,7 @@ def _fit_all(hook: Any, answer: Any, gradients: Sequence[Any]) -> Sequence[Any]:
     )
 
 
-def _fit(hook: Any, answer: Any, gradient: Any) -> Any:
+def _fit(hook: Hook, answer: Any, gradient: Gradient) -> Gradient:
     """A hook's answer, if it can stand where the gradient stood."""
     if gradient is None:
         raise RuntimeError(
@@ -149,5 +158,5 @@ def _fit(hook: Any, answer: Any, gradient: Any) -> Any:
     return answer
 
 
-def _name(hook: Any) -> str:
+def _name(hook: Hook) -> str:
     return f"'{getattr(hook, '__name__', hook)}'"

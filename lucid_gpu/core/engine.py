@@ -7,13 +7,17 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from heapq import heappop, heappush, heappushpop
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from lucid_gpu.core.hooks import Gradient, run_before, show_to_tensors
+from lucid_gpu.core.node import AccumulateGrad, Edge, Node, run_node, watching
 from lucid_gpu.tape.door import interpreters
-from lucid_gpu.tape.hooks import run_before, show_to_tensors
-from lucid_gpu.tape.modes import state, watch
-from lucid_gpu.tape.node import AccumulateGrad, Node, run_node, watching
+from lucid_gpu.tape.modes import OFF, set_mode, state, watch
+from lucid_gpu.tape.native import core
 from lucid_gpu.tape.overrides import handling, without_handlers
+
+if TYPE_CHECKING:
+    from lucid_gpu.tensor import Tensor
 
 Key = tuple[Node, int]
 
@@ -47,6 +51,13 @@ def run_inside(context: Callable[[], AbstractContextManager[None]] | None) -> No
     _around = context
 
 
+class Work(Protocol):
+    """What another thread computes for a pass."""
+
+    def end(self) -> None:
+        """Wait for it."""
+
+
 class Pass:
     """One call of `backward`.
 
@@ -58,10 +69,10 @@ class Pass:
         Whether it accumulates into every leaf it can reach.
     retain_graph, create_graph : bool
         See `backward`.
-    watcher : object or None
-        Runs the nodes, if not None: see `lucid_gpu.tape.node.watching`.
-    background : list
-        What other threads still compute for it; each has a method ``end``, which waits.
+    watcher : Watcher or None
+        Runs the nodes, if not None: see `lucid_gpu.core.node.watching`.
+    background : list of Work
+        What other threads still compute for it.
     waiting : dict
         Every node it comes to, and how many gradients each waits for.
     buffers : dict
@@ -94,11 +105,11 @@ class Pass:
         self.everywhere = everywhere
         self.retain_graph, self.create_graph = retain_graph, create_graph
         self.watcher = watching.by
-        self.background: list[Any] = []
-        self.callbacks: list[Callable[[], Any]] = []
-        self.waiting: dict[Any, int] = {}
-        self.buffers: dict[Node, list[Any]] = {}
-        self.ready: list[tuple[int, int, Node, list[Any]]] = []
+        self.background: list[Work] = []
+        self.callbacks: list[Callable[[], object]] = []
+        self.waiting: dict[Node, int] = {}
+        self.buffers: dict[Node, list[Gradient]] = {}
+        self.ready: list[tuple[int, int, Node, list[Gradient]]] = []
         self.ends: _Ends | None = None
         self.node: Node | None = None
 
@@ -113,7 +124,7 @@ def is_counted(node: Node) -> bool:
     return any(node in this.waiting for this in tuple(_running))
 
 
-def queue_callback(callback: Callable[[], Any]) -> None:
+def queue_callback(callback: Callable[[], object]) -> None:
     """Call ``callback()`` at the end of the pass that runs on this thread.
 
     RuntimeError if none runs.
@@ -164,12 +175,12 @@ def will_run(node: Node) -> bool:
 
 def backward(
     roots: Sequence[Key],
-    cotangents: Sequence[Any],
+    cotangents: Sequence[Gradient],
     retain_graph: bool,
     create_graph: bool,
     inputs: Sequence[Key] | None = None,
     accumulate: bool = True,
-) -> dict[Key, Any]:
+) -> dict[Key, Tensor]:
     """Run the graph backward from ``roots``.
 
     Parameters
@@ -202,10 +213,10 @@ def backward(
 def _run(
     this: Pass,
     roots: Sequence[Key],
-    cotangents: Sequence[Any],
+    cotangents: Sequence[Gradient],
     inputs: Sequence[Key] | None,
     accumulate: bool,
-) -> dict[Key, Any]:
+) -> dict[Key, Tensor]:
     """Run a pass on this thread, in the modes of a pass."""
     with counting:
         if inputs is None:
@@ -217,9 +228,9 @@ def _run(
         this.number, Pass.begun = Pass.begun, Pass.begun + 1
     outer, state.task = state.task, this
     hooks = state.hooks
-    recording, state.grad = state.grad, this.create_graph and state.recording
+    mode = set_mode(state.recording if this.create_graph else OFF)
     try:
-        _run_nodes(this, roots, cotangents)
+        _go(this, roots, cotangents)
         for callback in this.callbacks:  # which may queue others
             this.settle()
             callback()
@@ -230,7 +241,7 @@ def _run(
     finally:
         if state.hooks is not hooks:  # set by a hook that did not take them off
             watch(hooks)
-        state.grad = recording
+        set_mode(mode)
         state.task = outer
         del _running[this]
         if this.background:
@@ -238,12 +249,13 @@ def _run(
     return {} if this.ends is None else this.ends.gradients
 
 
-def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[Any]) -> None:
+def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[Gradient]) -> None:
     """Send gradients along edges and run the nodes they come to, each once it has all its own."""
     waiting, buffers, ready, ends = this.waiting, this.buffers, this.ready, this.ends
-    leaves: list[tuple[AccumulateGrad, list[Any], bool]] = []  # their turn comes before all others'
+    # their turn comes before all others'
+    leaves: list[tuple[AccumulateGrad, list[Gradient], bool]] = []
     order, turn, new = 0, 0, False
-    cotangents: list[Any] = []
+    cotangents: list[Gradient] = []
     while True:
         node: Any = None  # which comes next, unless another that is ready was made later
         for (target, output), result in zip(edges, results):
@@ -287,7 +299,7 @@ def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[A
             new = node.gives_new and node._hooks is None and not interpreters
 
 
-def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
+def _turn(node: Node, cotangents: list[Gradient], this: Pass) -> Sequence[Gradient]:
     """What a pass does with a node that is no leaf's: its hooks, its vjp, its hooks.
 
     Parameters
@@ -323,7 +335,9 @@ def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
     return results
 
 
-def _added(have: list[Any] | None, target: Node, output: int, result: Any, left: int) -> list[Any]:
+def _added(
+    have: list[Gradient] | None, target: Node, output: int, result: Gradient, left: int
+) -> list[Gradient]:
     """The gradients of a node's outputs with one more; ``left`` are still to come, with it."""
     if have is None:
         have = [None] * target._output_count
@@ -335,22 +349,39 @@ def _added(have: list[Any] | None, target: Node, output: int, result: Any, left:
     return have
 
 
+_go = _run_nodes
+if core is not None:
+    _go = core.run_nodes
+    core.bind(
+        run_nodes=_run_nodes,
+        turn=_turn,
+        added=_added,
+        leaf=AccumulateGrad,
+        handling=handling,
+        interpreters=interpreters,
+        push=heappush,
+        pop=heappop,
+        push_pop=heappushpop,
+    )
+
+
 # --- what a node does with what waits beside it: values of `Node.look_around` --------------------
 
 
-def gathering(node: Node, cotangents: list[Any], this: Pass) -> None:
+def gathering(node: Node, cotangents: list[Gradient], this: Pass) -> None:
     """It may run in the place of others with the same edges that gather too; those with
     `reads_alone` have their cotangents computed by one kernel.
     """
     if not this.ready:
         return
-    others = [
+    cotangent: Any = cotangents[0]  # which there is: see `_turn`
+    others: list[tuple[Node, list[Any]]] = [
         (other, have)
         for _, _, other, have in this.ready
         if other.look_around is gathering and have[0] is not None
     ]
     if node.reads_alone:
-        node.read_together(cotangents[0], [have[0] for other, have in others if other.reads_alone])
+        node.read_together(cotangent, [have[0] for other, have in others if other.reads_alone])
     if node._hooks is None and this.watcher is None:
         edges = set(node._edges)
         wanted = () if this.ends is None else this.ends.outputs
@@ -359,16 +390,16 @@ def gathering(node: Node, cotangents: list[Any], this: Pass) -> None:
             for other, have in others
             if other._hooks is None and other not in wanted and edges == set(other._edges)
         ]
-        node.gather(cotangents[0], free)
+        node.gather(cotangent, free)
 
 
-def adding(node: Node, cotangents: list[Any], this: Pass) -> None:
+def adding(node: Node, cotangents: list[Gradient], this: Pass) -> None:
     """Its first gradient may be the sum of itself and of what has come to the same place."""
     target, output = node._edges[0]
     if target is None or node._hooks is not None or this.watcher is not None:
         return
     have = this.buffers.get(target)
-    if have is not None and have[output] is not None and node.add_to(have[output]):
+    if have is not None and (earlier := have[output]) is not None and node.add_to(earlier):
         have[output] = None
 
 
@@ -379,17 +410,15 @@ class _Ends:
     have not seen yet.
     """
 
-    def __init__(
-        self, roots: Sequence[tuple[Any, int]], inputs: Sequence[Key], accumulate: bool
-    ) -> None:
+    def __init__(self, roots: Sequence[Key], inputs: Sequence[Key], accumulate: bool) -> None:
         self.outputs: dict[Node, list[int]] = {}
-        self.gradients: dict[Key, Any] = {}
+        self.gradients: dict[Key, Tensor] = {}
         self.accumulate = accumulate
         for node, output in inputs:
             self.outputs.setdefault(node, []).append(output)
         self.leading, self.waiting = _leading_to(roots, self.outputs)
 
-    def reached(self, node: Node, cotangents: list[Any]) -> bool:
+    def reached(self, node: Node, cotangents: list[Gradient]) -> bool:
         """Note the gradients wanted of one of ``outputs``; whether the pass ends there."""
         goes_on = node in self.leading
         if self.accumulate:
@@ -401,16 +430,16 @@ class _Ends:
             show_to_tensors(node._hooks, cotangents)
         if not self.accumulate:
             for output in self.outputs[node]:
-                if cotangents[output] is not None:
-                    self.gradients[node, output] = cotangents[output]
+                if (gradient := cotangents[output]) is not None:
+                    self.gradients[node, output] = gradient
         return not goes_on
 
 
-def _count_uses(roots: Sequence[tuple[Any, int]]) -> dict[Node, int]:
+def _count_uses(roots: Sequence[Key]) -> dict[Node, int]:
     """How many edges lead into each node that a pass comes to."""
     uses: dict[Node, int] = {}
     open_regions = observing.count
-    waiting: list[Sequence[tuple[Any, int]]] = [roots]
+    waiting: list[Sequence[Edge]] = [roots]
     for edges in waiting:  # which grows meanwhile
         for target, _ in edges:
             if target in uses:
@@ -424,9 +453,7 @@ def _count_uses(roots: Sequence[tuple[Any, int]]) -> dict[Node, int]:
     return uses
 
 
-def _leading_to(
-    roots: Sequence[tuple[Any, int]], ends: Iterable[Node]
-) -> tuple[set[Node], dict[Node, int]]:
+def _leading_to(roots: Sequence[Key], ends: Iterable[Node]) -> tuple[set[Node], dict[Node, int]]:
     """Nodes that must run for the gradients of ``ends`` to be known, and how many edges lead from
     them into each other and into those.
     """
@@ -459,7 +486,7 @@ def _leading_to(
     return leading, uses
 
 
-def _run_on_another_thread(this: Pass, *arguments: Any) -> dict[Key, Any]:
+def _run_on_another_thread(this: Pass, *arguments: Any) -> dict[Key, Tensor]:
     """Run a pass with this thread's modes while this thread waits."""
     modes = dict(state.__dict__)
     context = contextvars.copy_context()

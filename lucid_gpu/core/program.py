@@ -2,29 +2,28 @@
 
 A `Program` is a straight line of `Instruction`s over numbered leaves, the last but not always the
 only use of which is its root. Programs are interned: equal programs are one object, and what
-follows from a program (the program of ``a * b``, its gradient, its plan) is kept on it. So shapes,
-dtypes and devices are checked once a program, and building an op afterwards is one look-up.
+follows from a program (the program of ``a * b``, its gradient, its plans) is kept on it. So dtypes
+and devices are checked once a program, and building an op afterwards is one look-up.
 
-Programs that differ in extents and strides alone have a *form* in common: a program over stand-ins,
-from which all of them are bound (`bound`). What is derived is derived of forms, so a shape that was
-never seen before derives nothing. A stand-in says which of the root's axes it is, counted from the
-right: 2 is the last. 0 and 1 stand for themselves, as they broadcast and multiply differently; and
-True stands for strides. Whoever derives something of a form may ask whether extents are equal, 0 or
-1, and nothing else; anything that depends on how large they are is part of the key under which it
-is kept, or found when the form is bound.
+A program knows neither extents nor strides: those are the value's, so a shape that was never seen
+before derives nothing. In their place stands for each axis of an instruction which of the root's it
+is, counted from the right: 2 is the last. 0 and 1 stand for themselves, as they broadcast and
+multiply differently; and True stands for strides. Whoever derives something of a program may ask
+whether extents are equal, 0 or 1, and nothing else; anything that depends on how large they are has
+them in the key under which it is kept.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import EllipsisType
 from typing import Any, NamedTuple
 
-from lucid_gpu.device import device
-from lucid_gpu.dtypes import dtype, when_default_changes
-from lucid_gpu.fusion.layout import (
+from lucid_gpu.core.layout import (
     dense_order,
     in_order,
     order_of,
@@ -32,7 +31,9 @@ from lucid_gpu.fusion.layout import (
     row_major,
     walk_of,
 )
-from lucid_gpu.launch.planning import made
+from lucid_gpu.core.planning import made
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype, when_default_changes
 
 
 def _bytes() -> int:
@@ -47,16 +48,19 @@ BYTES = _bytes()  # that tables of programs and plans take before they start ane
 OF_PROGRAM, OF_PLACE, OF_INSTRUCTION = 600, 8, 350
 
 Shape = tuple[int, ...]
-Strides = tuple[Any, ...]  # of each leaf: see `Program`
+Number = bool | int | float | complex
+Pattern = int | Shape | None  # see `lucid_gpu.core.value.merge`
+# Those that were met at a place, an op and an operand of it, and since which step.
+Numbers = dict[tuple[object, ...], tuple[int, set[object]]]
 
 SHARED, WRAPPED, SPARSE, INFERENCE, FORBIDDEN, WRITTEN = 1, 2, 4, 8, 16, 32  # marks of a program
 
 
 class Instruction(NamedTuple):
-    """One step of a program.
+    """One step of a program; ``shape`` has axes of the root in place of extents.
 
-    ``op`` names a row of the op table, or is one of: ``load`` (``value`` is the leaf's number, its
-    strides in bytes, None for row-major, and whether nobody chose these), ``scalar`` (a Python
+    ``op`` names a row of the op table, or is one of: ``load`` (``value`` is the leaf's number, True
+    for one that is strided, and whether nobody chose the strides), ``scalar`` (a Python
     number passed as a leaf), ``constant`` (``value`` is its repr and the number), ``index`` (each
     element's own number in its row-major shape, read from nowhere), ``boundary`` (the value of
     ``args[0]``, whose gradient goes to the leaf numbered ``value``).
@@ -71,40 +75,10 @@ class Instruction(NamedTuple):
     value: Any = None
 
 
-def bound_shape(general: Shape, space: Shape) -> Shape:
-    """The shape that stand-ins mean."""
-    return tuple([space[1 - n] if n > 1 else n for n in general])
-
-
-def bound_instruction(ins: Instruction, to: Program) -> Instruction:
-    """An instruction of a form as the program has it."""
-    op, args, d, general, needs_grad, value = ins
-    if op == "load" and value[1]:
-        value = value[0], to.strides[value[0]], value[2]
-    return Instruction(op, args, d, bound_shape(general, to.shape), needs_grad, value)
-
-
-def bound_instructions(known: Sequence[Instruction], to: Program) -> tuple[Instruction, ...]:
-    """The instructions of a form as the program has them."""
-    return _kept([bound_instruction(ins, to) for ins in known])
-
-
-class _Later:
-    """A field of a program that is made of its form's when somebody asks for it, which few do.
-
-    It is no data descriptor: what was made is found in the program itself. A `__getattr__` of the
-    class would slow down every other field.
-    """
-
-    def __init__(self, bind: Callable[[Any, Program], Any]) -> None:
-        self.bind = bind
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, program: Program, owner: type) -> Any:
-        value = program.__dict__[self.name] = self.bind(getattr(program.form, self.name), program)
-        return value
+@functools.lru_cache(1 << 13)
+def extents_at(axes: Shape, space: Shape) -> Shape:
+    """Return the extents that these axes of a space have."""
+    return tuple([space[1 - n] if n > 1 else n for n in axes])
 
 
 class Program:
@@ -120,84 +94,42 @@ class Program:
         How many leaves an expression of this program has.
     marks : int
         What bars the straight path to ops on this program; equal programs of different marks are
-        different objects. The bits are ``shared``, ``wrapped`` and, for a
-        leaf that holds coordinates and values instead of an array, sparse; ``inference``, which
-        bars nothing; forbidden, for a view whose history was lost (`ops.views.ViewCell`); and
-        written, for a 16-bit value that was written in place: ops read it as it will be stored.
+        different objects. The bits are `SHARED`, which reads memory that others can write without
+        our knowing; `WRAPPED`, of a tensor that also holds a value of a level (`tape.levels`);
+        `SPARSE`, for a leaf that holds coordinates and values instead of an array; `INFERENCE`, of
+        a tensor made in inference mode, which bars nothing; `FORBIDDEN`, for a view whose history
+        was lost (`ops.views.ViewCell`); and `WRITTEN`, for a 16-bit value that was written in
+        place: ops read it as it will be stored.
     barred : int
         The marks that bar the straight path.
-    form : Program
-        The same over stand-ins for extents and strides: see this module.
-    strides : tuple
-        For each leaf the strides of its array, in bytes; None for row-major.
-    strided : bool
-        Whether some are not None.
+    axes : tuple of int
+        In place of the value's extents: see this module.
+    strided : tuple of int
+        The leaves whose arrays are not row-major.
     laid : bool
-        Whether ``order`` depends on how the arrays lie.
-    length : int
-        How many instructions it has.
+        Whether the order in which the value lies depends on how the arrays lie: see `order_of`.
     backward : bool
-        Of a form: derived as a gradient. A kernel's name says so.
-    inference : bool
-        The tensor was made in inference mode.
+        Derived as a gradient. A kernel's name says so.
     needs_grad : bool
     free : bool or tuple of int
         Of a load: the array lies in an order that nobody chose, as what a convolution gives. A
         tuple is the order in which PyTorch's lies, where that is not row-major.
-    order : tuple of int or None
-        The dimensions of the value as they lie in memory once it is computed, outermost first, as
-        PyTorch has it; None for row-major.
     independent : bool
         Depends on nothing that requires grad, recorded or not: false also for what a
         `Function.forward` computes on its way from inputs that require grad.
-    plain : bool
-        One load of a row-major array, without marks, of what does not require grad.
-    shared : bool
-        Reads memory that others can write without our knowing.
-    wrapped : bool
-        The tensor also holds a value of a level (a tangent, a batch): see `tape.levels`.
     region : object or None
         What the autograd nodes of this program have in common (`lucid_gpu.fusion.region.Facts`).
     next : dict
         Programs of ops applied to this one, by (op, other operands, leaf pattern, grad mode).
+    plans : dict
+        By the shape of the value, and the strides of the leaves that are strided.
     """
 
     __slots__ = (
-        "__dict__",  # of the two below
-        "__weakref__",
-        "backward",
-        "barred",
-        "bound",
-        "device",
-        "dtype",
-        "form",
-        "free",
-        "gradients",
-        "independent",
-        "inference",
-        "is_boundary",
-        "is_load",
-        "laid",
-        "leaves",
-        "length",
-        "marks",
-        "needs_grad",
-        "next",
-        "order",
-        "plain",
-        "plan",
-        "region",
-        "scalars_seen",
-        "shape",
-        "shared",
-        "stored",
-        "strided",
-        "strides",
-        "wrapped",
+        *("__weakref__", "axes", "backward", "barred", "device", "dtype", "free", "gradients"),
+        *("independent", "instructions", "is_boundary", "is_load", "laid", "leaves", "marks"),
+        *("needs_grad", "next", "orders", "plans", "region", "root", "stored", "strided"),
     )
-    bound: dict[Any, Program]  # of a form: by shape and strides
-    instructions: tuple[Instruction, ...] = _Later(bound_instructions)  # type: ignore[assignment]
-    root: Instruction = _Later(bound_instruction)  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -208,14 +140,10 @@ class Program:
     ) -> None:
         self.root = root = instructions[-1]
         self.instructions = instructions
-        self.length = len(instructions)
         self.leaves = leaves
         self.device = where
         self.marks = marks
         self.barred = marks & ~(INFERENCE | WRITTEN)
-        self.inference = bool(marks & INFERENCE)
-        self.shared = bool(marks & SHARED)
-        self.wrapped = bool(marks & WRAPPED)
         self.is_load = root.op == "load"  # the value of a realized tensor
         self.is_boundary = root.op == "boundary"
         self.dtype = root.dtype
@@ -223,51 +151,16 @@ class Program:
         self.independent = root.needs_grad is False
         self.backward = False
         self.free = self.is_load and root.value[2]
+        self.axes = root.shape
         loads = [i.value for i in instructions if i.op == "load"]
-        known = {leaf: strides for leaf, strides, _ in loads if strides}
-        self.strided = bool(known)
-        self.plain = self.is_load and not (known or self.free or marks or self.needs_grad)
-        self.laid = any(_is_laid(strides, free) for _, strides, free in loads)
-        self.order: tuple[int, ...] | None = None
-        self._begin(self, root.shape, tuple([known.get(leaf) for leaf in range(leaves)]))
-        self.bound = {} if self.laid else {(self.shape, self.strides): self}
-
-    def _begin(self, form: Program, shape: Shape, strides: Strides) -> None:
-        self.form = form
-        self.shape = shape
-        self.strides = strides
+        self.strided = tuple(sorted({leaf for leaf, strided, _ in loads if strided}))
+        self.laid = any(_is_laid(strided, free) for _, strided, free in loads)
         self.next: dict[Any, Any] = {}
         self.gradients: dict[Any, Any] = {}
-        self.scalars_seen: dict[Any, tuple[int, set[Any]]] | None = None  # see `numbers_seen`
-        self.plan: Any = None
+        self.plans: dict[Any, Any] = {}
+        self.orders: dict[Any, tuple[int, ...] | None] = {}
         self.region: Any = None
         self.stored: Program | None = None  # the program of this value once it is an array
-
-    def bind(self, shape: Shape, strides: Strides) -> Program:
-        """Make the program of this form for a shape and strides; see `bound`."""
-        program = Program.__new__(Program)
-        program.leaves = self.leaves
-        program.length = self.length
-        program.device = self.device
-        program.marks = self.marks
-        program.barred = self.barred
-        program.inference = self.inference
-        program.shared = self.shared
-        program.wrapped = self.wrapped
-        program.is_load = self.is_load
-        program.is_boundary = self.is_boundary
-        program.dtype = self.dtype
-        program.needs_grad = self.needs_grad
-        program.independent = self.independent
-        program.free = self.free
-        program.strided = self.strided
-        program.plain = self.plain
-        program.laid = self.laid
-        program._begin(self, shape, strides)
-        # stand-ins for strides lie nowhere
-        known = self.laid and True not in strides
-        program.order = order_of_result(program.instructions) if known else None
-        return program
 
     def __repr__(self) -> str:
         return f"Program({listing(self.instructions)})"
@@ -275,79 +168,55 @@ class Program:
 
 _programs: dict[Any, Program] = {}
 _instructions: dict[Instruction, Instruction] = {}  # each once: programs have most in common
-_alive: weakref.WeakSet[Program] = weakref.WeakSet()  # forms, and programs that were forgotten
+_alive: weakref.WeakSet[Program] = weakref.WeakSet()
 _lock = threading.RLock()
 
 
 def intern(
     instructions: Sequence[Instruction], leaves: int, where: device, marks: int = 0
 ) -> Program:
-    """The one program with these instructions."""
+    """Return the one program with these instructions, whose shapes may have extents or axes."""
     shape = instructions[-1].shape
     shapes: dict[Shape, Shape] = {(): ()}
-    strides: list[Any] = [None] * leaves
     general = []
     for ins in instructions:
         own = shapes.get(ins.shape)
         if own is None:
-            own = shapes[ins.shape] = general_shape(ins.shape, shape)
-        if ins.op == "load" and ins.value[1] is not None:
-            leaf, strides[leaf], free = ins.value
-            ins = ins._replace(shape=own, value=(leaf, True, free))
+            own = shapes[ins.shape] = axes_of(ins.shape, shape)
         general.append(ins if own == ins.shape else ins._replace(shape=own))
-    form = _form(tuple(general), leaves, where, marks)
-    return bound(form, shape, tuple(strides))
+    return _interned(tuple(general), leaves, where, marks)
 
 
-def general_shape(own: Shape, space: Shape) -> Shape:
-    """A shape that broadcasts to another one, with stand-ins for extents."""
-    extents = []
+@functools.lru_cache(1 << 13)
+def axes_of(own: Shape, space: Shape) -> Shape:
+    """Return a shape that broadcasts to another one with axes of that in place of extents."""
+    axes = []
     for axis, n in enumerate(own, len(space) - len(own)):
         if n > 1 and n != space[axis]:
             raise ValueError(f"{own} does not broadcast to {space}")
-        extents.append(n if n < 2 else len(space) - axis + 1)
-    return tuple(extents)
+        axes.append(n if n < 2 else len(space) - axis + 1)
+    return tuple(axes)
 
 
-def bound(form: Program, shape: Shape, strides: Strides) -> Program:
-    """The program of this form for a shape, and for the strides of its leaves' arrays."""
-    if form.strided:  # a leaf that it does not read makes no difference
-        strides = tuple([s if reads else None for s, reads in zip(strides, form.strides)])
-    key = (shape, strides)
-    program = form.bound.get(key)
-    if program is None:
-        spend(OF_PROGRAM)
-        program = form.bound.setdefault(key, form.bind(shape, strides))
-    return program
-
-
-def expand_pattern(pattern: Any, count: int) -> Sequence[int]:
-    """A pattern of `lucid_gpu.fusion.expression.merge` as leaf numbers."""
+def expand_pattern(pattern: Pattern, count: int) -> Sequence[int]:
+    """A pattern of `lucid_gpu.core.value.merge` as leaf numbers."""
     if pattern is None:
         return range(count)
     return (pattern,) if isinstance(pattern, int) else pattern
 
 
-def strides_at(parts: Iterable[tuple[Program, Any]]) -> dict[int, tuple[int, ...]]:
-    """The strides of leaves that are not row-major, after these patterns."""
-    result: dict[int, tuple[int, ...]] = {}
-    for program, pattern in parts:
-        if program.strided:
-            places = expand_pattern(pattern, program.leaves)
-            result |= {i: s for i, s in zip(places, program.strides, strict=True) if s}
-    return result
-
-
-def _form(instructions: tuple[Instruction, ...], leaves: int, where: device, marks: int) -> Program:
+def _interned(
+    instructions: tuple[Instruction, ...], leaves: int, where: device, marks: int
+) -> Program:
     key = (instructions, leaves, where, marks)
-    form = _programs.get(key)
-    if form is None:
+    program = _programs.get(key)
+    if program is None:
         with _lock:
             own = _kept(instructions, OF_PROGRAM)
-            form = _programs.setdefault((own, *key[1:]), Program(own, leaves, where, marks))
-            _alive.add(form)
+            program = _programs.setdefault((own, *key[1:]), Program(own, leaves, where, marks))
+            _alive.add(program)
         made("programs")
-    return form
+    return program
 
 
 def _kept(instructions: Sequence[Instruction], beside: int = 0) -> tuple[Instruction, ...]:
@@ -389,14 +258,10 @@ def forget() -> None:
         _instructions.clear()
         _loads.clear()
         _constants.clear()
-        for form in tuple(_alive):
-            if form.form is form:
-                _alive.update(form.bound.values())  # a tensor may hold one
-                form.bound.clear()
         for program in tuple(_alive):
-            program.next.clear()
-            program.gradients.clear()
-            program.scalars_seen = program.plan = program.region = program.stored = None
+            for table in (program.next, program.gradients, program.plans, program.orders):
+                table.clear()
+            program.region = program.stored = None
         _numbers_seen.clear()
 
 
@@ -411,130 +276,136 @@ when_default_changes.append(forget)
 
 def load_program(
     d: dtype,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...] | None,
+    shape: Shape,
+    strided: bool,
     needs_grad: bool | None,
     where: device,
     marks: int = 0,
     free: bool | tuple[int, ...] = False,
 ) -> Program:
-    """The program of a realized array: one load of leaf 0."""
-    strides = strides or None
-    free = free if strides is not None or type(free) is tuple else False
-    key = (d, shape, strides, needs_grad, where, marks, free)
+    """Return the program of a realized array, one load of leaf 0; ``shape`` may have axes."""
+    free, axes = free if strided or type(free) is tuple else False, axes_of(shape, shape)
+    key = (d, axes, strided, needs_grad, where, marks, free)
     program = _loads.get(key)
     if program is None:
-        steps = None if strides is None else True
-        like = (d, general_shape(shape, shape), steps, needs_grad, where, marks, free)
-        form = _loads.get(like)
-        if form is None:
-            one = Instruction("load", (), d, like[1], needs_grad, (0, steps, free))
-            form = _loads[like] = intern((one,), 1, where, marks).form
-        program = _loads[key] = bound(form.form, shape, (strides,))
+        one = Instruction("load", (), d, axes, needs_grad, (0, strided or None, free))
+        program = _loads[key] = _interned((one,), 1, where, marks)
     return program
 
 
 def loads_of(program: Program) -> tuple[Program, Program]:
-    """The programs of row-major arrays of a program's shape and type, not recorded and recorded."""
+    """The programs of row-major arrays of a program's axes and type, not recorded and recorded."""
     pair: tuple[Program, Program] | None = program.next.get("loads")
     if pair is None:
-        d, shape, where = program.dtype, program.shape, program.device
-        plain = load_program(d, shape, None, False, where)
-        pair = plain, load_program(d, shape, None, True, where) if d.category >= 2 else plain
+        pair = loads_of_type(program.dtype, program.axes, program.device)
         program.next["loads"] = pair
     return pair
 
 
+def loads_of_type(d: dtype, shape: Shape, where: device) -> tuple[Program, Program]:
+    """The same of a type and a shape, which may have axes."""
+    plain = load_program(d, shape, False, False, where)
+    return plain, load_program(d, shape, False, True, where) if d.category >= 2 else plain
+
+
 def both_of_load(program: Program) -> tuple[Program, Program]:
     """The programs of an array that lies as a load's, not recorded and recorded, without marks."""
-    d, shape, (_, strides, free) = program.dtype, program.shape, program.root.value
-    where = program.device
-    plain = load_program(d, shape, strides, False, where, 0, free)
-    if d.category < 2:
-        return plain, plain
-    return plain, load_program(d, shape, strides, True, where, 0, free)
+    plain = changed_load(program, needs_grad=False, marks=0)
+    return plain, changed_load(plain, needs_grad=True) if plain.dtype.category >= 2 else plain
 
 
-def changed_load(load: Program, **changes: Any) -> Program:
-    """A load with other ``strides``, ``needs_grad``, ``marks`` or ``free``: see `load_program`."""
-    root = load.root
-    _, strides, free = root.value
-    own = {"strides": strides, "needs_grad": root.needs_grad, "marks": load.marks, "free": free}
-    return load_program(root.dtype, root.shape, where=load.device, **(own | changes))
-
-
-def constant_program(
-    number: Any, d: dtype, shape: tuple[int, ...], where: device, marks: int
+def changed_load(
+    load: Program,
+    strided: bool | None = None,
+    needs_grad: bool | None | EllipsisType = ...,
+    marks: int | None = None,
+    free: bool | tuple[int, ...] | None = None,
 ) -> Program:
+    """Return a load like another one but for what is given: see `load_program`."""
+    root = load.root
+    return load_program(
+        root.dtype,
+        root.shape,
+        bool(load.strided) if strided is None else strided,
+        root.needs_grad if needs_grad is ... else needs_grad,
+        load.device,
+        load.marks if marks is None else marks,
+        root.value[2] if free is None else free,
+    )
+
+
+def constant_program(number: Number, d: dtype, shape: Shape, where: device, marks: int) -> Program:
     """The program of a tensor full of one number: it reads no leaf."""
-    value = constant_value(number)
-    key = (value[0], d, shape, where, marks)
+    value, axes = constant_value(number), axes_of(shape, shape)
+    key = (value[0], d, axes, where, marks)
     program = _constants.get(key)
     if program is None:
         instructions = [Instruction("constant", (), d, (), False, value)]
-        if shape:
-            instructions.append(Instruction("identity", (0,), d, shape, False))
+        if axes:
+            instructions.append(Instruction("identity", (0,), d, axes, False))
         program = _constants[key] = intern(instructions, 0, where, marks)
     return program
 
 
-def numbers_seen(program: Program) -> dict[Any, tuple[int, set[Any]]]:
-    """Which Python numbers have met the value of a program, or one like it, and since which step.
+def numbers_seen(program: Program) -> Numbers:
+    """Which Python numbers have met values of a program, or one like it, and since which step.
 
     One is like it whose last op is the same and works on the results of the same ops. A loop whose
     state begins as zeros runs other programs in its first turn than in its second, and the number
     that changes from turn to turn should not be new to these again.
     """
-    seen = program.scalars_seen
+    seen: Numbers | None = program.next.get("numbers")
     if seen is None:
-        seen = program.scalars_seen = _numbers_like(program, program.shape)
+        root = program.root
+        operands = tuple([_kind(program.instructions[a]) for a in root.args])
+        like = (_kind(root), operands, root.dtype, len(program.axes), program.device)
+        seen = program.next["numbers"] = _numbers_seen.setdefault(like, {})
     return seen
-
-
-def first_numbers(program: Program) -> dict[Any, set[Any]]:
-    """Which Python numbers have met values like a program's, of any extents, as the first ones."""
-    return _numbers_like(program, None)
-
-
-def _numbers_like(program: Program, shape: Shape | None) -> dict[Any, Any]:
-    form = program.form
-    root = form.root
-    operands = tuple([_kind(form.instructions[a]) for a in root.args])
-    space = len(program.shape) if shape is None else shape
-    like = (_kind(root), operands, root.dtype, space, program.device)
-    return _numbers_seen.setdefault(like, {})
 
 
 def _kind(ins: Instruction) -> str:
     return "leaf" if ins.op in ("load", "constant", "identity", "index") else ins.op
 
 
-_numbers_seen: dict[Any, dict[Any, Any]] = {}
+_numbers_seen: dict[Any, Numbers] = {}
 _loads: dict[Any, Program] = {}
 _constants: dict[Any, Program] = {}
 
 
-def _is_laid(strides: tuple[int, ...] | None, free: bool | tuple[int, ...]) -> bool:
+def _is_laid(strided: bool | None, free: bool | tuple[int, ...]) -> bool:
     """Whether a load has an order other than row-major, or gaps, by choice or as PyTorch's."""
-    return type(free) is tuple or (strides is not None and not free)
+    return type(free) is tuple or (bool(strided) and not free)
 
 
-def order_of_result(instructions: Sequence[Instruction]) -> tuple[int, ...] | None:
-    """How the value of the last instruction lies in memory; see `Program.order`."""
+def order_in(
+    program: Program, space: Shape, strides: Sequence[tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """Return the dimensions of a value as they lie in memory once it is computed, outermost first,
+    as PyTorch has it; None for row-major.
+
+    Parameters
+    ----------
+    space : tuple of int
+        The value's shape.
+    strides : sequence of tuple of int
+        Of the arrays of the leaves ``program.strided``, in bytes.
+    """
+    lie = dict(zip(program.strided, strides, strict=True))
+    shapes = [extents_at(ins.shape, space) for ins in program.instructions]
     steps: list[tuple[int, ...]] = []
-    for op, args, d, shape, _, value in instructions:
+    for (op, args, d, _, _, value), shape in zip(program.instructions, shapes, strict=True):
         if op == "load" and type(value[2]) is tuple:
             own = in_order(shape, value[2])
         elif op == "load" and value[1] and not value[2]:
-            own = tuple([step // d.itemsize for step in value[1]])
+            own = tuple([step // d.itemsize for step in lie[value[0]]])
         elif op == "identity" and value is SPREAD:
-            own = walk_of(shape, instructions[args[0]].shape, steps[args[0]])
+            own = walk_of(shape, shapes[args[0]], steps[args[0]])
         elif args and op != "boundary":
             if value is VALUES_FIRST:
                 args = (*args[1:], args[0])
             elif value is VALUES_ALONE:
                 args = args[1:]
-            own = result_strides(shape, [(instructions[a].shape, steps[a]) for a in args])
+            own = result_strides(shape, [(shapes[a], steps[a]) for a in args])
         else:
             own = steps[args[0]] if args else row_major(shape)
         steps.append(own)
@@ -551,14 +422,12 @@ def marked(program: Program, marks: int) -> Program:
         return program
     twin: Program | None = program.next.get(("marked", marks))
     if twin is None:
-        form = program.form
-        own = _form(form.instructions, form.leaves, form.device, marks)
-        twin = bound(own, program.shape, program.strides)
-        program.next["marked", marks] = twin
+        like = program.instructions, program.leaves, program.device, marks
+        twin = program.next["marked", marks] = _interned(*like)
     return twin
 
 
-def constant_value(number: Any) -> tuple[str, Any]:
+def constant_value(number: Number) -> tuple[str, Number]:
     """A constant as a value that tells -0.0 from 0.0 and True from 1, and equals itself."""
     return (repr(number), NAN if type(number) is float and number != number else number)
 

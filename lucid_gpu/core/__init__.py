@@ -1,0 +1,1 @@
+"""What all else stands on: values, programs, saves, memory, nodes, the engine."""

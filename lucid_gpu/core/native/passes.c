@@ -1,0 +1,981 @@
+/* Going back: through regions, custom Functions and the whole graph. */
+#include "core.h"
+
+/* --- a region going back ---------------------------------------------------------------------- */
+
+/* Whether what has a version has another one than its variable; -1 with an error set. */
+static int
+is_written(PyObject *variable, PyObject *version)
+{
+    if (variable == NULL || variable == Py_None) {
+        return 0;
+    }
+    Py_XINCREF(version); /* a storage may tell its own by Python, and others move what was saved */
+    PyObject *storage = PyObject_GetAttr(variable, s_storage), *now = NULL;
+    int written = storage == NULL ? -1 : 0;
+    if (storage != NULL && storage != Py_None) {
+        now = PyObject_GetAttr(storage, s_version);
+        written = now == NULL || version == NULL ? -1 : PyObject_RichCompareBool(now, version, Py_NE);
+    }
+    Py_XDECREF(version);
+    Py_XDECREF(storage);
+    Py_XDECREF(now);
+    return written;
+}
+
+/* Whether what PyTorch's ops save of a region was written: as `RegionNode._check_versions`. */
+static int
+any_written(PyObject *node, PyObject *facts, PyObject *leaves)
+{
+    PyObject *saved = PyObject_GetAttr(facts, field_name[SAVED]);
+    int written = saved == NULL || !PyTuple_Check(saved) ? -1 : 0;
+    for (Py_ssize_t i = 0; written == 0 && i < PyTuple_GET_SIZE(saved); ++i) {
+        Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GET_ITEM(saved, i));
+        if (number >= 0 && number < PyTuple_GET_SIZE(leaves)) {
+            PyObject *leaf = PyTuple_GET_ITEM(leaves, number);
+            written = PyObject_TypeCheck(leaf, known.cell)
+                          ? is_written(get(leaf, known.cell_variable), get(leaf, known.cell_version))
+                          : 1;
+            continue;
+        }
+        PyObject *result = PyObject_GetAttr(node, s_result);
+        if (result == NULL) {
+            written = -1;
+        }
+        else if (result != Py_None) {
+            written = Py_TYPE(result) == made.saved ? is_written(get(result, made.saved_variable),
+                                                                 get(result, made.saved_version))
+                                                    : 1;
+        }
+        Py_XDECREF(result);
+    }
+    Py_XDECREF(saved);
+    return written;
+}
+
+/* Whether a region goes back as most do: nothing of it is recorded, released, written or shown. */
+static int
+goes_straight(PyObject *node, PyObject *leaves)
+{
+    if (mode(s_mode) != known.off || PySet_GET_SIZE(region.written)) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    int usual = has(node, s_alone, Py_None);
+    usual = usual > 0 ? has(node, s_joint, Py_None) : usual;
+    usual = usual > 0 ? has(node, s_released, Py_False) : usual;
+    usual = usual > 0 ? has(node, s_also, known.no_tuple) : usual;
+    if (usual <= 0) {
+        return usual;
+    }
+    PyObject *facts = PyObject_GetAttr(node, s_facts);
+    usual = facts == NULL ? -1 : has(facts, s_converts, Py_False);
+    if (usual > 0) {
+        int written = any_written(node, facts, leaves);
+        usual = written < 0 ? -1 : !written;
+    }
+    Py_XDECREF(facts);
+    return usual;
+}
+
+/* The leaves of a region, and the one of its value where its gradient reads that and it lies row by
+ * row; a new reference. NULL where it does not, or with an error set. */
+static PyObject *
+leaves_read(PyObject *node, PyObject *leaves, int *with_output)
+{
+    PyObject *output = PyObject_GetAttr(node, s_output), *all = NULL;
+    *with_output = output != Py_None;
+    if (output == Py_None) {
+        all = Py_NewRef(leaves);
+    }
+    else if (output != NULL && PyObject_TypeCheck(output, known.cell)) {
+        PyObject *array = get(output, known.cell_array);
+        int plain = array != NULL && PyArray_Check(array) &&
+                    PyArray_IS_C_CONTIGUOUS((PyArrayObject *)array) &&
+                    has(node, s_output_free, Py_False) > 0;
+        PyObject *one = plain ? PyTuple_Pack(1, output) : NULL;
+        all = one == NULL ? NULL : PySequence_Concat(leaves, one);
+        Py_XDECREF(one);
+    }
+    Py_XDECREF(output);
+    return all;
+}
+
+/* The same leaves with a twin in the place of that of a region's value; steals the tuple. */
+static PyObject *
+with_twin(PyObject *leaves, Py_ssize_t place)
+{
+    PyObject *twin = PyObject_CallMethodNoArgs(PyTuple_GET_ITEM(leaves, place), s_twin);
+    PyObject *all = twin == NULL ? NULL : PyTuple_New(PyTuple_GET_SIZE(leaves));
+    for (Py_ssize_t i = 0; all != NULL && i < PyTuple_GET_SIZE(all); ++i) {
+        PyTuple_SET_ITEM(all, i, Py_NewRef(i == place ? twin : PyTuple_GET_ITEM(leaves, i)));
+    }
+    Py_XDECREF(twin);
+    Py_DECREF(leaves);
+    return all;
+}
+
+/* The results of a region's gradient for a cotangent, each a program and the numbers of its leaves,
+ * or None: a new reference. They are asked of Python once. */
+static PyObject *
+straight_results(PyObject *node, PyObject *value, Entry *key, int with_output, PyObject *shape)
+{
+    enum { WITH_OUTPUT = 62 };
+    key->op = region.straight;
+    key->b = get(value, known.expr_program);
+    key->mode = Py_False;
+    key->high |= (uint64_t)with_output << WITH_OUTPUT;
+    npy_intp count = 1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(shape); ++i) {
+        long long extent = number_of(PyTuple_GET_ITEM(shape, i));
+        count = extent < 0 || extent > STORED_FROM ? STORED_FROM : count * extent;
+        count = count > STORED_FROM ? STORED_FROM : count;
+    }
+    if (count >= STORED_FROM) { /* of large ones parts are stored: `scheduler.worth_storing` */
+        return Py_NewRef(Py_None);
+    }
+    PyObject *results = found(key);
+    if (results == NULL) {
+        PyObject *args[] = {node, value};
+        Py_INCREF(key->a);
+        Py_INCREF(key->b);
+        results = PyObject_Vectorcall(region.straight, args, 2, NULL);
+        if (results != NULL) {
+            remember(key, results);
+        }
+        Py_DECREF(key->a);
+        Py_DECREF(key->b);
+    }
+    return results;
+}
+
+/* Some of the leaves: those with these numbers, or all where that is None. */
+static PyObject *
+chosen_leaves(PyObject *leaves, PyObject *numbers)
+{
+    if (numbers == Py_None) {
+        return Py_NewRef(leaves);
+    }
+    PyObject *chosen = PyTuple_New(PyTuple_GET_SIZE(numbers));
+    for (Py_ssize_t i = 0; chosen != NULL && i < PyTuple_GET_SIZE(numbers); ++i) {
+        Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GET_ITEM(numbers, i));
+        if (number < 0 || number >= PyTuple_GET_SIZE(leaves)) {
+            PyErr_SetString(PyExc_IndexError, "a gradient reads a leaf that there is not");
+            Py_CLEAR(chosen);
+            break;
+        }
+        PyTuple_SET_ITEM(chosen, i, Py_NewRef(PyTuple_GET_ITEM(leaves, number)));
+    }
+    return chosen;
+}
+
+/* Tensors of results on leaves, a list. */
+static PyObject *
+pending_results(PyObject *results, PyObject *leaves, PyObject *shape)
+{
+    PyObject *list = PyList_New(PyTuple_GET_SIZE(results));
+    for (Py_ssize_t i = 0; list != NULL && i < PyTuple_GET_SIZE(results); ++i) {
+        PyObject *result = PyTuple_GET_ITEM(results, i);
+        PyObject *own = chosen_leaves(leaves, PyTuple_GET_ITEM(result, 1));
+        PyObject *value = own == NULL ? NULL
+                                      : new_expr(PyTuple_GET_ITEM(result, 0), own, Py_None, shape,
+                                                 PyTuple_GET_SIZE(own) ? NULL : known.always);
+        PyObject *tensor = value == NULL ? NULL : new_tensor(value);
+        Py_XDECREF(own);
+        Py_XDECREF(value);
+        if (tensor == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, i, tensor);
+    }
+    return list;
+}
+
+/* Have what is to be computed together be: as `RegionNode._group`. One alone is not asked for. */
+static int
+group(PyObject *node, PyObject *cotangent, PyObject *results)
+{
+    int alone = PyList_GET_SIZE(results) == 1 ? has(node, s_root, Py_None) : 0;
+    if (alone == 0) {
+        PyObject *args[] = {node, get(cotangent, known.expr_program), results};
+        PyObject *grouped = PyObject_VectorcallMethod(s_group, args, 3, NULL);
+        alone = grouped == NULL ? -1 : 1;
+        Py_XDECREF(grouped);
+    }
+    return alone < 0 ? -1 : PyObject_SetAttr(node, s_gives_new, Py_True);
+}
+
+/* The gradients of a region of these leaves for a pending cotangent. */
+static PyObject *
+back_straight(PyObject *node, PyObject *value, PyObject *own, PyObject *shape)
+{
+    Entry key = {0};
+    int with_output;
+    PyObject *program = PyObject_GetAttr(node, s_program), *list = NULL;
+    PyObject *leaves = program == NULL ? NULL : leaves_read(node, own, &with_output);
+    PyObject *all = leaves == NULL ? NULL : merged(leaves, get(value, known.expr_leaves), &key);
+    if (all != NULL) {
+        key.a = program;
+        PyObject *results = straight_results(node, value, &key, with_output, shape);
+        if (results != NULL && results != Py_None) {
+            all = with_output ? with_twin(all, PyTuple_GET_SIZE(own)) : all;
+            list = all == NULL ? NULL : pending_results(results, all, shape);
+        }
+        Py_XDECREF(results);
+    }
+    if (list != NULL && group(node, value, list) < 0) {
+        Py_CLEAR(list);
+    }
+    Py_XDECREF(program);
+    Py_XDECREF(leaves);
+    Py_XDECREF(all);
+    return list;
+}
+
+/* The usual case of `RegionNode.vjp`: gradients that are pending, of a region that is small and none
+ * of whose parts is stored first. NULL where this is not the way, or with an error set. */
+static PyObject *
+region_back(PyObject *node, PyObject *cotangents)
+{
+    PyObject *cotangent = PyList_GET_SIZE(cotangents) == 1 ? PyList_GET_ITEM(cotangents, 0) : NULL;
+    if (cotangent == NULL || Py_TYPE(cotangent) != known.tensor) {
+        return NULL;
+    }
+    PyObject *value = value_of(cotangent), *list = NULL;
+    if (value == NULL || get(get(value, known.expr_program), known.program_marks) != known.zero) {
+        Py_XDECREF(value);
+        return NULL;
+    }
+    PyObject *leaves = PyObject_GetAttr(node, s_leaves);
+    PyObject *shape = leaves == NULL ? NULL : PyObject_GetAttr(node, s_shape);
+    if (shape != NULL && PyTuple_Check(leaves) && PyTuple_Check(shape) &&
+        goes_straight(node, leaves) > 0) {
+        list = back_straight(node, value, leaves, shape);
+    }
+    Py_XDECREF(leaves);
+    Py_XDECREF(shape);
+    Py_DECREF(value);
+    return list;
+}
+
+/* --- custom Functions ------------------------------------------------------------------------- */
+
+struct Custom custom;
+
+/* A pending value whose gradient goes to a node: as `lucid_gpu.fusion.building.boundary`. */
+static PyObject *
+boundary(PyObject *value, PyObject *node)
+{
+    PyObject *program = get(value, known.expr_program), *leaves = NULL, *all = NULL, *bound = NULL;
+    Entry key = {.op = custom.boundary_of, .a = program};
+    PyObject *pair = found(&key);
+    if (pair == NULL) {
+        pair = PyObject_CallOneArg(custom.boundary_of, program);
+        if (pair == NULL) {
+            return NULL;
+        }
+        remember(&key, pair);
+    }
+    leaves = chosen_leaves(get(value, known.expr_leaves), PyTuple_GET_ITEM(pair, 1));
+    PyObject *cell = leaves == NULL ? NULL : new_cell(Py_None, node, known.zero);
+    PyObject *one = cell == NULL ? NULL : PyTuple_Pack(1, cell);
+    all = one == NULL ? NULL : PySequence_Concat(leaves, one);
+    if (all != NULL) {
+        bound = new_expr(PyTuple_GET_ITEM(pair, 0), all, Py_None, get(value, known.expr_shape), NULL);
+    }
+    Py_XDECREF(all);
+    Py_XDECREF(one);
+    Py_XDECREF(cell);
+    Py_XDECREF(leaves);
+    Py_DECREF(pair);
+    return bound;
+}
+
+/* A program and a shape. */
+static PyObject *
+looks_of(PyObject *value)
+{
+    return PyTuple_Pack(2, get(value, known.expr_program), get(value, known.expr_shape));
+}
+
+/* Note where each argument's gradient goes, and how it looks: as `connect`. -1 where one has no usual
+ * value any more, and nothing is noted, or with an error set. */
+static int
+connect_arguments(PyObject *ctx, PyObject *args)
+{
+    PyObject *edges = PyList_New(0), *inputs = PyList_New(0);
+    int status = edges == NULL || inputs == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(args); ++i) {
+        PyObject *one = PyTuple_GET_ITEM(args, i);
+        if (!PyObject_TypeCheck(one, known.tensor)) {
+            status = PyList_Append(inputs, Py_None);
+            continue;
+        }
+        PyObject *value = value_of(one);
+        PyObject *edge = value == NULL ? NULL : edge_of(value);
+        PyObject *looks = edge == NULL ? NULL : looks_of(value);
+        status = looks == NULL ? -1 : PyList_Append(edges, edge) | PyList_Append(inputs, looks);
+        Py_XDECREF(looks);
+        Py_XDECREF(edge);
+        Py_XDECREF(value);
+    }
+    PyObject *to = status == 0 ? PyList_AsTuple(edges) : NULL;
+    PyObject *wanted = to == NULL ? NULL : PyList_AsTuple(inputs);
+    status = wanted == NULL || PyObject_SetAttr(ctx, s_edges, to) < 0 ||
+             PyObject_SetAttr(ctx, s_inputs, wanted) < 0;
+    Py_XDECREF(to);
+    Py_XDECREF(wanted);
+    Py_XDECREF(edges);
+    Py_XDECREF(inputs);
+    return status ? -1 : 0;
+}
+
+/* Whether all that are saved are arrays by now, and no argument waits to be stored with others:
+ * then `_store_together` has nothing to do. -1 with an error set. */
+static int
+is_stored(PyObject *saved, PyObject *args)
+{
+    int stored = 1;
+    for (Py_ssize_t i = 0; stored > 0 && i < PyTuple_GET_SIZE(saved); ++i) {
+        PyObject *one = PyTuple_GET_ITEM(saved, i);
+        PyObject *tensor = Py_TYPE(one) == made.saved ? get(one, made.saved_tensor) : NULL;
+        PyObject *value = tensor == NULL ? NULL : value_of(tensor);
+        stored = one == Py_None ||
+                 (value != NULL &&
+                  get(get(value, known.expr_program), known.program_is_load) == Py_True);
+        Py_XDECREF(value);
+    }
+    for (Py_ssize_t i = 0; stored > 0 && i < PyTuple_GET_SIZE(args); ++i) {
+        PyObject *one = PyTuple_GET_ITEM(args, i);
+        stored = PyObject_TypeCheck(one, known.tensor) ? has(one, s_siblings, Py_None) : 1;
+    }
+    return PyErr_Occurred() ? -1 : stored;
+}
+
+/* Which item of a tuple an object is, or -1. */
+static Py_ssize_t
+place_in(PyObject *tuple, PyObject *object)
+{
+    Py_ssize_t i = PyTuple_GET_SIZE(tuple) - 1;
+    while (i >= 0 && PyTuple_GET_ITEM(tuple, i) != object) {
+        --i;
+    }
+    return i;
+}
+
+/* Keep what was saved of what `save_for_backward` was given: of tensors, of which none is the output. */
+static int
+keep_saved(PyObject *ctx, PyObject *args, PyObject *output, PyObject *saved)
+{
+    int stored = PyObject_SetAttr(ctx, s_to_save, Py_None) < 0 ||
+                         PyObject_SetAttr(ctx, s_saved, saved) < 0
+                     ? -1
+                     : is_stored(saved, args);
+    PyObject *results = stored == 0 ? PyTuple_Pack(1, output) : NULL;
+    if (stored == 0) {
+        PyObject *all[] = {saved, args, results};
+        PyObject *done =
+            results == NULL ? NULL : PyObject_Vectorcall(custom.store_together, all, 3, NULL);
+        stored = done == NULL ? -1 : 1;
+        Py_XDECREF(done);
+    }
+    Py_XDECREF(results);
+    return stored < 0 ? -1 : 0;
+}
+
+/* Whether a Function gave a new pending tensor, of which nobody knows, and saved tensors that nobody
+ * is to see. `saved` is what it saved or None. -1 with an error set. */
+static int
+is_plainly_finished(PyObject *args, PyObject *output, PyObject *value, PyObject *saved)
+{
+    PyObject *program = get(value, known.expr_program);
+    if (Py_TYPE(output) != known.tensor || place_in(args, output) >= 0 ||
+        get(program, known.program_is_load) == Py_True ||
+        get(program, known.program_needs_grad) == Py_True ||
+        get(value, known.expr_variable) != Py_None) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
+        PyObject *one = PyTuple_GET_ITEM(args, i);
+        PyObject *read = PyObject_TypeCheck(one, known.tensor) ? value_of(one) : Py_NewRef(one);
+        Py_XDECREF(read);
+        if (read == NULL) {
+            return PyErr_Occurred() ? -1 : 0;
+        }
+    }
+    if (saved != Py_None && (!PyTuple_Check(saved) || !all_tensors(saved, 1) ||
+                             place_in(saved, output) >= 0)) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    int plain = has(output, s_base, Py_None);
+    plain = plain > 0 ? has(output, s_storage, Py_None) : plain;
+    return plain > 0 ? is_unseen() : plain;
+}
+
+/* Tie a tensor to the node of a call that gave it. Returns 1, or 0 where this is not the way, or -1
+ * with an error set. */
+static int
+finish_plainly(PyObject *ctx, PyObject *args, PyObject *output, PyObject *value, PyObject *saved)
+{
+    PyObject *looks = looks_of(value), *outputs = looks == NULL ? NULL : PyTuple_Pack(1, looks);
+    PyObject *kept = outputs == NULL    ? NULL
+                     : saved == Py_None ? Py_NewRef(known.no_tuple)
+                                        : save_all(saved);
+    PyObject *bound = NULL;
+    if (kept != NULL && connect_arguments(ctx, args) == 0 &&
+        PyObject_SetAttr(ctx, s_of_outputs, outputs) == 0) {
+        bound = boundary(value, ctx);
+    }
+    int status = bound != NULL ? 1 : PyErr_Occurred() ? -1 : 0;
+    if (bound != NULL) {
+        set(output, known.tensor_expr, bound);
+        if (PyTuple_GET_SIZE(kept) && keep_saved(ctx, args, output, kept) < 0) {
+            status = -1;
+        }
+    }
+    Py_XDECREF(looks);
+    Py_XDECREF(outputs);
+    Py_XDECREF(kept);
+    Py_XDECREF(bound);
+    return status;
+}
+
+PyDoc_STRVAR(finish_one_doc,
+"finish_one(ctx, args, output)\n"
+"--\n\n"
+"The usual case of `lucid_gpu.autograd.outputs.finish_one`: a new pending tensor.");
+
+static PyObject *
+finish_one(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (closed || count != 3 || !PyTuple_Check(args[1]) ||
+        !PyObject_TypeCheck(args[2], known.tensor)) {
+        return generally_made(custom.finish_one, args, count);
+    }
+    PyObject *value = value_of(args[2]), *saved = NULL;
+    int done = 0;
+    if (value != NULL) {
+        saved = PyObject_GetAttr(args[0], s_to_save);
+        done = saved == NULL ? -1 : is_plainly_finished(args[1], args[2], value, saved);
+    }
+    if (done > 0) {
+        done = finish_plainly(args[0], args[1], args[2], value, saved);
+    }
+    Py_XDECREF(saved);
+    Py_XDECREF(value);
+    if (done < 0 || PyErr_Occurred()) {
+        return NULL;
+    }
+    return done ? Py_NewRef(args[2]) : generally_made(custom.finish_one, args, count);
+}
+
+/* The tensor that an entry keeps, borrowed, if it is no output, and was neither written nor cut from
+ * its graph; else NULL, or with an error set. */
+static PyObject *
+usual_tensor(PyObject *entry)
+{
+    if (Py_TYPE(entry) != made.saved || get(entry, made.saved_output) != Py_None ||
+        is_written(get(entry, made.saved_variable), get(entry, made.saved_version)) != 0) {
+        return NULL;
+    }
+    PyObject *tensor = get(entry, made.saved_tensor);
+    return has(tensor, s_left, Py_None) > 0 ? tensor : NULL;
+}
+
+PyDoc_STRVAR(unpack_doc,
+"unpack(saved, reader)\n"
+"--\n\n"
+"The usual case of `lucid_gpu.ops.record.unpack`: tensors that were not written, and None.");
+
+static PyObject *
+unpack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (closed || count != 2 || !PyTuple_Check(args[0])) {
+        return generally_made(custom.unpack, args, count);
+    }
+    PyObject *tensors = PyTuple_New(PyTuple_GET_SIZE(args[0]));
+    for (Py_ssize_t i = 0; tensors != NULL && i < PyTuple_GET_SIZE(args[0]); ++i) {
+        PyObject *one = PyTuple_GET_ITEM(args[0], i);
+        PyObject *tensor = one == Py_None ? Py_None : usual_tensor(one);
+        if (tensor == NULL) {
+            Py_DECREF(tensors);
+            return PyErr_Occurred() ? NULL : generally_made(custom.unpack, args, count);
+        }
+        PyTuple_SET_ITEM(tensors, i, Py_NewRef(tensor));
+    }
+    return tensors;
+}
+
+/* Whether two shapes are one. */
+static inline int
+same_shape(PyObject *a, PyObject *b)
+{
+    return a == b || PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+}
+
+/* Whether a gradient fits what an argument looked like: 1, or 0 for who says why not. */
+static int
+fits(PyObject *gradient, PyObject *looks)
+{
+    PyObject *value = Py_TYPE(gradient) == known.tensor && PyTuple_Check(looks)
+                          ? value_of(gradient)
+                          : NULL;
+    if (value == NULL) {
+        return 0;
+    }
+    PyObject *program = get(value, known.expr_program), *wanted = PyTuple_GET_ITEM(looks, 0);
+    int fitting = get(program, known.program_dtype) == get(wanted, known.program_dtype) &&
+                  get(program, known.program_device) == get(wanted, known.program_device) &&
+                  same_shape(get(value, known.expr_shape), PyTuple_GET_ITEM(looks, 1));
+    Py_DECREF(value);
+    return fitting;
+}
+
+/* The gradients of a Function's arguments that are tensors, as `FunctionCtx._checked` gives them. */
+static PyObject *
+checked_gradients(PyObject *ctx, PyObject *given)
+{
+    PyObject *inputs = PyObject_GetAttr(ctx, s_inputs), *chosen = PyList_New(0);
+    PyObject *results = PyTuple_Check(given) ? Py_NewRef(given) : PyTuple_Pack(1, given);
+    int plain = inputs != NULL && PyTuple_Check(inputs) && chosen != NULL && results != NULL &&
+                PyTuple_GET_SIZE(results) == PyTuple_GET_SIZE(inputs);
+    for (Py_ssize_t i = 0; plain && i < PyTuple_GET_SIZE(inputs); ++i) {
+        PyObject *one = PyTuple_GET_ITEM(results, i), *looks = PyTuple_GET_ITEM(inputs, i);
+        plain = one == Py_None || fits(one, looks);
+        if (plain && looks != Py_None) {
+            plain = PyList_Append(chosen, one) == 0;
+        }
+    }
+    if (!plain) {
+        Py_CLEAR(chosen);
+    }
+    Py_XDECREF(inputs);
+    Py_XDECREF(results);
+    if (chosen == NULL && !PyErr_Occurred()) {
+        PyObject *args[] = {ctx, given};
+        chosen = PyObject_VectorcallMethod(s_checked, args, 2, NULL);
+    }
+    return chosen;
+}
+
+/* Whether a Function's backward is called as it is: nothing else computes for this pass, all
+ * gradients are there, nothing is recorded, and forward was inside of nothing. */
+static int
+is_called_plainly(PyObject *pass, PyObject *ctx, PyObject *cotangents)
+{
+    if (mode(s_mode) != known.off) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(cotangents); ++i) {
+        if (PyList_GET_ITEM(cotangents, i) == Py_None) {
+            return 0;
+        }
+    }
+    PyObject *background = PyObject_GetAttr(pass, s_background);
+    int plain = background == NULL ? -1 : PyList_Check(background) && !PyList_GET_SIZE(background);
+    Py_XDECREF(background);
+    return plain > 0 ? has(ctx, s_surroundings, known.no_tuple) : plain;
+}
+
+/* The usual case of `FunctionCtx.vjp`. NULL where this is not the way, or with an error set. */
+static PyObject *
+function_back(PyObject *pass, PyObject *ctx, PyObject *cotangents)
+{
+    enum { MOST_GRADIENTS = 8 };
+    Py_ssize_t count = PyList_GET_SIZE(cotangents);
+    if (count > MOST_GRADIENTS || is_called_plainly(pass, ctx, cotangents) <= 0) {
+        return NULL;
+    }
+    PyObject *args[MOST_GRADIENTS + 1] = {ctx};
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        args[i + 1] = PyList_GET_ITEM(cotangents, i);
+    }
+    PyObject *given = PyObject_VectorcallMethod(s_run_backward, args, (size_t)count + 1, NULL);
+    if (given == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyObject *error = raised(), *told_it = PyObject_CallOneArg(custom.tell, error);
+        if (told_it != NULL) {
+            PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        }
+        Py_XDECREF(told_it);
+        Py_DECREF(error);
+    }
+    PyObject *gradients = given == NULL ? NULL : checked_gradients(ctx, given);
+    Py_XDECREF(given);
+    return gradients;
+}
+
+/* --- a pass back ------------------------------------------------------------------------------ */
+
+struct Engine engine;
+
+/* A pass: what `run_nodes` holds of it, all but `pass` with a reference of its own. */
+typedef struct {
+    PyObject *pass;                          /* borrowed */
+    PyObject *waiting, *buffers, *ready, *ends, *watcher;
+    int retains;
+    Py_ssize_t order; /* how many nodes became ready */
+    PyObject *leaves; /* (leaf, gradients, whether nobody else holds these): their turn is next */
+    PyObject *node, *cotangents; /* whose turn is then, or NULL, unless another is ready */
+    Py_ssize_t turn;
+} Going;
+
+/* An entry of the heap of nodes that are ready: as `Pass.ready`. */
+static PyObject *
+ready_entry(PyObject *node, PyObject *cotangents, Py_ssize_t order)
+{
+    PyObject *sequence = PyObject_GetAttr(node, s_sequence), *entry = NULL;
+    PyObject *minus = sequence == NULL ? NULL : PyNumber_Negative(sequence);
+    if (minus != NULL) {
+        entry = Py_BuildValue("(OnOO)", minus, order, node, cotangents);
+    }
+    Py_XDECREF(sequence);
+    Py_XDECREF(minus);
+    return entry;
+}
+
+/* Take an entry of that heap as the next turn; steals it. */
+static int
+take_entry(Going *going, PyObject *entry)
+{
+    if (entry == NULL || !PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 4) {
+        Py_XDECREF(entry);
+        return -1;
+    }
+    Py_XSETREF(going->node, Py_NewRef(PyTuple_GET_ITEM(entry, 2)));
+    Py_XSETREF(going->cotangents, Py_NewRef(PyTuple_GET_ITEM(entry, 3)));
+    Py_DECREF(entry);
+    return 0;
+}
+
+/* The gradients that a node has with one more, a new list; `alone` says whether nobody holds it. */
+static PyObject *
+with_gradient(Going *going, PyObject *target, PyObject *output, PyObject *result, PyObject *left,
+              int *alone)
+{
+    PyObject *have = PyDict_GET_SIZE(going->buffers)
+                         ? PyDict_GetItemWithError(going->buffers, target)
+                         : NULL;
+    if (have == NULL) {
+        PyObject *outputs = PyErr_Occurred() ? NULL : PyObject_GetAttr(target, s_output_count);
+        long count = outputs == NULL ? -1 : PyLong_AsLong(outputs);
+        Py_XDECREF(outputs);
+        if (count == -1 && PyErr_Occurred()) {
+            return NULL;
+        }
+        if (count == 1) {
+            PyObject *list = PyList_New(1);
+            if (list != NULL) {
+                PyList_SET_ITEM(list, 0, Py_NewRef(result));
+            }
+            return list;
+        }
+        have = Py_NewRef(Py_None);
+    }
+    else {
+        Py_INCREF(have);
+        if (PyDict_DelItem(going->buffers, target) < 0) {
+            Py_DECREF(have);
+            return NULL;
+        }
+    }
+    *alone = 0;
+    PyObject *args[] = {have, target, output, result, left};
+    PyObject *sum = PyObject_Vectorcall(engine.added, args, 5, NULL);
+    Py_DECREF(have);
+    return sum;
+}
+
+/* Let a node wait for more gradients. */
+static int
+go_on_waiting(Going *going, PyObject *target, PyObject *have, long left)
+{
+    PyObject *fewer = PyLong_FromLong(left - 1);
+    int status = fewer == NULL || PyDict_SetItem(going->waiting, target, fewer) < 0 ||
+                 PyDict_SetItem(going->buffers, target, have) < 0;
+    Py_XDECREF(fewer);
+    return status ? -1 : 0;
+}
+
+/* Note that a node has all its gradients. */
+static int
+note_ready(Going *going, PyObject *target, PyObject *have, int alone)
+{
+    PyObject *entry;
+    int status;
+    if (Py_TYPE(target) == engine.leaf) {
+        entry = PyTuple_Pack(3, target, have, alone ? Py_True : Py_False);
+        status = entry == NULL ? -1 : PyList_Append(going->leaves, entry);
+        Py_XDECREF(entry);
+        return status;
+    }
+    ++going->order;
+    if (going->node == NULL) {
+        going->node = Py_NewRef(target);
+        going->cotangents = Py_NewRef(have);
+        going->turn = going->order;
+        return 0;
+    }
+    entry = ready_entry(target, have, going->order);
+    PyObject *args[] = {going->ready, entry};
+    PyObject *pushed = entry == NULL ? NULL : PyObject_Vectorcall(engine.push, args, 2, NULL);
+    Py_XDECREF(entry);
+    Py_XDECREF(pushed);
+    return pushed == NULL ? -1 : 0;
+}
+
+/* Send a gradient along an edge. `alone` says whether nobody else holds it. */
+static int
+send(Going *going, PyObject *edge, PyObject *result, int alone)
+{
+    if (!PyTuple_Check(edge) || PyTuple_GET_SIZE(edge) != 2) {
+        PyErr_SetString(PyExc_TypeError, "an edge is a node and the number of an output");
+        return -1;
+    }
+    PyObject *target = PyTuple_GET_ITEM(edge, 0);
+    PyObject *left = PyDict_GetItemWithError(going->waiting, target);
+    if (left == NULL) { /* nothing there wants a gradient */
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    long count = PyLong_AsLong(left);
+    if (count == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    Py_INCREF(left);
+    PyObject *have = with_gradient(going, target, PyTuple_GET_ITEM(edge, 1), result, left, &alone);
+    Py_DECREF(left);
+    int status = have == NULL ? -1
+                 : count > 1  ? go_on_waiting(going, target, have, count)
+                              : note_ready(going, target, have, alone);
+    Py_XDECREF(have);
+    return status;
+}
+
+/* Send gradients along edges, as many as there are of both. */
+static int
+send_all(Going *going, PyObject *edges, PyObject *results, int alone)
+{
+    PyObject *to = PySequence_Fast(edges, "the edges of a node are a tuple");
+    PyObject *what = to == NULL ? NULL : PySequence_Fast(results, "gradients are a sequence");
+    int status = what == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; status == 0 && i < PySequence_Fast_GET_SIZE(to) &&
+                           i < PySequence_Fast_GET_SIZE(what); ++i) {
+        PyObject *edge = Py_NewRef(PySequence_Fast_GET_ITEM(to, i));
+        PyObject *result = Py_NewRef(PySequence_Fast_GET_ITEM(what, i));
+        status = send(going, edge, result, alone);
+        Py_DECREF(edge);
+        Py_DECREF(result);
+    }
+    Py_XDECREF(to);
+    Py_XDECREF(what);
+    return status;
+}
+
+/* Whether a pass ends at a node. -1 with an error set. */
+static int
+ends_at(Going *going, PyObject *node, PyObject *have)
+{
+    if (going->ends == Py_None) {
+        return 0;
+    }
+    PyObject *outputs = PyObject_GetAttr(going->ends, s_outputs);
+    int found = outputs == NULL ? -1 : PySequence_Contains(outputs, node);
+    Py_XDECREF(outputs);
+    if (found <= 0) {
+        return found;
+    }
+    PyObject *args[] = {going->ends, node, have};
+    PyObject *reached = PyObject_VectorcallMethod(s_reached, args, 3, NULL);
+    found = reached == NULL ? -1 : PyObject_IsTrue(reached);
+    Py_XDECREF(reached);
+    return found;
+}
+
+/* Give the leaves their gradients. */
+static int
+feed_leaves(Going *going)
+{
+    PyObject *leaves = going->leaves;
+    if (PyList_GET_SIZE(leaves) == 0) {
+        return 0;
+    }
+    going->leaves = PyList_New(0);
+    int status = going->leaves == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(leaves); ++i) {
+        PyObject *entry = PyList_GET_ITEM(leaves, i);
+        PyObject *leaf = PyTuple_GET_ITEM(entry, 0), *have = PyTuple_GET_ITEM(entry, 1);
+        status = PyObject_SetAttr(going->pass, s_node, leaf);
+        int ended = status < 0 ? -1 : ends_at(going, leaf, have);
+        if (ended == 0) {
+            PyObject *args[] = {leaf, have, going->pass, PyTuple_GET_ITEM(entry, 2)};
+            PyObject *taken = PyObject_VectorcallMethod(s_take, args, 4, NULL);
+            Py_XDECREF(taken);
+            ended = taken == NULL ? -1 : 0;
+        }
+        status = ended < 0 ? -1 : 0;
+    }
+    Py_DECREF(leaves);
+    return status;
+}
+
+/* Choose whose turn is next. Returns 0 where there is none. */
+static int
+choose(Going *going)
+{
+    PyObject *entry = NULL, *next;
+    if (going->node == NULL) {
+        if (PyList_GET_SIZE(going->ready) == 0) {
+            return 0;
+        }
+        return take_entry(going, PyObject_CallOneArg(engine.pop, going->ready)) < 0 ? -1 : 1;
+    }
+    if (PyList_GET_SIZE(going->ready) != 0) {
+        entry = ready_entry(going->node, going->cotangents, going->turn);
+        PyObject *args[] = {going->ready, entry};
+        next = entry == NULL ? NULL : PyObject_Vectorcall(engine.push_pop, args, 2, NULL);
+        Py_XDECREF(entry);
+        return take_entry(going, next) < 0 ? -1 : 1;
+    }
+    return 1;
+}
+
+/* What a pass does with a node: the usual case of `lucid_gpu.core.engine._turn`, where nobody looks
+ * on. */
+static PyObject *
+run_node(Going *going, PyObject *node, PyObject *cotangents)
+{
+    int plain = going->watcher == Py_None && PyList_GET_SIZE(engine.handling) == 0 &&
+                PyList_GET_SIZE(engine.interpreters) == 0;
+    plain = plain ? has(node, s_hooks, Py_None) : 0;
+    plain = plain > 0 ? has(node, s_look_around, Py_None) : plain;
+    if (plain <= 0) {
+        PyObject *args[] = {node, cotangents, going->pass};
+        return plain < 0 ? NULL : PyObject_Vectorcall(engine.turn, args, 3, NULL);
+    }
+    PyObject *args[] = {node, cotangents}, *results = NULL;
+    if (PyObject_TypeCheck(node, region.node) && PyList_Check(cotangents)) {
+        results = region_back(node, cotangents);
+    }
+    else if (PyObject_TypeCheck(node, custom.node) && PyList_Check(cotangents)) {
+        results = function_back(going->pass, node, cotangents);
+    }
+    if (results == NULL && !PyErr_Occurred()) {
+        results = PyObject_VectorcallMethod(s_vjp, args, 2, NULL);
+    }
+    if (results != NULL && !going->retains) {
+        PyObject *released = PyObject_CallMethodNoArgs(node, s_release);
+        if (released == NULL) {
+            Py_CLEAR(results);
+        }
+        Py_XDECREF(released);
+    }
+    return results;
+}
+
+/* Whether nobody else holds the gradients that a node gave; -1 with an error set. */
+static int
+gives_new(PyObject *node)
+{
+    PyObject *value = PyObject_GetAttr(node, s_gives_new);
+    int truth = value == NULL ? -1 : PyObject_IsTrue(value);
+    Py_XDECREF(value);
+    if (truth > 0) {
+        truth = PyList_GET_SIZE(engine.interpreters) ? 0 : has(node, s_hooks, Py_None);
+    }
+    return truth;
+}
+
+/* Run the node whose turn it is, and send its gradients on. */
+static int
+go_through(Going *going)
+{
+    PyObject *node = going->node, *cotangents = going->cotangents;
+    PyObject *edges = NULL, *results = NULL;
+    going->node = going->cotangents = NULL;
+    int status = PyObject_SetAttr(going->pass, s_node, node);
+    status = status < 0 ? -1 : ends_at(going, node, cotangents);
+    if (status == 0) {
+        edges = PyObject_GetAttr(node, s_edges);
+        results = edges == NULL ? NULL : run_node(going, node, cotangents);
+        status = results == NULL ? -1 : gives_new(node);
+    }
+    if (results != NULL && status >= 0) {
+        Py_CLEAR(cotangents); /* who reads a gradient may be the last to hold it */
+        status = send_all(going, edges, results, status);
+    }
+    Py_XDECREF(edges);
+    Py_XDECREF(results);
+    Py_XDECREF(cotangents);
+    Py_DECREF(node);
+    return status < 0 ? -1 : 0;
+}
+
+/* Ask a pass for what is used of it. */
+static int
+begin_going(Going *going, PyObject *pass)
+{
+    const struct {
+        PyObject **to;
+        PyObject *name;
+    } parts[] = {
+        {&going->waiting, s_waiting}, {&going->buffers, s_buffers}, {&going->ready, s_ready},
+        {&going->ends, s_ends},       {&going->watcher, s_watcher},
+    };
+    memset(going, 0, sizeof *going);
+    going->pass = pass;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i) {
+        *parts[i].to = PyObject_GetAttr(pass, parts[i].name);
+        if (*parts[i].to == NULL) {
+            return -1;
+        }
+    }
+    PyObject *retains = PyObject_GetAttr(pass, s_retain_graph);
+    going->retains = retains == NULL ? -1 : PyObject_IsTrue(retains);
+    Py_XDECREF(retains);
+    going->leaves = PyList_New(0);
+    if (!PyDict_Check(going->waiting) || !PyDict_Check(going->buffers) ||
+        !PyList_Check(going->ready)) {
+        PyErr_SetString(PyExc_TypeError, "run_nodes() takes a pass");
+        return -1;
+    }
+    return going->retains < 0 || going->leaves == NULL ? -1 : 0;
+}
+
+PyDoc_STRVAR(run_nodes_doc,
+"run_nodes(this, edges, results)\n"
+"--\n\n"
+"Run the nodes of a pass: as `lucid_gpu.core.engine._run_nodes`.");
+
+static PyObject *
+run_nodes(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (closed || count != 3) {
+        return generally_made(engine.run_nodes, args, count);
+    }
+    Going going;
+    int status = begin_going(&going, args[0]);
+    status = status < 0 ? -1 : send_all(&going, args[1], args[2], 0);
+    while (status == 0) {
+        status = feed_leaves(&going);
+        int next = status < 0 ? -1 : choose(&going);
+        if (next == 0) {
+            break;
+        }
+        status = next < 0 ? -1 : go_through(&going);
+    }
+    Py_XDECREF(going.waiting);
+    Py_XDECREF(going.buffers);
+    Py_XDECREF(going.ready);
+    Py_XDECREF(going.ends);
+    Py_XDECREF(going.watcher);
+    Py_XDECREF(going.leaves);
+    Py_XDECREF(going.node);
+    Py_XDECREF(going.cotangents);
+    return status < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+PyMethodDef passes_methods[] = {
+    {"finish_one", (PyCFunction)(void (*)(void))finish_one, METH_FASTCALL, finish_one_doc},
+    {"run_nodes", (PyCFunction)(void (*)(void))run_nodes, METH_FASTCALL, run_nodes_doc},
+    {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL, unpack_doc},
+    {NULL, NULL, 0, NULL},
+};
