@@ -301,7 +301,7 @@ def stored_first(why: Any, pending: Sequence[Any]) -> Sequence[Any]:
 
 # --- 5: numbers -----------------------------------------------------------------------------------
 
-MOST_NUMBERS = 8  # different ones at one place before they become an argument
+MOST_NUMBERS = 4  # different ones at one place before they become an argument
 
 
 def stays(number: Any, first: int, known: set[Any], exponent: bool = False) -> bool:

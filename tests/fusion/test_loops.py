@@ -122,7 +122,7 @@ def test_loops_that_once_did_not_settle(form: str) -> None:
                     exec(code, space)
                 planned.append(log.plans)
             results.append([space[name].tolist() for name in "abms"])
-    assert not any(planned[20:30]), f"{planned}"  # eight numbers, then an argument
+    assert not any(planned[20:30]), f"{planned}"  # four numbers, then an argument
     np.testing.assert_allclose(*[np.concatenate([np.ravel(v) for v in r]) for r in results], 1e-5)
 
 
