@@ -314,6 +314,12 @@ NAMES(DECLARE)
 /* values.c */
 int slot_of(PyTypeObject *type, const char *name, Slot *slot);
 int has(PyObject *object, PyObject *name, PyObject *usual);
+PyObject *in_general(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *referent(PyObject *reference);
+int refers_to(PyObject *reference, PyObject *object);
+int note_in(PyObject *list, PyObject *object);
+void mark(PyObject *holder, PyObject *variable, PyObject *version);
+int set_values(PyObject *variable, PyObject *value);
 PyObject *value_of(PyObject *tensor);
 PyObject *new_expr(PyObject *program, PyObject *leaves, PyObject *made_by, PyObject *shape,
                    PyObject *since);
@@ -338,7 +344,6 @@ PyObject *new_tensor(PyObject *value);
 int run_ready(Ready *self, PyObject *leaves, PyObject *const *reduced, PyObject **results);
 int results_of(PyObject *ready);
 int run_plan(PyObject *ready, PyObject *leaves, PyObject **results);
-PyObject *generally_made(PyObject *function, PyObject *const *args, Py_ssize_t count);
 
 /* storing.c */
 int mark_computed(PyObject *value, int itself);

@@ -842,17 +842,6 @@ run(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     return list;
 }
 
-/* What a function of Python's makes, which is told once. */
-PyObject *
-generally_made(PyObject *function, PyObject *const *args, Py_ssize_t count)
-{
-    if (function == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "bind() comes first");
-        return NULL;
-    }
-    return PyObject_Vectorcall(function, args, (size_t)count, NULL);
-}
-
 PyMethodDef kernels_methods[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, run_doc},
     {NULL, NULL, 0, NULL},

@@ -11,57 +11,6 @@ enum { A_LOAD = 1 << 8, WITHOUT_GRAD = 1 << 9 }; /* what `Entry.high` says of lo
 
 enum { MOST_NAMED = 2, MOST_WAITING = 512 }; /* WRITES_OF_A_NAME, MOST_WRITTEN of the scheduler */
 
-/* What a function of Python does, where this is not the way. */
-static PyObject *
-in_python(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    if (PyErr_Occurred()) {
-        return NULL;
-    }
-    if (function == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "bind() comes first");
-        return NULL;
-    }
-    return PyObject_Vectorcall(function, args, (size_t)count, names);
-}
-
-/* What a weak reference refers to, a new reference; NULL for what is gone. */
-static PyObject *
-referent(PyObject *reference)
-{
-    PyObject *object = NULL;
-    if (PyWeakref_Check(reference)) {
-#if PY_VERSION_HEX >= 0x030D0000
-        (void)PyWeakref_GetRef(reference, &object);
-#else
-        object = PyWeakref_GET_OBJECT(reference);
-        object = object == Py_None ? NULL : Py_NewRef(object);
-#endif
-    }
-    return object;
-}
-
-/* Whether a weak reference refers to an object, or if that is NULL to any. */
-static int
-refers_to(PyObject *reference, PyObject *object)
-{
-    PyObject *there = referent(reference);
-    Py_XDECREF(there);
-    return there != NULL && (object == NULL || there == object);
-}
-
-/* Append a weak reference to a list. Who keeps the list may be given another one meanwhile. */
-static int
-note_in(PyObject *list, PyObject *object)
-{
-    Py_INCREF(list);
-    PyObject *reference = PyWeakref_NewRef(object, NULL);
-    int status = reference == NULL ? -1 : PyList_Append(list, reference);
-    Py_XDECREF(reference);
-    Py_DECREF(list);
-    return status;
-}
-
 /* Whether a list is so long that who adds to it forgets the dead first. */
 static inline int
 is_due(PyObject *list)
@@ -123,15 +72,6 @@ storage_of(PyObject *tensor)
     return storage;
 }
 
-/* Set the variable and version of a pending value or of a leaf. */
-static void
-mark(PyObject *holder, PyObject *variable, PyObject *version)
-{
-    int is_leaf = Py_TYPE(holder) != known.expr;
-    set(holder, is_leaf ? known.cell_variable : known.expr_variable, variable);
-    set(holder, is_leaf ? known.cell_version : known.expr_version, version);
-}
-
 /* `lucid_gpu.core.saved.variable_on`. */
 static PyObject *
 variable_on(PyObject *storage)
@@ -141,18 +81,6 @@ variable_on(PyObject *storage)
         Py_CLEAR(variable);
     }
     return variable;
-}
-
-/* Set the values of a variable to one pending value. */
-static int
-set_values(PyObject *variable, PyObject *value)
-{
-    PyObject *values = PyList_New(0);
-    int status = values == NULL || note_in(values, value) < 0
-                     ? -1
-                     : PyObject_SetAttr(variable, s_values, values);
-    Py_XDECREF(values);
-    return status;
 }
 
 /* `lucid_gpu.core.saved.counted`, of a leaf or of a pending value; a new reference. */
@@ -626,7 +554,7 @@ base_array(PyObject *Py_UNUSED(module), PyObject *input)
         array = Py_NewRef(get(leaf, known.cell_array));
     }
     Py_XDECREF(value);
-    return array != NULL ? array : in_python(memory.base_array, &input, 1, NULL);
+    return array != NULL ? array : in_general(memory.base_array, &input, 1, NULL);
 }
 
 PyDoc_STRVAR(view_of_doc,
@@ -645,7 +573,7 @@ view_of(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, Py
     Viewed viewed;
     int status = usual ? look_at(args[0], &viewed, 0) : 0;
     if (status <= 0) {
-        return in_python(memory.view_of, args, count, names);
+        return in_general(memory.view_of, args, count, names);
     }
     PyObject *view = viewing(args[0], &viewed, args[2], args[4]);
     forget_viewed(&viewed);
@@ -933,7 +861,7 @@ detached(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     if (storage == NULL || lists_of(storage) == NULL || (leaf = leaf_of(value)) == NULL) {
         Py_XDECREF(value);
         Py_XDECREF(storage);
-        return in_python(memory.detached, args, count, NULL);
+        return in_general(memory.detached, args, count, NULL);
     }
     PyObject *other = twin_of(leaf, Py_None, known.zero), *leaves, *variable = NULL;
     leaves = other == NULL ? NULL : PyTuple_Pack(1, other);
@@ -1157,7 +1085,7 @@ before_write(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t coun
     if (recorded == 0) {
         return Py_NewRef(args[0]);
     }
-    return in_python(memory.before_write, args, count, NULL);
+    return in_general(memory.before_write, args, count, NULL);
 }
 
 /* The usual case of `lucid_gpu.ops.in_place.read_anew`, of a realized tensor; `written` is the
@@ -1171,7 +1099,7 @@ read_anew(PyObject *tensor, PyObject *written)
     if (leaf == NULL || lists_of(storage) == NULL) {
         Py_XDECREF(storage);
         PyObject *args[] = {tensor, written};
-        PyObject *none = in_python(memory.read_anew, args, 2, NULL);
+        PyObject *none = in_general(memory.read_anew, args, 2, NULL);
         Py_XDECREF(none);
         return none == NULL ? -1 : 0;
     }

@@ -166,7 +166,7 @@ static PyObject *
 edge_of_value(PyObject *Py_UNUSED(module), PyObject *value)
 {
     if (closed || Py_TYPE(value) != known.expr) {
-        return generally_made(made.edge_of, &value, 1);
+        return in_general(made.edge_of, &value, 1, NULL);
     }
     return edge_of(value);
 }
@@ -525,7 +525,7 @@ PyObject *
 region_node(PyObject *Py_UNUSED(module), PyObject *value)
 {
     if (closed || Py_TYPE(value) != known.expr) {
-        return generally_made(region.general, &value, 1);
+        return in_general(region.general, &value, 1, NULL);
     }
     PyObject *node = get(value, known.expr_node);
     if (node != NULL && node != Py_None) {
@@ -546,7 +546,7 @@ region_node(PyObject *Py_UNUSED(module), PyObject *value)
     Py_XDECREF(kind);
     Py_XDECREF(facts);
     if (node == NULL && !PyErr_Occurred()) {
-        node = generally_made(region.general, &value, 1);
+        node = in_general(region.general, &value, 1, NULL);
     }
     return node;
 }

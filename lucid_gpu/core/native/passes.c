@@ -450,7 +450,7 @@ finish_one(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (closed || count != 3 || !PyTuple_Check(args[1]) ||
         !PyObject_TypeCheck(args[2], known.tensor)) {
-        return generally_made(custom.finish_one, args, count);
+        return in_general(custom.finish_one, args, count, NULL);
     }
     PyObject *value = value_of(args[2]), *saved = NULL;
     int done = 0;
@@ -466,7 +466,7 @@ finish_one(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     if (done < 0 || PyErr_Occurred()) {
         return NULL;
     }
-    return done ? Py_NewRef(args[2]) : generally_made(custom.finish_one, args, count);
+    return done ? Py_NewRef(args[2]) : in_general(custom.finish_one, args, count, NULL);
 }
 
 /* The tensor that an entry keeps, borrowed, if it is no output, and was neither written nor cut from
@@ -491,7 +491,7 @@ static PyObject *
 unpack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (closed || count != 2 || !PyTuple_Check(args[0])) {
-        return generally_made(custom.unpack, args, count);
+        return in_general(custom.unpack, args, count, NULL);
     }
     PyObject *tensors = PyTuple_New(PyTuple_GET_SIZE(args[0]));
     for (Py_ssize_t i = 0; tensors != NULL && i < PyTuple_GET_SIZE(args[0]); ++i) {
@@ -499,7 +499,7 @@ unpack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         PyObject *tensor = one == Py_None ? Py_None : usual_tensor(one);
         if (tensor == NULL) {
             Py_DECREF(tensors);
-            return PyErr_Occurred() ? NULL : generally_made(custom.unpack, args, count);
+            return PyErr_Occurred() ? NULL : in_general(custom.unpack, args, count, NULL);
         }
         PyTuple_SET_ITEM(tensors, i, Py_NewRef(tensor));
     }
@@ -949,7 +949,7 @@ static PyObject *
 run_nodes(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (closed || count != 3) {
-        return generally_made(engine.run_nodes, args, count);
+        return in_general(engine.run_nodes, args, count, NULL);
     }
     Going going;
     int status = begin_going(&going, args[0]);

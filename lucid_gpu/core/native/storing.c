@@ -82,29 +82,20 @@ share_variable(PyObject *value, PyObject *cell)
 {
     PyObject *variable = get(value, known.expr_variable);
     if (variable == NULL || variable == Py_None) {
-        PyObject *reference = PyWeakref_NewRef(value, NULL), *values = NULL;
-        variable = reference == NULL ? NULL : PyObject_CallNoArgs((PyObject *)known.variable);
-        values = variable == NULL ? NULL : PyList_New(1);
-        if (values == NULL) {
-            Py_XDECREF(reference);
-            Py_XDECREF(variable);
+        variable = known.variable->tp_alloc(known.variable, 0);
+        if (variable == NULL) {
             return -1;
         }
-        PyList_SET_ITEM(values, 0, reference);
-        int status = PyObject_SetAttr(variable, s_values, values);
-        Py_DECREF(values);
-        set(value, known.expr_variable, variable);
-        set(value, known.expr_version, known.zero);
+        mark(value, variable, known.zero);
         Py_DECREF(variable);
-        if (status < 0) {
+        if (set_values(variable, value) < 0) {
             return -1;
         }
         variable = get(value, known.expr_variable);
     }
     if (cell != NULL) {
         PyObject *version = get(value, known.expr_version);
-        set(cell, known.cell_variable, variable);
-        set(cell, known.cell_version, version == NULL ? known.zero : version);
+        mark(cell, variable, version == NULL ? known.zero : version);
     }
     return 0;
 }
@@ -140,15 +131,6 @@ settle(PyObject *tensor, PyObject *storage, PyObject *value, PyObject *program, 
     return status;
 }
 
-/* Whether a weak reference is dead or to this; -1 with an error set. */
-static int
-is_dead_or(PyObject *reference, PyObject *this)
-{
-    PyObject *object = PyObject_CallNoArgs(reference);
-    Py_XDECREF(object); /* the caller has a reference to `this`, and asks no more of others */
-    return object == NULL ? -1 : object == Py_None || object == this;
-}
-
 /* The storage of a tensor that is alone on it, or None; a new reference. NULL where others lie there,
  * or with an error set. */
 PyObject *
@@ -159,14 +141,14 @@ own_storage(PyObject *tensor)
         return storage;
     }
     PyObject *tensors = PyObject_GetAttr(storage, s_tensors);
-    int alone = tensors == NULL || !PyList_Check(tensors) ? -1 : 1;
-    for (Py_ssize_t i = 0; alone > 0 && i < PyList_GET_SIZE(tensors); ++i) {
-        PyObject *reference = Py_NewRef(PyList_GET_ITEM(tensors, i));
-        alone = is_dead_or(reference, tensor);
-        Py_DECREF(reference);
+    int alone = tensors != NULL && PyList_Check(tensors);
+    for (Py_ssize_t i = 0; alone && i < PyList_GET_SIZE(tensors); ++i) {
+        PyObject *other = referent(PyList_GET_ITEM(tensors, i));
+        alone = other == NULL || other == tensor;
+        Py_XDECREF(other);
     }
     Py_XDECREF(tensors);
-    if (alone <= 0) {
+    if (!alone) {
         Py_CLEAR(storage);
     }
     return storage;
@@ -209,22 +191,6 @@ ready_of(PyObject *value)
 
 /* --- reductions that wait --------------------------------------------------------------------- */
 
-/* What a weak reference refers to, a new reference; NULL where that is gone. */
-static PyObject *
-living(PyObject *reference)
-{
-    PyObject *object = NULL;
-#if PY_VERSION_HEX >= 0x030D0000
-    if (PyWeakref_GetRef(reference, &object) < 0) {
-        PyErr_Clear();
-    }
-#else
-    object = PyWeakref_GetObject(reference);
-    object = object == NULL || object == Py_None ? NULL : Py_NewRef(object);
-#endif
-    return object;
-}
-
 /* The reduction that waits if it is the only one, a new reference, and how many there are. */
 static Py_ssize_t
 only_one(PyObject **one)
@@ -232,7 +198,7 @@ only_one(PyObject **one)
     Py_ssize_t count = 0;
     *one = NULL;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(known.waiting) && count < 2; ++i) {
-        PyObject *found = living(PyList_GET_ITEM(known.waiting, i));
+        PyObject *found = referent(PyList_GET_ITEM(known.waiting, i));
         if (found != NULL && found != *one) {
             Py_XSETREF(*one, found);
             ++count;
@@ -255,7 +221,7 @@ wait_no_longer(PyObject *pending)
         if (i >= PyList_GET_SIZE(known.waiting)) {
             continue; /* another thread has taken some */
         }
-        PyObject *found = living(PyList_GET_ITEM(known.waiting, i));
+        PyObject *found = referent(PyList_GET_ITEM(known.waiting, i));
         int gone = found == NULL || found == pending;
         Py_XDECREF(found);
         if (gone && PyList_SetSlice(known.waiting, i, i + 1, NULL) < 0) {
@@ -299,7 +265,7 @@ give_results(PyObject *pending, PyObject **results, int count)
         }
     }
     for (Py_ssize_t i = 0; PyList_Check(cells) && i < PyList_GET_SIZE(cells); ++i) {
-        PyObject *cell = living(PyList_GET_ITEM(cells, i));
+        PyObject *cell = referent(PyList_GET_ITEM(cells, i));
         PyObject *source = cell == NULL ? NULL : get(cell, known.reduced_source);
         long long number = cell == NULL ? -1 : number_of(get(cell, known.reduced_result));
         if (source == pending && number >= 0 && number < count) {
@@ -623,7 +589,7 @@ start(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     if (closed || count != 3 || Py_TYPE(args[0]) != known.expr ||
         Py_TYPE(args[1]) != known.recipe ||
         (args[2] != Py_None && !PyObject_TypeCheck(args[2], known.tensor))) {
-        return generally_made(known.start, args, count);
+        return in_general(known.start, args, count, NULL);
     }
     if (PyList_GET_SIZE(known.waiting)) { /* some may not go on waiting */
         PyObject *nothing = PyObject_CallOneArg(known.make_room, args[0]);
@@ -644,7 +610,7 @@ static PyObject *
 of_pending(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (closed || count != 3 || Py_TYPE(args[0]) != known.pending) {
-        return generally_made(known.of_pending, args, count);
+        return in_general(known.of_pending, args, count, NULL);
     }
     PyObject *recipe = get(args[0], known.pending_recipe), *tensor = NULL, *leaves;
     PyObject *plain = get(recipe, known.recipe_results), *loads = get(recipe, known.recipe_recorded);
@@ -748,7 +714,7 @@ static PyObject *
 of_value(PyObject *Py_UNUSED(module), PyObject *value)
 {
     if (closed || !PyObject_TypeCheck(value, known.expr)) {
-        return generally_made(known.of_value, &value, 1);
+        return in_general(known.of_value, &value, 1, NULL);
     }
     return new_tensor(value);
 }
@@ -780,7 +746,7 @@ of_array(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (closed || count != 5 || !PyTuple_Check(args[4]) ||
         PyDict_GetItemWithError(known.watched, s_by) != Py_None) {
-        return generally_made(known.of_array, args, count);
+        return in_general(known.of_array, args, count, NULL);
     }
     return stored_tensor(args[0], args[1], args[2], args[3], args[4]);
 }

@@ -34,6 +34,57 @@ has(PyObject *object, PyObject *name, PyObject *usual)
     return value == NULL ? -1 : value == usual;
 }
 
+/* What a function of Python does, where C has no way. */
+PyObject *
+in_general(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (function == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "bind() comes first");
+        return NULL;
+    }
+    return PyObject_Vectorcall(function, args, (size_t)count, names);
+}
+
+/* What a weak reference refers to, a new reference; NULL for what is gone. */
+PyObject *
+referent(PyObject *reference)
+{
+    PyObject *object = NULL;
+    if (PyWeakref_Check(reference)) {
+#if PY_VERSION_HEX >= 0x030D0000
+        (void)PyWeakref_GetRef(reference, &object);
+#else
+        object = PyWeakref_GET_OBJECT(reference);
+        object = object == Py_None ? NULL : Py_NewRef(object);
+#endif
+    }
+    return object;
+}
+
+/* Whether a weak reference refers to an object, or if that is NULL to any. */
+int
+refers_to(PyObject *reference, PyObject *object)
+{
+    PyObject *there = referent(reference);
+    Py_XDECREF(there);
+    return there != NULL && (object == NULL || there == object);
+}
+
+/* Append a weak reference to a list. Who keeps the list may be given another one meanwhile. */
+int
+note_in(PyObject *list, PyObject *object)
+{
+    Py_INCREF(list);
+    PyObject *reference = PyWeakref_NewRef(object, NULL);
+    int status = reference == NULL ? -1 : PyList_Append(list, reference);
+    Py_XDECREF(reference);
+    Py_DECREF(list);
+    return status;
+}
+
 /* The value of a tensor if it is an Expr and no other thing, a new reference; else NULL. One whose
  * memory was written is asked for: see `Unread` in lucid_gpu/core/value.py. */
 PyObject *
@@ -100,4 +151,25 @@ new_cell(PyObject *array, PyObject *node, PyObject *output)
     Py_DECREF(node);
     Py_DECREF(output);
     return cell;
+}
+
+/* Set the variable and version of a pending value or of a leaf. */
+void
+mark(PyObject *holder, PyObject *variable, PyObject *version)
+{
+    int is_leaf = Py_TYPE(holder) != known.expr;
+    set(holder, is_leaf ? known.cell_variable : known.expr_variable, variable);
+    set(holder, is_leaf ? known.cell_version : known.expr_version, version);
+}
+
+/* Set the values of a variable to one pending value. */
+int
+set_values(PyObject *variable, PyObject *value)
+{
+    PyObject *values = PyList_New(0);
+    int status = values == NULL || note_in(values, value) < 0
+                     ? -1
+                     : PyObject_SetAttr(variable, s_values, values);
+    Py_XDECREF(values);
+    return status;
 }
