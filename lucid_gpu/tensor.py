@@ -1721,6 +1721,7 @@ if core is not None:
         of_value=_of_value,
         of_array=_of_array,
         met=scheduler.met,
+        store_first=_store,
         always=ALWAYS,
         computed=COMPUTED,
         leaf_written=LEAF_WRITTEN,

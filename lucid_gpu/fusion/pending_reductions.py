@@ -80,6 +80,10 @@ class Recipe:
         self.plans: dict[Any, Plan] = {}
         self.tails: dict[Any, Plan] = {}
 
+    def on(self, value: Expr) -> Recipe:
+        """The same of another value."""
+        return recipe_of(value, self.row, self.axes, self.shape, self.divisor)
+
 
 def nobody() -> None:
     """Refer to no tensor."""
@@ -165,8 +169,7 @@ class Pending:
                         if node is not None:
                             node._remake(own, again)
         self.value = _apart(again)
-        rest = recipe.row, recipe.axes, recipe.shape, recipe.divisor
-        self.recipe = recipe_of(again, *rest)
+        self.recipe = recipe.on(again)
 
     def results(self) -> list[Any]:
         """The living leaves that hold a result."""

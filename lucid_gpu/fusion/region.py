@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucid_gpu.core.engine import counting, gathering, is_counted, observing
 from lucid_gpu.core.hooks import RemovableHandle
@@ -19,7 +19,7 @@ from lucid_gpu.core.value import Cell, Expr, Like, merge, order_of
 from lucid_gpu.devices.copies import row_major
 from lucid_gpu.fusion import Eager, scheduler
 from lucid_gpu.fusion.building import build, of_constant
-from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
+from lucid_gpu.fusion.gradient import Gradient, Part, gradient_leaves, gradient_of
 from lucid_gpu.fusion.inside import observed_within, replay, saved_inside
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.pending_reductions import ReducedCell, recipe_of, start, summed_to
@@ -668,11 +668,34 @@ class RegionNode(Saver):
                 members[0]._realize()
 
 
-def straight_gradient(node: RegionNode, cotangent: Expr) -> tuple[Any, ...] | None:
-    """Return the results of a small region's gradient for `cotangent`, where all is as `vjp` does
-    it mostly: each a program and the leaves that it reads, None for all.
+class WayBack(NamedTuple):
+    """A region's gradient for cotangents of one program, as C goes it: see `RegionNode.vjp`.
 
-    Returns None where parts are stored or summed first.
+    A part is a program, the leaves that it reads or None for all, its axes or None for the
+    region's, and its number among those that are stored first, or -1.
+
+    Attributes
+    ----------
+    results : tuple of parts
+        One for each edge.
+    steps : tuple of parts
+        What is summed, each with the axes of the sum and the dimensions that go.
+    shared : tuple of (tuple of int, int)
+        Numbers of parts that are stored first, where so many nodes read them.
+    at_once : bool
+        See `lucid_gpu.fusion.gradient.Gradient`.
+    """
+
+    results: tuple[Any, ...]
+    steps: tuple[Any, ...]
+    shared: tuple[tuple[tuple[int, ...], int], ...]
+    at_once: bool
+
+
+def way_back(node: RegionNode, cotangent: Expr) -> WayBack | None:
+    """Return the way back through a small region for `cotangent`, where all is as it is mostly.
+
+    Returns None where a step stores something, or where it depends on more than the programs.
     """
     program, leaves = node.program, node.leaves
     if scheduler.cotangent_first(cotangent.program, node):
@@ -684,12 +707,28 @@ def straight_gradient(node: RegionNode, cotangent: Expr) -> tuple[Any, ...] | No
         output, leaves = (len(leaves), False, False), (*leaves, node.output)
     merged, pattern = merge(leaves, cotangent.leaves)
     gradient = gradient_of(program, cotangent.program, pattern, len(merged), False, output)
-    results = []
-    for _, (part, read) in gradient.results:
-        if part.is_load or part.axes != program.axes:
-            return None
-        results.append((part, None if len(read) == len(merged) else read))
-    return None if gradient.shared or gradient.steps else tuple(results)
+    beside = gradient.shared and gradient.beside and not cotangent.program.is_load
+    if beside or any(step.stores for step in gradient.steps):
+        return None
+    numbers: dict[Part, int] = {}
+    shared = tuple(
+        [
+            (tuple([numbers.setdefault(part, len(numbers)) for part in parts]), readers)
+            for parts, readers in gradient.shared
+        ]
+    )
+
+    def part(one: Part, count: int) -> tuple[Any, ...]:
+        own, read = one.program, one.leaves
+        axes = None if own.axes == program.axes else own.axes
+        return own, None if len(read) == count else read, axes, numbers.get(one, -1)
+
+    steps = []
+    for count, step in enumerate(gradient.steps, len(merged)):
+        steps.append((*part(step.part, count), step.axes, step.dims))
+    count = len(merged) + len(steps)
+    results = tuple([part(one, count) for _, one in gradient.results])
+    return WayBack(results, tuple(steps), shared, gradient.at_once)
 
 
 def note_family(values: Sequence[Expr]) -> None:
@@ -754,7 +793,9 @@ if core is not None:
     core.bind(
         region_node=_region_node,
         edge_of=_edge_of,
-        straight=straight_gradient,
+        way_back=way_back,
+        summed_to=summed_to,
+        recipe_of=recipe_of,
         written=written_values,
         region=RegionNode,
     )

@@ -10,7 +10,7 @@ import builtins
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
@@ -35,6 +35,7 @@ from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import body_of, op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import FORWARD, OFF, is_grad_enabled, state
+from lucid_gpu.tape.native import core
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, _tensor, apply, binary, from_array, of_pending
 
@@ -120,9 +121,15 @@ def constant_number(input: Tensor) -> Any:
     return first.value[1]
 
 
-def expand_lazily(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _expanded(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Broadcast without memory, as a pending value."""
     return t if t._expr.shape == shape else apply(TABLE["identity"], t, shape=shape)
+
+
+expand_lazily: Callable[[Tensor, tuple[int, ...]], Tensor] = _expanded
+if core is not None:
+    expand_lazily = core.expand
+    core.bind(identity=TABLE["identity"], expand=_expanded)
 
 
 # --- sum ------------------------------------------------------------------------------------------

@@ -817,7 +817,8 @@ def test_what_no_kernel_is_is_refused() -> None:
         core.bind(tensor=int)
     with pytest.raises(TypeError, match="nobody asks for numbers"):
         core.bind(numbers=int)
-    assert core.STORED_FROM == scheduler.STORED_FROM
+    for name in ("STORED_FROM", "MOST_REDUCTIONS", "LARGE"):
+        assert getattr(core, name) == getattr(scheduler, name)
     assert core.INFERENCE == INFERENCE
 
 

@@ -381,17 +381,16 @@ class TestWaiting:
         assert gone() is None
         assert total.item() == 2001
 
-    def test_large_arrays_are_not_kept_for_one_another(self, monkeypatch: Any) -> None:
+    def test_large_arrays_are_not_kept_for_one_another(self) -> None:
         import weakref
 
-        monkeypatch.setattr(scheduler, "LARGE", 10)
         with eager(False):
-            x, y = lucid_gpu.rand(10), lucid_gpu.rand(10)
+            x, y = lucid_gpu.rand(scheduler.LARGE), lucid_gpu.rand(scheduler.LARGE)
             gone = weakref.ref(x._cell())
             totals = [x.sum(), (x * y).sum()]
             del x
             assert gone() is not None
-            totals.append(lucid_gpu.ones(10).sum())
+            totals.append(lucid_gpu.ones(scheduler.LARGE).sum())
             assert gone() is None
             assert len([t.item() for t in totals]) == 3
 

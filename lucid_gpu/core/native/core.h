@@ -52,6 +52,9 @@ extern struct Known {
     PyTypeObject *unread;  /* the class lucid_gpu.core.value.Unread */
     PyObject *of_value, *of_array, *of_pending; /* what makes tensors: of lucid_gpu.tensor */
     PyObject *met;         /* lucid_gpu.fusion.scheduler.met */
+    PyObject *store_first; /* lucid_gpu.tensor._store */
+    PyObject *identity;    /* a row of the op table */
+    PyObject *expand;      /* lucid_gpu.ops.reductions._expanded */
     PyObject *start, *make_room, *nobody; /* of lucid_gpu.fusion.pending_reductions */
     PyObject *always, *computed, *leaf_written; /* what `Expr.since` is in place of a step */
     PyObject *recorded, *off; /* modes: of lucid_gpu.tape.modes, where ops are recorded and not */
@@ -126,7 +129,8 @@ typedef struct {
 
 /* --- leaves and shapes ------------------------------------------------------------------------ */
 
-enum { STORED_FROM = 1 << 15 }; /* as in lucid_gpu.fusion.scheduler; a test compares them */
+/* As in lucid_gpu.fusion.scheduler; a test compares them. */
+enum { STORED_FROM = 1 << 15, MOST_REDUCTIONS = 8, LARGE = 1 << 22 };
 
 /* --- Method ----------------------------------------------------------------------------------- */
 
@@ -234,7 +238,8 @@ enum { INFERENCE = 8 }; /* the mark of what was made in inference mode, as in lu
 
 extern struct Region {
     PyObject *general;  /* lucid_gpu.fusion.region.region_node */
-    PyObject *straight; /* lucid_gpu.fusion.region.straight_gradient */
+    PyObject *way_back; /* lucid_gpu.fusion.region.way_back */
+    PyObject *summed_to, *recipe_of; /* of lucid_gpu.fusion.pending_reductions */
     PyObject *written;  /* lucid_gpu.core.saved.written_values, a set */
     PyTypeObject *node; /* the class RegionNode */
 } region;
@@ -299,6 +304,8 @@ extern struct Memory {
     X(s_sequence, "_sequence") X(s_settle, "_settle") X(s_shape, "shape") X(s_sharers, "sharers") \
     X(s_shares_with, "_shares_with") X(s_siblings, "_siblings") X(s_since, "_since") \
     X(s_slice, "SliceBackward0") X(s_source, "source") X(s_state_hooks, "hooks") X(s_step, "step") \
+    X(s_sum, "sum") X(s_sum_to_shape, "_sum_to_shape") X(s_load, "_load") \
+    X(s_reads_alone, "reads_alone") X(s_reads_cotangent, "reads_cotangent") \
     X(s_steps, "_steps") X(s_storage, "_storage") X(s_surroundings, "_surroundings") \
     X(s_take, "take") X(s_task, "task") X(s_tensors, "tensors") X(s_to_save, "_to_save") \
     X(s_twin, "twin") X(s_values, "values") X(s_version, "version") X(s_vjp, "vjp") \
@@ -335,6 +342,7 @@ void callable_dealloc(Function *self);
 PyObject *raised(void);
 
 /* methods.c */
+int same_leaves(PyObject *a, PyObject *b);
 PyObject *found(const Entry *key);
 void remember(const Entry *key, PyObject *program);
 PyObject *merged(PyObject *a, PyObject *b, Entry *key);
@@ -352,6 +360,9 @@ int settle(PyObject *tensor, PyObject *storage, PyObject *value, PyObject *progr
            PyObject *load, PyObject *array);
 PyObject *own_storage(PyObject *tensor);
 PyObject *store(PyObject *module, PyObject *tensor);
+PyObject *start(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *of_pending(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *new_reduced_cell(PyObject *pending, PyObject *node, PyObject *output);
 PyObject *stored_tensor(PyObject *program, PyObject *array, PyObject *node, PyObject *output,
                         PyObject *shape);
 
@@ -364,6 +375,7 @@ PyObject *region_node(PyObject *module, PyObject *value);
 
 /* memory.c */
 int add_cell(PyObject *storage, PyObject *leaf);
+PyObject *twin_of(PyObject *leaf, PyObject *node, PyObject *output);
 PyObject *read_unread(PyObject *unread);
 
 /* What each file gives the module. */

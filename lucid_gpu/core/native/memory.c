@@ -214,7 +214,7 @@ is_plain_leaf(PyObject *leaf)
 }
 
 /* `Cell.twin` of a plain leaf, while nobody watches. */
-static PyObject *
+PyObject *
 twin_of(PyObject *leaf, PyObject *node, PyObject *output)
 {
     PyObject *other = new_cell(get(leaf, known.cell_array), node, output), *sharers = NULL;

@@ -159,7 +159,7 @@ merged(PyObject *a, PyObject *b, Entry *key)
 }
 
 /* Whether two tuples hold the same leaves in the same order. */
-static int
+int
 same_leaves(PyObject *a, PyObject *b)
 {
     if (a == b) {
@@ -270,7 +270,8 @@ pending(PyObject *program, PyObject *leaves, PyObject *made_by, PyObject *shape)
 {
     PyObject *tensor = NULL, *value = NULL;
     if (leaves != NULL && made_by != NULL && shape != NULL) {
-        value = new_expr(program, leaves, made_by, shape, NULL);
+        PyObject *since = PyTuple_GET_SIZE(leaves) ? NULL : known.always; /* a constant */
+        value = new_expr(program, leaves, made_by, shape, since);
     }
     if (value != NULL) {
         tensor = new_tensor(value);
@@ -364,10 +365,11 @@ of_one(Method *self, PyObject *const *args, PyObject *a, PyObject *now)
     return pending(program, leaves, PyTuple_Pack(2, self->op, a), shape);
 }
 
-/* Whether one of two values is to be stored first, as the other waits for a reduction that shares
- * ops with it: see `lucid_gpu.fusion.scheduler.met`. -1 with an error set. */
+/* Store those of two tensors that are to be stored first, as the other waits for a reduction that
+ * shares ops with them: see `lucid_gpu.fusion.scheduler.met`. Returns whether there were any, -1
+ * where the Python function sees to that, or with an error set. */
 static int
-meet(PyObject *a, PyObject *b)
+store_met(PyObject *const *args, PyObject *a, PyObject *b)
 {
     if (all_plain(get(a, known.expr_leaves)) && all_plain(get(b, known.expr_leaves))) {
         return 0;
@@ -376,11 +378,25 @@ meet(PyObject *a, PyObject *b)
     if (task != Py_None) {
         return task == NULL ? -1 : 0;
     }
-    PyObject *both = PyTuple_Pack(2, a, b);
+    PyObject *both = PyTuple_Pack(2, a, b), *operands = NULL, *none = NULL;
     PyObject *found = both == NULL ? NULL : PyObject_CallOneArg(known.met, both);
     int any = found == NULL ? -1 : PyObject_IsTrue(found);
+    if (any > 0) {
+        any = -1;
+        operands = is_fresh(a) && is_fresh(b) ? PyTuple_Pack(2, args[0], args[1]) : NULL;
+    }
+    if (operands != NULL) {
+        PyObject *given[] = {operands, found};
+        none = PyObject_Vectorcall(known.store_first, given, 2, NULL);
+        any = none == NULL || (get(args[0], known.tensor_expr) == a &&
+                               get(args[1], known.tensor_expr) == b)
+                  ? -1
+                  : 1;
+    }
     Py_XDECREF(both);
     Py_XDECREF(found);
+    Py_XDECREF(operands);
+    Py_XDECREF(none);
     return any;
 }
 
@@ -392,8 +408,11 @@ of_two(Method *self, PyObject *const *args, PyObject *a, PyObject *b, PyObject *
     key.a = get(a, known.expr_program);
     key.b = get(b, known.expr_program);
     PyObject *of_a = get(a, known.expr_leaves), *of_b = get(b, known.expr_leaves);
-    int stored_first = of_a != of_b && PyList_GET_SIZE(known.waiting) != 0 && meet(a, b);
-    PyObject *leaves = stored_first ? NULL : merged(of_a, of_b, &key);
+    int met = of_a != of_b && PyList_GET_SIZE(known.waiting) != 0 ? store_met(args, a, b) : 0;
+    if (met > 0) { /* they have other values now */
+        return PyObject_Vectorcall((PyObject *)self, args, 2, NULL);
+    }
+    PyObject *leaves = met < 0 ? NULL : merged(of_a, of_b, &key);
     if (leaves == NULL) {
         return PyErr_Occurred() ? NULL : PyObject_Vectorcall(self->general, args, 2, NULL);
     }
@@ -410,6 +429,58 @@ of_two(Method *self, PyObject *const *args, PyObject *a, PyObject *b, PyObject *
         result = generally(self, args, a, b, leaves, &key, NULL);
     }
     Py_DECREF(leaves);
+    return result;
+}
+
+/* Whether a shape broadcasts to another one; writes the other's axes into a key, as `axes_of`. */
+static int
+fits_shape(PyObject *shape, PyObject *space, Entry *key)
+{
+    Py_ssize_t rank = PyTuple_GET_SIZE(space), more = rank - PyTuple_GET_SIZE(shape);
+    int fits = more >= 0 && rank <= 32;
+    key->high = (uint64_t)rank;
+    for (Py_ssize_t i = 0; fits && i < rank; ++i) {
+        long long wanted = number_of(PyTuple_GET_ITEM(space, i)), own;
+        own = i < more ? 1 : number_of(PyTuple_GET_ITEM(shape, i - more));
+        fits = wanted >= 0 && (own == 1 || own == wanted);
+        key->low = key->low << 2 | (wanted < 2 ? (uint64_t)wanted : 2);
+    }
+    return fits;
+}
+
+PyDoc_STRVAR(expand_doc,
+"expand(tensor, shape)\n"
+"--\n\n"
+"Broadcast without memory, as a pending value: `lucid_gpu.ops.reductions.expand_lazily`.");
+
+static PyObject *
+expand(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    int usual = !closed && count == 2 && PyTuple_Check(args[1]) &&
+                PyObject_TypeCheck(args[0], known.tensor);
+    PyObject *a = usual ? value_of(args[0]) : NULL, *program = NULL, *result = NULL;
+    Entry key = {.op = known.identity, .mode = a == NULL ? NULL : mode(s_mode)};
+    if (a != NULL && key.mode != NULL && is_fresh(a) && !is_barred(get(a, known.expr_program)) &&
+        fits_shape(get(a, known.expr_shape), args[1], &key)) {
+        key.a = get(a, known.expr_program);
+        program = found(&key);
+    }
+    if (program != NULL) {
+        PyObject *made_by = PyTuple_Pack(2, known.identity, a);
+        result = pending(program, Py_NewRef(get(a, known.expr_leaves)), made_by, Py_NewRef(args[1]));
+    }
+    else if (!PyErr_Occurred()) {
+        PyObject *leaves = a == NULL ? NULL : Py_NewRef(get(a, known.expr_leaves));
+        PyObject *eager = PyObject_GetAttr(known.eager, s_on);
+        result = eager == NULL ? NULL : in_general(known.expand, args, count, NULL);
+        if (result != NULL && result != args[0] && key.a != NULL && eager == Py_False &&
+            get(args[0], known.tensor_expr) == a) {
+            learn(result, a, NULL, leaves, &key, NULL);
+        }
+        Py_XDECREF(eager);
+        Py_XDECREF(leaves);
+    }
+    Py_XDECREF(a);
     return result;
 }
 
@@ -633,6 +704,7 @@ PyTypeObject MethodType = {
 };
 
 PyMethodDef methods_methods[] = {
+    {"expand", (PyCFunction)(void (*)(void))expand, METH_FASTCALL, expand_doc},
     {"forget", forget, METH_NOARGS, forget_doc},
     {NULL, NULL, 0, NULL},
 };

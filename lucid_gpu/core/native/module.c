@@ -46,6 +46,9 @@ static const struct {
     {"of_value", &known.of_value, NULL},
     {"of_array", &known.of_array, NULL},
     {"met", &known.met, NULL},
+    {"store_first", &known.store_first, NULL},
+    {"identity", &known.identity, NULL},
+    {"expand", &known.expand, NULL},
     {"pending", &known.pending, &PyType_Type},
     {"recipe", &known.recipe, &PyType_Type},
     {"reduced", &known.reduced, &PyType_Type},
@@ -69,7 +72,9 @@ static const struct {
     {"sequence", &made.sequence, NULL},
     {"saved", &made.saved, &PyType_Type},
     {"region_node", &region.general, NULL},
-    {"straight", &region.straight, NULL},
+    {"way_back", &region.way_back, NULL},
+    {"summed_to", &region.summed_to, NULL},
+    {"recipe_of", &region.recipe_of, NULL},
     {"written", &region.written, &PySet_Type},
     {"region", &region.node, &PyType_Type},
     {"run_nodes", &engine.run_nodes, NULL},
@@ -332,6 +337,8 @@ prepare(PyObject *module)
         PyModule_AddIntMacro(module, MOST_OPERANDS) < 0 ||
         PyModule_AddIntMacro(module, MOST_STORES) < 0 ||
         PyModule_AddIntMacro(module, STORED_FROM) < 0 ||
+        PyModule_AddIntMacro(module, MOST_REDUCTIONS) < 0 ||
+        PyModule_AddIntMacro(module, LARGE) < 0 ||
         PyModule_AddIntMacro(module, INFERENCE) < 0) {
         return -1;
     }

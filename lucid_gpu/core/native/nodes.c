@@ -316,11 +316,29 @@ note_output(PyObject *node, PyObject *program, PyObject *shape)
     return status;
 }
 
+/* A tensor of a call's reduction, which waits, an output of a node or of None. */
+static PyObject *
+output_of_pending(const Recorded *call, PyObject *node)
+{
+    PyObject *args[] = {call->field[ARRAY], node, known.zero};
+    PyObject *tensor = of_pending(NULL, args, 3), *value = tensor == NULL ? NULL : value_of(tensor);
+    if (node != Py_None && tensor != NULL &&
+        (value == NULL || note_output(node, get(value, known.expr_program),
+                                      get(value, known.expr_shape)) < 0)) {
+        Py_CLEAR(tensor);
+    }
+    Py_XDECREF(value);
+    return tensor;
+}
+
 /* A tensor of a call's array, an output of a node or of None. */
 static PyObject *
 output_of(const Recorded *call, PyObject *first, PyObject *node)
 {
     PyObject *array = call->field[ARRAY], *results = field_or(call, RESULTS, Py_None);
+    if (Py_TYPE(array) == known.pending) {
+        return output_of_pending(call, node);
+    }
     PyObject *needs = node == Py_None ? Py_False : Py_True, *tensor = NULL;
     PyObject *shape = PyObject_GetAttr(array, s_shape), *program = NULL;
     if (shape != NULL) {
@@ -358,7 +376,7 @@ node_class(const Recorded *call, PyObject *inputs)
 }
 
 /* Whether a call is usual: one array that is not saved, row-major and NumPy's where its programs are
- * not given. */
+ * not given, or a reduction that waits. */
 static int
 is_usual(const Recorded *call)
 {
@@ -369,7 +387,8 @@ is_usual(const Recorded *call)
     if (results != Py_None) {
         return PyTuple_Check(results) && PyTuple_GET_SIZE(results) == 2 && !PyTuple_Check(array);
     }
-    return PyArray_CheckExact(array) && PyArray_IS_C_CONTIGUOUS((PyArrayObject *)array);
+    return Py_TYPE(array) == known.pending ||
+           (PyArray_CheckExact(array) && PyArray_IS_C_CONTIGUOUS((PyArrayObject *)array));
 }
 
 /* What is to be recorded of a usual call; NULL where this is not the way, or with an error set. */
@@ -395,7 +414,7 @@ PyDoc_STRVAR(record_doc,
 "record(name, array, inputs, vjp, saved=(), dtype=None, keeps_output=False, chosen=False,\n"
 "       results=None, **attributes)\n"
 "--\n\n"
-"The usual case of `lucid_gpu.ops.record.record`: one array.");
+"The usual case of `lucid_gpu.ops.record.record`: one array, or a reduction that waits.");
 
 static PyObject *
 record(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *names)

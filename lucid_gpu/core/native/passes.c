@@ -114,13 +114,13 @@ with_twin(PyObject *leaves, Py_ssize_t place)
     return all;
 }
 
-/* The results of a region's gradient for a cotangent, each a program and the numbers of its leaves,
- * or None: a new reference. They are asked of Python once. */
+/* The way back through a region for a cotangent, a `WayBack` or None: a new reference. It is asked of
+ * Python once. */
 static PyObject *
-straight_results(PyObject *node, PyObject *value, Entry *key, int with_output, PyObject *shape)
+way_of(PyObject *node, PyObject *value, Entry *key, int with_output, PyObject *shape)
 {
     enum { WITH_OUTPUT = 62 };
-    key->op = region.straight;
+    key->op = region.way_back;
     key->b = get(value, known.expr_program);
     key->mode = Py_False;
     key->high |= (uint64_t)with_output << WITH_OUTPUT;
@@ -130,22 +130,22 @@ straight_results(PyObject *node, PyObject *value, Entry *key, int with_output, P
         count = extent < 0 || extent > STORED_FROM ? STORED_FROM : count * extent;
         count = count > STORED_FROM ? STORED_FROM : count;
     }
-    if (count >= STORED_FROM) { /* of large ones parts are stored: `scheduler.worth_storing` */
+    if (count == 0 || count >= STORED_FROM) { /* of large ones parts are stored: `scheduler.worth_storing` */
         return Py_NewRef(Py_None);
     }
-    PyObject *results = found(key);
-    if (results == NULL) {
+    PyObject *way = found(key);
+    if (way == NULL) {
         PyObject *args[] = {node, value};
         Py_INCREF(key->a);
         Py_INCREF(key->b);
-        results = PyObject_Vectorcall(region.straight, args, 2, NULL);
-        if (results != NULL) {
-            remember(key, results);
+        way = PyObject_Vectorcall(region.way_back, args, 2, NULL);
+        if (way != NULL) {
+            remember(key, way);
         }
         Py_DECREF(key->a);
         Py_DECREF(key->b);
     }
-    return results;
+    return way;
 }
 
 /* Some of the leaves: those with these numbers, or all where that is None. */
@@ -168,20 +168,218 @@ chosen_leaves(PyObject *leaves, PyObject *numbers)
     return chosen;
 }
 
-/* Tensors of results on leaves, a list. */
-static PyObject *
-pending_results(PyObject *results, PyObject *leaves, PyObject *shape)
+/* What a `WayBack` has, and a part of one. */
+enum { RESULTS_OF, STEPS_OF, SHARED_OF, AT_ONCE };
+enum { PROGRAM, READS, AXES, NUMBER, SUMMED, DIMS };
+
+/* A field of a tuple, borrowed. */
+static inline PyObject *
+of(PyObject *tuple, Py_ssize_t field)
 {
-    PyObject *list = PyList_New(PyTuple_GET_SIZE(results));
-    for (Py_ssize_t i = 0; list != NULL && i < PyTuple_GET_SIZE(results); ++i) {
-        PyObject *result = PyTuple_GET_ITEM(results, i);
-        PyObject *own = chosen_leaves(leaves, PyTuple_GET_ITEM(result, 1));
-        PyObject *value = own == NULL ? NULL
-                                      : new_expr(PyTuple_GET_ITEM(result, 0), own, Py_None, shape,
-                                                 PyTuple_GET_SIZE(own) ? NULL : known.always);
-        PyObject *tensor = value == NULL ? NULL : new_tensor(value);
-        Py_XDECREF(own);
+    return PyTuple_GET_ITEM(tuple, field);
+}
+
+/* `lucid_gpu.core.program.extents_at`; the space itself where the axes are None. */
+static PyObject *
+extents_at(PyObject *axes, PyObject *space)
+{
+    PyObject *extents = axes == Py_None ? Py_NewRef(space) : PyTuple_New(PyTuple_GET_SIZE(axes));
+    for (Py_ssize_t i = 0; axes != Py_None && extents != NULL && i < PyTuple_GET_SIZE(axes); ++i) {
+        long long axis = number_of(of(axes, i));
+        Py_ssize_t place = PyTuple_GET_SIZE(space) + 1 - (Py_ssize_t)axis;
+        PyObject *extent = axis > 1 && place >= 0 && place < PyTuple_GET_SIZE(space)
+                               ? of(space, place)
+                               : of(axes, i);
+        PyTuple_SET_ITEM(extents, i, Py_NewRef(extent));
+    }
+    return extents;
+}
+
+/* A part as a value of the leaves that it reads. */
+static PyObject *
+value_of_part(PyObject *part, PyObject *leaves, PyObject *space)
+{
+    PyObject *program = of(part, PROGRAM), *value = NULL;
+    PyObject *own = chosen_leaves(leaves, of(part, READS));
+    PyObject *shape = own == NULL ? NULL : extents_at(of(part, AXES), space);
+    if (shape != NULL) {
+        int stored = get(program, known.program_is_load) == Py_True || PyTuple_GET_SIZE(own) == 0;
+        value = new_expr(program, own, Py_None, shape, stored ? known.always : NULL);
+    }
+    Py_XDECREF(own);
+    Py_XDECREF(shape);
+    return value;
+}
+
+/* The same as a tensor. */
+static PyObject *
+tensor_of_part(PyObject *part, PyObject *leaves, PyObject *space)
+{
+    PyObject *value = value_of_part(part, leaves, space);
+    PyObject *tensor = value == NULL ? NULL : new_tensor(value);
+    Py_XDECREF(value);
+    return tensor;
+}
+
+/* How many nodes read the part with a number as their cotangent, and the first that is such a part. */
+static int
+readers_of(PyObject *results, PyObject *edges, long long number, PyObject **part)
+{
+    int readers = 0;
+    *part = NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(results); ++i) {
+        PyObject *node = of(of(edges, i), 0);
+        if (number_of(of(of(results, i), NUMBER)) == number && node != Py_None) {
+            int reads = has(node, s_reads_cotangent, Py_True);
+            *part = of(results, i);
+            readers += reads;
+            if (reads < 0) {
+                return -1;
+            }
+        }
+    }
+    return readers;
+}
+
+/* The number of the part that is stored before the others, -1 if none is: as
+ * `RegionNode._stored_anyway` chooses them. -2 where there are several, or with an error set. */
+static long long
+stored_first(PyObject *way, PyObject *edges, PyObject **part)
+{
+    PyObject *shared = of(way, SHARED_OF), *one = NULL;
+    long long chosen = -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(shared); ++i) {
+        PyObject *numbers = of(of(shared, i), 0);
+        long long wanted = number_of(of(of(shared, i), 1));
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(numbers); ++k) {
+            long long number = number_of(of(numbers, k));
+            int readers = number == chosen ? 0 : readers_of(of(way, RESULTS_OF), edges, number, &one);
+            if (readers < 0 || (readers >= wanted && number != chosen && chosen >= 0)) {
+                return -2;
+            }
+            if (readers >= wanted && number != chosen) {
+                chosen = number;
+                *part = one;
+            }
+        }
+    }
+    return chosen;
+}
+
+/* The leaf that has the sum of a step's value, or waits for it. `shared` says whether others may have
+ * its memory. */
+static PyObject *
+leaf_of_sum(PyObject *step, PyObject *value, int at_once, PyObject *space, int *shared)
+{
+    *shared = 0;
+    PyObject *program = get(value, known.expr_program), *leaf = NULL, *done = NULL;
+    PyObject *shape = extents_at(of(step, SUMMED), space);
+    if (shape == NULL) {
+        return NULL;
+    }
+    if (at_once && get(program, known.program_is_load) == Py_True) {
+        PyObject *args[] = {value, shape};
+        done = PyObject_Vectorcall(region.summed_to, args, 2, NULL);
+        leaf = done == NULL ? NULL : new_cell(done, Py_None, known.zero);
+    }
+    else if (get(program, known.program_barred) == known.zero) {
+        PyObject *args[] = {value, s_sum, of(step, DIMS), shape, Py_None};
+        PyObject *recipe = PyObject_Vectorcall(region.recipe_of, args, 5, NULL);
+        PyObject *given[] = {value, recipe, Py_None};
+        done = recipe == NULL ? NULL : start(NULL, given, 3);
+        leaf = done == NULL ? NULL : new_reduced_cell(done, Py_None, known.zero);
+        Py_XDECREF(recipe);
+    }
+    else {
+        PyObject *tensor = new_tensor(value), *stored = NULL;
+        *shared = 1;
+        PyObject *args[] = {tensor, shape};
+        done = tensor == NULL ? NULL : PyObject_VectorcallMethod(s_sum_to_shape, args, 2, NULL);
+        stored = done == NULL ? NULL : PyObject_CallMethodNoArgs(done, s_load);
+        leaf = stored == NULL ? NULL : Py_NewRef(of(get(stored, known.expr_leaves), 0));
+        Py_XDECREF(tensor);
+        Py_XDECREF(stored);
+    }
+    Py_XDECREF(done);
+    Py_DECREF(shape);
+    return leaf;
+}
+
+/* Leaves, and behind them those of sums; steals the tuple. `early` is the part that is stored. Bits of
+ * `taken` say which sums are no result's own. */
+static PyObject *
+with_sums(PyObject *leaves, PyObject *way, PyObject *early, long long number, PyObject *space,
+          uint64_t *taken)
+{
+    int shared;
+    PyObject *steps = of(way, STEPS_OF);
+    for (Py_ssize_t i = 0; leaves != NULL && i < PyTuple_GET_SIZE(steps); ++i) {
+        PyObject *step = of(steps, i), *leaf = NULL, *one = NULL;
+        PyObject *value = early != NULL && number_of(of(step, NUMBER)) == number
+                              ? value_of(early)
+                              : value_of_part(step, leaves, space);
+        if (value != NULL) {
+            leaf = leaf_of_sum(step, value, of(way, AT_ONCE) == Py_True, space, &shared);
+            *taken |= (uint64_t)(shared && i < 64) << (i & 63);
+        }
+        one = leaf == NULL ? NULL : PyTuple_Pack(1, leaf);
+        Py_SETREF(leaves, one == NULL ? NULL : PySequence_Concat(leaves, one));
+        Py_XDECREF(one);
+        Py_XDECREF(leaf);
         Py_XDECREF(value);
+    }
+    return leaves;
+}
+
+/* A result that is a leaf: the first of a sum takes its memory, others share what is somebody's. */
+static PyObject *
+result_of_leaf(PyObject *part, PyObject *leaves, Py_ssize_t sums_from, uint64_t *taken,
+               PyObject *space)
+{
+    PyObject *reads = of(part, READS), *shape = extents_at(of(part, AXES), space), *tensor = NULL;
+    Py_ssize_t place = reads == Py_None ? 0 : PyLong_AsSsize_t(of(reads, 0));
+    PyObject *leaf = of(leaves, place), *own = NULL, *value = NULL;
+    Py_ssize_t sum = place - sums_from;
+    if (sum >= 0 && sum < 64 && !(*taken >> sum & 1)) {
+        *taken |= (uint64_t)1 << sum;
+        own = Py_NewRef(leaf);
+    }
+    else {
+        PyObject *args[] = {leaf, get(leaf, known.cell_node), get(leaf, known.cell_output)};
+        own = PyObject_VectorcallMethod(s_twin, args, 3, NULL);
+        if (own != NULL && PyObject_SetAttr(own, s_borrowed, Py_True) < 0) {
+            Py_CLEAR(own);
+        }
+    }
+    PyObject *one = own == NULL ? NULL : PyTuple_Pack(1, own);
+    if (one != NULL && shape != NULL) {
+        value = new_expr(of(part, PROGRAM), one, Py_None, shape, known.always);
+        tensor = value == NULL ? NULL : new_tensor(value);
+    }
+    Py_XDECREF(shape);
+    Py_XDECREF(own);
+    Py_XDECREF(one);
+    Py_XDECREF(value);
+    return tensor;
+}
+
+/* The gradients, a list of tensors: all of a way but what is stored first. */
+static PyObject *
+results_on(PyObject *way, PyObject *leaves, Py_ssize_t sums_from, PyObject *early, long long number,
+           PyObject *space, uint64_t *taken)
+{
+    PyObject *results = of(way, RESULTS_OF), *list = PyList_New(PyTuple_GET_SIZE(results));
+    for (Py_ssize_t i = 0; list != NULL && i < PyTuple_GET_SIZE(results); ++i) {
+        PyObject *part = of(results, i), *tensor;
+        if (early != NULL && number_of(of(part, NUMBER)) == number) {
+            tensor = Py_NewRef(early);
+        }
+        else if (get(of(part, PROGRAM), known.program_is_load) == Py_True) {
+            tensor = result_of_leaf(part, leaves, sums_from, taken, space);
+        }
+        else {
+            tensor = tensor_of_part(part, leaves, space);
+        }
         if (tensor == NULL) {
             Py_CLEAR(list);
             break;
@@ -191,49 +389,128 @@ pending_results(PyObject *results, PyObject *leaves, PyObject *shape)
     return list;
 }
 
-/* Have what is to be computed together be: as `RegionNode._group`. One alone is not asked for. */
+/* Whether `lucid_gpu.fusion.scheduler.computed_together` finds at most one of these: -1 with an error
+ * set. A program that fills a kernel is left to that. */
 static int
-group(PyObject *node, PyObject *cotangent, PyObject *results)
+one_at_most(PyObject *cotangent, PyObject *results, PyObject *edges)
 {
-    int alone = PyList_GET_SIZE(results) == 1 ? has(node, s_root, Py_None) : 0;
+    int members = 0, stored;
+    stored = get(get(cotangent, known.expr_program), known.program_is_load) == Py_True;
+    if (PyList_GET_SIZE(results) == 1) {
+        return 1;
+    }
+    for (Py_ssize_t i = 0; stored && members < 2 && i < PyList_GET_SIZE(results); ++i) {
+        PyObject *node = of(of(edges, i), 0);
+        PyObject *value = value_of(PyList_GET_ITEM(results, i));
+        PyObject *program = value == NULL ? NULL : get(value, known.expr_program);
+        if (program == NULL) {
+            return PyErr_Occurred() ? -1 : 0;
+        }
+        if (node != Py_None && get(program, known.program_is_load) != Py_True) {
+            enum { SMALL = 32 };
+            int alone = Py_TYPE(node) == engine.leaf ? 1 : has(node, s_reads_alone, Py_True);
+            Py_ssize_t length = PyObject_Size(get(program, known.program_instructions));
+            members += alone < 0 ? 0 : alone || length > SMALL;
+        }
+        Py_DECREF(value);
+        if (PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    return stored && members < 2;
+}
+
+/* Have what is to be computed together be: as `RegionNode._group`. */
+static int
+group(PyObject *node, PyObject *cotangent, PyObject *results, PyObject *edges)
+{
+    int alone = one_at_most(cotangent, results, edges);
+    alone = alone > 0 ? has(node, s_root, Py_None) : alone;
     if (alone == 0) {
         PyObject *args[] = {node, get(cotangent, known.expr_program), results};
         PyObject *grouped = PyObject_VectorcallMethod(s_group, args, 3, NULL);
         alone = grouped == NULL ? -1 : 1;
         Py_XDECREF(grouped);
     }
-    return alone < 0 ? -1 : PyObject_SetAttr(node, s_gives_new, Py_True);
+    return alone < 0 ? -1 : 0;
 }
 
-/* The gradients of a region of these leaves for a pending cotangent. */
+/* Store a part of a region's gradient that nodes will read; a new reference. */
 static PyObject *
-back_straight(PyObject *node, PyObject *value, PyObject *own, PyObject *shape)
+store_part(PyObject *part, PyObject *leaves, PyObject *space)
+{
+    PyObject *tensor = tensor_of_part(part, leaves, space);
+    PyObject *done = tensor == NULL ? NULL : store(NULL, tensor);
+    if (done == Py_False) {
+        Py_SETREF(done, PyObject_CallMethodNoArgs(tensor, s_realize));
+    }
+    if (done == NULL) {
+        Py_CLEAR(tensor);
+    }
+    Py_XDECREF(done);
+    return tensor;
+}
+
+/* Whether a way is gone here: of steps nobody is to see the sums. -1 with an error set. */
+static int
+may_go(PyObject *way)
+{
+    if (PyTuple_GET_SIZE(of(way, STEPS_OF)) == 0) {
+        return 1;
+    }
+    return PyList_GET_SIZE(made.open_levels) || PyList_GET_SIZE(engine.interpreters)
+               ? 0
+               : has(known.eager, s_on, Py_False);
+}
+
+/* The gradients of a region of these leaves for a cotangent. */
+static PyObject *
+go_back(PyObject *node, PyObject *value, PyObject *own, PyObject *space)
 {
     Entry key = {0};
-    int with_output;
-    PyObject *program = PyObject_GetAttr(node, s_program), *list = NULL;
+    int with_output = 0;
+    long long number = -2;
+    uint64_t taken = 0;
+    PyObject *program = PyObject_GetAttr(node, s_program), *list = NULL, *early = NULL, *part = NULL;
     PyObject *leaves = program == NULL ? NULL : leaves_read(node, own, &with_output);
-    PyObject *all = leaves == NULL ? NULL : merged(leaves, get(value, known.expr_leaves), &key);
+    PyObject *edges = leaves == NULL ? NULL : PyObject_GetAttr(node, s_edges);
+    PyObject *all = edges == NULL ? NULL : merged(leaves, get(value, known.expr_leaves), &key);
+    PyObject *way = NULL;
     if (all != NULL) {
         key.a = program;
-        PyObject *results = straight_results(node, value, &key, with_output, shape);
-        if (results != NULL && results != Py_None) {
-            all = with_output ? with_twin(all, PyTuple_GET_SIZE(own)) : all;
-            list = all == NULL ? NULL : pending_results(results, all, shape);
-        }
-        Py_XDECREF(results);
+        way = way_of(node, value, &key, with_output, space);
     }
-    if (list != NULL && group(node, value, list) < 0) {
+    if (way != NULL && way != Py_None &&
+        PyTuple_GET_SIZE(of(way, RESULTS_OF)) == PyTuple_GET_SIZE(edges) && may_go(way) > 0) {
+        number = stored_first(way, edges, &part);
+    }
+    if (number >= -1) {
+        Py_ssize_t sums_from = PyTuple_GET_SIZE(all);
+        all = with_output ? with_twin(all, PyTuple_GET_SIZE(own)) : all;
+        early = all == NULL || number < 0 ? NULL : store_part(part, all, space);
+        if (all != NULL && (number < 0 || early != NULL)) {
+            all = with_sums(all, way, early, number, space, &taken);
+        }
+        if (all != NULL && !PyErr_Occurred()) {
+            list = results_on(way, all, sums_from, early, number, space, &taken);
+        }
+    }
+    if (list != NULL &&
+        (group(node, value, list, edges) < 0 ||
+         PyObject_SetAttr(node, s_gives_new, early == NULL ? Py_True : Py_False) < 0)) {
         Py_CLEAR(list);
     }
     Py_XDECREF(program);
     Py_XDECREF(leaves);
+    Py_XDECREF(edges);
     Py_XDECREF(all);
+    Py_XDECREF(way);
+    Py_XDECREF(early);
     return list;
 }
 
-/* The usual case of `RegionNode.vjp`: gradients that are pending, of a region that is small and none
- * of whose parts is stored first. NULL where this is not the way, or with an error set. */
+/* The usual case of `RegionNode.vjp`: the gradients of a region that is small, of which at most one
+ * part is stored first. NULL where this is not the way, or with an error set. */
 static PyObject *
 region_back(PyObject *node, PyObject *cotangents)
 {
@@ -250,7 +527,7 @@ region_back(PyObject *node, PyObject *cotangents)
     PyObject *shape = leaves == NULL ? NULL : PyObject_GetAttr(node, s_shape);
     if (shape != NULL && PyTuple_Check(leaves) && PyTuple_Check(shape) &&
         goes_straight(node, leaves) > 0) {
-        list = back_straight(node, value, leaves, shape);
+        list = go_back(node, value, leaves, shape);
     }
     Py_XDECREF(leaves);
     Py_XDECREF(shape);

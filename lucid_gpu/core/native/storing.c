@@ -401,18 +401,30 @@ goes_on_with(PyObject *value, PyObject *pending)
     return 0;
 }
 
-/* Whether a value is what a reduction reduces, or an operand of that: `Pending.reads`. */
+/* Whether a value is what a reduction reduces; see `Pending.reads`. */
 static int
-is_read_by(PyObject *value, PyObject *pending)
+is_what_it_reduces(PyObject *value, PyObject *pending)
 {
-    PyObject *own = get(pending, known.pending_value), *made_by = get(own, known.expr_made_by);
+    PyObject *own = get(pending, known.pending_value);
     PyObject *leaves = get(own, known.expr_leaves), *others = get(value, known.expr_leaves);
-    int same = get(own, known.expr_program) == get(value, known.expr_program) &&
-               PyTuple_GET_SIZE(leaves) == PyTuple_GET_SIZE(others);
-    for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(leaves); ++i) {
-        same = PyTuple_GET_ITEM(leaves, i) == PyTuple_GET_ITEM(others, i);
-    }
-    return same || (PyTuple_Check(made_by) && index_of(made_by, value) >= 0);
+    return get(own, known.expr_program) == get(value, known.expr_program) &&
+           same_leaves(leaves, others);
+}
+
+/* Whether it is an operand of that. */
+static int
+is_operand_of(PyObject *value, PyObject *pending)
+{
+    PyObject *made_by = get(get(pending, known.pending_value), known.expr_made_by);
+    return PyTuple_Check(made_by) && index_of(made_by, value) >= 0;
+}
+
+/* Whether this thread started a reduction. */
+static int
+is_of_this_thread(PyObject *pending)
+{
+    unsigned long thread = PyLong_AsUnsignedLong(get(pending, known.pending_thread));
+    return !PyErr_Occurred() && thread == PyThread_get_thread_ident();
 }
 
 /* Give a tensor the array that a kernel has computed of its value, while which others may have come
@@ -460,6 +472,50 @@ compute_with(PyObject *tensor, PyObject *value, PyObject *pending)
     return status;
 }
 
+/* Compute a value and give it to its tensor. Returns 1, or 0 where this is not the way, or -1 with an
+ * error set. */
+static int
+compute(PyObject *tensor, PyObject *value, Ready *ready)
+{
+    PyObject *array, *program = Py_NewRef(get(value, known.expr_program));
+    PyObject *load = Py_NewRef(get(program, known.program_stored));
+    Py_INCREF(ready); /* programs may be forgotten meanwhile */
+    int status = run_ready(ready, get(value, known.expr_leaves), NULL, &array);
+    if (status > 0) {
+        if (settle_now(tensor, value, program, load, array) < 0) {
+            status = -1;
+        }
+        Py_DECREF(array);
+    }
+    Py_DECREF(program);
+    Py_DECREF(load);
+    Py_DECREF(ready);
+    return status;
+}
+
+/* Compute the value that a reduction waits to reduce; it goes on with what was stored: the usual case
+ * of `reread` in lucid_gpu/fusion/pending_reductions.py. Returns 2, or 0 where this is not the way. */
+static int
+store_reduced(PyObject *tensor, PyObject *value, PyObject *pending)
+{
+    Ready *ready = ready_of(value);
+    int status = ready != NULL && ready->stores == 1 ? compute(tensor, value, ready) : 0;
+    PyObject *stored = status > 0 ? value_of(tensor) : NULL, *recipe = NULL, *apart = NULL;
+    if (stored != NULL && get(get(stored, known.expr_program), known.program_is_load) == Py_True) {
+        recipe = PyObject_CallMethodOneArg(get(pending, known.pending_recipe), s_on, stored);
+        apart = new_expr(get(stored, known.expr_program), get(stored, known.expr_leaves), Py_None,
+                         get(stored, known.expr_shape), known.always);
+    }
+    if (recipe != NULL && apart != NULL) {
+        set(pending, known.pending_value, apart);
+        set(pending, known.pending_recipe, recipe);
+    }
+    Py_XDECREF(stored);
+    Py_XDECREF(recipe);
+    Py_XDECREF(apart);
+    return PyErr_Occurred() ? -1 : 2 * status;
+}
+
 /* Compute what waits before a value is, where that is one reduction of this thread. Returns 2 where
  * the value was computed with it, 1 where the value is next, 0 where this is not the way. */
 static int
@@ -472,9 +528,11 @@ compute_waiting(PyObject *tensor, PyObject *value)
                : wait_no_longer(NULL) < 0 ? -1
                                           : 1;
     }
-    unsigned long thread = PyLong_AsUnsignedLong(get(pending, known.pending_thread));
-    int status = PyErr_Occurred() ? -1 : 0;
-    if (status == 0 && thread == PyThread_get_thread_ident() && !is_read_by(value, pending)) {
+    int status = 0;
+    if (is_what_it_reduces(value, pending)) {
+        status = is_of_this_thread(pending) ? store_reduced(tensor, value, pending) : 0;
+    }
+    else if (is_of_this_thread(pending) && !is_operand_of(value, pending)) {
         int together = goes_on_with(value, pending);
         if (together > 0) {
             status = compute_with(tensor, value, pending);
@@ -515,7 +573,7 @@ fill(PyObject *Py_UNUSED(module), PyObject *leaf)
 
 /* A leaf that holds the first result of a reduction, an output of a node or None:
  * `ReducedCell.__init__`. */
-static PyObject *
+PyObject *
 new_reduced_cell(PyObject *pending, PyObject *node, PyObject *output)
 {
     PyObject *cell = known.reduced->tp_alloc(known.reduced, 0), *reference = NULL;
@@ -578,12 +636,51 @@ new_pending(PyObject *tensor, PyObject *value, PyObject *recipe)
     return pending;
 }
 
+/* Whether a value has so many elements that its reduction waits only beside others. */
+static int
+is_large(PyObject *value)
+{
+    PyObject *shape = get(value, known.expr_shape);
+    long long elements = 1;
+    for (Py_ssize_t i = 0; elements < LARGE && i < PyTuple_GET_SIZE(shape); ++i) {
+        long long extent = number_of(PyTuple_GET_ITEM(shape, i));
+        if (extent <= 0) {
+            return 0;
+        }
+        elements = extent < LARGE ? elements * extent : LARGE;
+    }
+    return elements >= LARGE;
+}
+
+/* The usual cases of `lucid_gpu.fusion.pending_reductions.make_room`: all go on waiting, or the only
+ * one is what the value is made of. Returns 0 where this is not the way, -1 with an error set. */
+static int
+make_room(PyObject *value)
+{
+    PyObject *leaves = get(value, known.expr_leaves), *source = NULL, *only = NULL;
+    for (Py_ssize_t i = 0; source == NULL && i < PyTuple_GET_SIZE(leaves); ++i) {
+        PyObject *leaf = PyTuple_GET_ITEM(leaves, i);
+        source = Py_TYPE(leaf) == known.reduced ? get(leaf, known.reduced_source) : NULL;
+        source = source == Py_None ? NULL : source;
+    }
+    Py_ssize_t waiting = PyList_GET_SIZE(known.waiting);
+    if (source == NULL || waiting == 0) {
+        return waiting == 0 || (waiting < MOST_REDUCTIONS && !is_large(value));
+    }
+    int status = 0;
+    if (nobody_looks() && only_one(&only) == 1 && is_of_this_thread(only)) {
+        status = run_waiting_alone(only);
+    }
+    Py_XDECREF(only);
+    return PyErr_Occurred() ? -1 : status;
+}
+
 PyDoc_STRVAR(start_doc,
 "start(value, recipe, tensor)\n"
 "--\n\n"
 "Let a reduction of a tensor's value wait: `lucid_gpu.fusion.pending_reductions.start`.");
 
-static PyObject *
+PyObject *
 start(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (closed || count != 3 || Py_TYPE(args[0]) != known.expr ||
@@ -591,12 +688,14 @@ start(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         (args[2] != Py_None && !PyObject_TypeCheck(args[2], known.tensor))) {
         return in_general(known.start, args, count, NULL);
     }
-    if (PyList_GET_SIZE(known.waiting)) { /* some may not go on waiting */
+    int room = make_room(args[0]);
+    if (room == 0) { /* some may not go on waiting */
         PyObject *nothing = PyObject_CallOneArg(known.make_room, args[0]);
-        if (nothing == NULL) {
-            return NULL;
-        }
-        Py_DECREF(nothing);
+        room = nothing == NULL ? -1 : 1;
+        Py_XDECREF(nothing);
+    }
+    if (room < 0) {
+        return NULL;
     }
     return new_pending(args[2], args[0], args[1]);
 }
@@ -606,7 +705,7 @@ PyDoc_STRVAR(of_pending_doc,
 "--\n\n"
 "A tensor of the first result of a reduction: `lucid_gpu.tensor._of_pending`.");
 
-static PyObject *
+PyObject *
 of_pending(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (closed || count != 3 || Py_TYPE(args[0]) != known.pending) {
@@ -651,27 +750,6 @@ is_alone(PyObject *tensor, PyObject *value)
     }
     int alone = has(tensor, s_siblings, Py_None);
     return alone > 0 && nobody_looks() ? nothing_written() : alone < 0 ? -1 : 0;
-}
-
-/* Compute a value and give it to its tensor. Returns 1, or 0 where this is not the way, or -1 with an
- * error set. */
-static int
-compute(PyObject *tensor, PyObject *value, Ready *ready)
-{
-    PyObject *array, *program = Py_NewRef(get(value, known.expr_program));
-    PyObject *load = Py_NewRef(get(program, known.program_stored));
-    Py_INCREF(ready); /* programs may be forgotten meanwhile */
-    int status = run_ready(ready, get(value, known.expr_leaves), NULL, &array);
-    if (status > 0) {
-        if (settle_now(tensor, value, program, load, array) < 0) {
-            status = -1;
-        }
-        Py_DECREF(array);
-    }
-    Py_DECREF(program);
-    Py_DECREF(load);
-    Py_DECREF(ready);
-    return status;
 }
 
 /* The usual case of `Tensor._realize`. */
