@@ -1732,7 +1732,14 @@ if core is not None:
         start=pending_reductions.started,
         make_room=pending_reductions.make_room,
         nobody=pending_reductions.nobody,
+        array=vars(Tensor)["array"].fget,
+        grad=vars(Tensor)["grad"].fget,
     )
+    for _name in ("array", "grad"):
+        _read: property = vars(Tensor)[_name]
+        _door = core.Door(getattr(core, _name), None, None, (), (), (), -1, frozenset(), ())
+        _named = functools.update_wrapper(_door, _read.fget)  # type: ignore[arg-type]
+        setattr(Tensor, _name, property(_named, _read.fset, _read.fdel))
     when_forgotten.append(core.forget)
 _attach_operators()
 _UNWRAPPED = frozenset(

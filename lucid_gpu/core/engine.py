@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from heapq import heappop, heappush, heappushpop
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lucid_gpu.core import node as nodes_of
 from lucid_gpu.core.hooks import Gradient, run_before, show_to_tensors
 from lucid_gpu.core.node import AccumulateGrad, Edge, Node, run_node, watching
 from lucid_gpu.tape.door import interpreters
@@ -357,6 +358,7 @@ if core is not None:
         turn=_turn,
         added=_added,
         leaf=AccumulateGrad,
+        nodes=vars(nodes_of),
         handling=handling,
         interpreters=interpreters,
         push=heappush,

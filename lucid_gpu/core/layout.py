@@ -155,6 +155,15 @@ def walk_of(shape: Shape, own: Shape, strides: Shape | None) -> Shape:
     return missing + tuple([0 if n == 1 else step for n, step in zip(own, steps, strict=True)])
 
 
+def step_of(shape: Sequence[int], walk: Sequence[int]) -> int | None:
+    """The step between elements of dimensions that are walked as one; None where they are not."""
+    steps = [(n, step) for n, step in zip(shape, walk, strict=True) if n != 1]
+    for (_, before), (extent, step) in zip(steps, steps[1:], strict=False):
+        if before != step * extent:
+            return None
+    return steps[-1][1] if steps else 0
+
+
 def collapse(shape: Sequence[int], walks: Sequence[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
     """Join neighboring dimensions that every operand walks as one; drop those of extent 1.
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.core.layout import count as element_count
-from lucid_gpu.core.layout import row_major
+from lucid_gpu.core.layout import row_major, step_of, walk_of
 from lucid_gpu.core.program import when_forgotten
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
@@ -24,8 +24,8 @@ from lucid_gpu.devices.pool import SMALLEST, aligned, pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocks, native_loops, special
-from lucid_gpu.fusion.blocks import Layout, collapse, padded
-from lucid_gpu.fusion.native_reductions import reduced, row_by_row
+from lucid_gpu.fusion.blocks import Layout, collapse
+from lucid_gpu.fusion.native_reductions import reduced
 from lucid_gpu.fusion.numpy_source import (
     COLD,
     NAMESPACE,
@@ -201,9 +201,6 @@ class Executable:
     def build(self, outs: Mapping[str, tuple[dtype, Shape]]) -> native_loops.Kernel | None:
         """The block's lines as a table, whose last inputs are what they leave."""
         plan, code = self.plan, self.code
-        steps = self._steps()
-        if steps is None:
-            return None
         fixed = {f"k{i}": number for i, number in enumerate(self.constants)}
         fixed.update(
             {k: v for k, v in NAMESPACE.items() if k.startswith(("one_", "zero_", "erf_", "gelu_"))}
@@ -217,7 +214,7 @@ class Executable:
         types = {name: d.numpy for name, (d, _) in arrays.items()}
         types.update(scratch)
         types.update({name: number.dtype for name, number in fixed.items()})
-        rows = self._rows(arrays, sum([d.itemsize for d in code.scratch]), steps)
+        rows = self._rows(arrays, sum([d.itemsize for d in code.scratch]))
         if rows is None:
             return None
         once = [] if code.once is None else [v for v in code.once.body if "= empty(" not in v]
@@ -226,59 +223,61 @@ class Executable:
             code.lines, types, fixed, [*arrays], [*scratch], rows, once, sizes
         )
 
-    def _steps(self) -> dict[str, int] | None:
-        """How far apart the elements of strided loads lie; None where one is no plain walk."""
-        steps: dict[str, int] = {}
-        for i, load in enumerate(self.plan.loads):
-            if load.strides is None or element_count(load.shape) == 1:
-                continue
-            if len(collapse(load.shape, [(load.shape, load.strides)])) != 1:
-                return None
-            facing = zip(load.shape[::-1], load.strides[::-1], strict=True)
-            steps[f"a{i}"] = next(step for extent, step in facing if extent > 1)
-        return steps
-
     def _rows(
-        self, arrays: Mapping[str, tuple[dtype, Shape]], scratch: int, steps: Mapping[str, int]
+        self, arrays: Mapping[str, tuple[dtype, Shape]], scratch: int
     ) -> native_loops.Rows | None:
         """One row after another: of the flat space, or of matrices that vectors are spread over."""
-        rank = len(self.plan.shape)
+        space, rank = self.plan.shape, len(self.plan.shape)
         wide = {
             n: (d, s) for n, (d, s) in arrays.items() if element_count(s) > 1 or self.total == 1
         }
+        strides = {  # in bytes
+            f"a{i}": load.strides
+            for i, load in enumerate(self.plan.loads)
+            if load.strides is not None and element_count(load.shape) > 1
+        }
         if all(element_count(s) == self.total for _, s in wide.values()):
-            items = {n: d.itemsize for n, (d, _) in wide.items()}
-            calls = sum([line.count("(") for line in self.code.lines])
-            total = self.total
-            if self.form.native is not None:
-                total = 1 << (total - 1).bit_length()  # others will come
-            return native_loops.flat_rows(total, items, scratch, steps, calls)
-        if steps:
-            return None
-        laid = {n: (d.itemsize, padded(s, rank)) for n, (d, s) in wide.items()}
-        groups = collapse(self.plan.shape, [(s, None) for _, s in laid.values()])
+            found = {n: step_of(wide[n][1], own) for n, own in strides.items()}
+            steps = {n: step for n, step in found.items() if step is not None}
+            if len(steps) == len(strides):
+                items = {n: d.itemsize for n, (d, _) in wide.items()}
+                calls = sum([line.count("(") for line in self.code.lines])
+                total = self.total
+                if self.form.native is not None:
+                    total = 1 << (total - 1).bit_length()  # others will come
+                return native_loops.flat_rows(total, items, scratch, steps, calls)
+        laid = {}
+        for name, (d, own) in wide.items():
+            row_by_row = tuple([step * d.itemsize for step in row_major(own)])
+            laid[name] = walk_of(space, own, strides.get(name, row_by_row))
+        groups = collapse(space, [(space, walk) for walk in laid.values()])
         if len(groups) not in (2, 3):
             return None
         cut, inner = groups[0][1], groups[-1][0]
         outer, middle, width = [
-            element_count(self.plan.shape[part])
+            element_count(space[part])
             for part in (slice(cut), slice(cut, inner), slice(inner, None))
         ]
         count = outer * middle
         few = core is not None and count * len(self.code.lines) <= FEW_LINES
         if not (1 if few else native_loops.NARROWEST) <= width <= native_loops.WIDEST:
             return None
+        leaps: dict[str, int] = {}
         if len(groups) == 2:
-            outer, middle = 1, outer
+            middle, period = outer, 0
         elif middle * width < native_loops.SHORTEST:
             return None
-        moves, leaps = {}, {}
-        for name, (item, shape) in laid.items():
-            own = element_count(shape[inner:])
-            rows = element_count(shape[cut:inner]) if outer > 1 else element_count(shape[:inner])
-            moves[name] = (own * item if rows == middle else 0, item if own == width else 0)
-            leaps[name] = rows * own * item if element_count(shape[:cut]) == outer else 0
-        period = middle if outer > 1 else 0
+        else:
+            period = middle
+            leaps = {n: step_of(space[:cut], walk[:cut]) or 0 for n, walk in laid.items()}
+        moves = {}
+        for name, walk in laid.items():
+            first = cut if period else 0
+            parts = slice(first, inner), slice(inner, rank)
+            move, step = [step_of(space[part], walk[part]) or 0 for part in parts]
+            if name in strides and step != wide[name][0].itemsize:
+                return None  # NumPy walks along other dimensions, which have other bits
+            moves[name] = move, step
         return native_loops.Rows(count, width, moves, period, leaps)
 
     @property
@@ -363,7 +362,7 @@ class Executable:
     def _get_ready(self, kernel: native_loops.Kernel) -> None:
         """Let the next runs of this plan be calls of C, if its kernel can be."""
         plan = self.plan
-        if plan.order is None and row_by_row(plan):
+        if plan.order is None:
             plan.ready = self.ready(kernel, plan.read)
 
     def ready(self, kernel: native_loops.Kernel, read: Sequence[int]) -> Any:
@@ -375,7 +374,8 @@ class Executable:
             return None
         types = tuple([d for _, _, d in self.stores])
         numbers = tuple(self.plan.numbers)
-        return core.Ready(kernel.walk, tuple(read), numbers, self.plan.shape, types)
+        layouts = tuple([v.strides and (v.shape, v.strides) for v in self.plan.loads])
+        return core.Ready(kernel.walk, tuple(read), numbers, self.plan.shape, types, layouts)
 
     def value_type(self, number: int) -> dtype:
         """The type in which what a store holds is computed."""

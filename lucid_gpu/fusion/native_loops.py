@@ -199,6 +199,8 @@ class Kernel:
         block, rows, own = self.block, self.rows, self.recording.operands[self.recording.inputs :]
         if core is None or not self.at_once or block.once is None:
             return None
+        if any(move < 0 or step < 0 for move, step in rows.moves.values()):
+            return None
         types, made = block.types, [s.out for s in block.once]
         read = {n for s in block.once for n in s.operands}
         written = {s.out for s in block.statements}

@@ -71,7 +71,8 @@ def _values(run: Executable, made: dict[str, int]) -> Any:
         return None
     types = tuple([run.value_type(number).numpy for number in made.values()])
     read, numbers = [load.leaf for load in plan.loads], [leaf for leaf, _ in plan.scalars]
-    return core.Ready(walk, tuple(read), tuple(numbers), plan.shape, types)
+    layouts = (None,) * len(read)
+    return core.Ready(walk, tuple(read), tuple(numbers), plan.shape, types, layouts)
 
 
 def _ready_tail(tail: Tail, kind: type[Executable]) -> Any:

@@ -740,6 +740,13 @@ def note_family(values: Sequence[Expr]) -> None:
             node.family, node.look_around = family, gathering
 
 
+# Regions that keep all their arrays because somebody was inside when they were realized: in a loop
+# a name of the last turn. Whether he has left is asked when the next region is realized, then two,
+# four, eight, sixteen later: [node, realizations to wait, the wait].
+_held: deque[list[Any]] = deque(maxlen=16)
+_LAST_WAIT = 16
+
+
 _types: dict[str, type[RegionNode]] = {}
 _composed_types: dict[str, type[RegionNode]] = {}
 
@@ -797,6 +804,8 @@ if core is not None:
         summed_to=summed_to,
         recipe_of=recipe_of,
         written=written_values,
+        regions_held=_held,
+        saved_inside=saved_inside,
         region=RegionNode,
     )
 
@@ -812,13 +821,6 @@ def _class_of(title: str, composed: bool = False) -> type[RegionNode]:
 def _edges(leaves: tuple[Cell, ...], numbers: Sequence[int]) -> tuple[Edge, ...]:
     """Where the gradients of a region go, which are those of the leaves with these numbers."""
     return tuple([(leaves[i].node, leaves[i].output) for i in numbers])
-
-
-# Regions that keep all their arrays because somebody was inside when they were realized: in a loop
-# a name of the last turn. Whether he has left is asked when the next region is realized, then two,
-# four, eight, sixteen later: [node, realizations to wait, the wait].
-_held: deque[list[Any]] = deque(maxlen=16)
-_LAST_WAIT = 16
 
 
 def _let_go() -> None:

@@ -711,6 +711,7 @@ if core is not None:
         saved=Saved,
         recorded=RECORDED,
         off=OFF,
+        forward=FORWARD,
         unpack=_unpack,
         boundary_of=building.boundary_of,
     )

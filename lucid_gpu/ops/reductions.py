@@ -280,7 +280,7 @@ def _at_once(input: Tensor) -> bool:
 
 
 def _sum_vjp(node: Any, g: Tensor) -> Any:
-    if g._expr.shape:
+    if g._expr.shape and len(g._expr.shape) != len(node.shape):  # else they were kept
         g = reshape_lazily(g, kept_shape(node.shape, node.dims))
     return (expand_lazily(g, node.shape),)
 
@@ -351,7 +351,7 @@ def mean(
 
 
 def _mean_vjp(node: Any, g: Tensor) -> Any:
-    if g._expr.shape:
+    if g._expr.shape and len(g._expr.shape) != len(node.shape):  # else they were kept
         g = reshape_lazily(g, kept_shape(node.shape, node.dims))
     g = g / (node.count or 1)
     # PyTorch divides what it has spread out, which then lies row by row

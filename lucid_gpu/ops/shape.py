@@ -1123,6 +1123,7 @@ if core is not None:
         base_array=_base_array,
         view_of=_view_of,
         before_write=in_place._before_write,
+        follow_base=follow_base,
         detached=_apart,
         read_anew=in_place.read_anew,
     )

@@ -772,8 +772,8 @@ def test_what_no_kernel_is_is_refused() -> None:
     call = (*loop, (0, 1, 2), (0, 0, 0), (4, 4, 4))
     inputs = (("f", 16, 4),) * 3
     walk = core.Walk(inputs, (), (), (call,), 4)
-    ready = core.Ready(walk, (0, 1), (), (8,), (np.dtype("f"),))
-    below = core.Ready(walk, (-2, 1), (), (8,), (np.dtype("f"),))
+    ready = core.Ready(walk, (0, 1), (), (8,), (np.dtype("f"),), (None, None))
+    below = core.Ready(walk, (-2, 1), (), (8,), (np.dtype("f"),), (None, None))
     fold = (2, *loop, 1, 8, 1, None, None, (), np.dtype("f"))
     assert core.Reduced(ready, (fold,), None)
     refused: list[tuple[Callable[..., Any], tuple[Any, ...], type[Exception]]] = [
@@ -788,11 +788,13 @@ def test_what_no_kernel_is_is_refused() -> None:
         (core.Walk, (inputs, (), (), (call,), 0), ValueError),
         (core.Walk, (inputs, (), (), (1,), 4), (SystemError, TypeError)),  # type: ignore[list-item]
         (core.Walk, ([], (), (), (), 4), TypeError),
-        (core.Ready, (walk, (0,), (), (8,), (np.dtype("f"),)), ValueError),
-        (core.Ready, (walk, (0, 1), (), (8,), (np.dtype("d"),)), ValueError),
-        (core.Ready, (walk, (0, 1), (), (0,), (np.dtype("f"),)), ValueError),
-        (core.Ready, (walk, (0, 1), (), ("8",), (np.dtype("f"),)), TypeError),
-        (core.Ready, (walk, (0, 1), (), (8,), ("f",)), ValueError),
+        (core.Ready, (walk, (0,), (), (8,), (np.dtype("f"),), (None,)), ValueError),
+        (core.Ready, (walk, (0, 1), (), (8,), (np.dtype("d"),), (None, None)), ValueError),
+        (core.Ready, (walk, (0, 1), (), (0,), (np.dtype("f"),), (None, None)), ValueError),
+        (core.Ready, (walk, (0, 1), (), ("8",), (np.dtype("f"),), (None, None)), TypeError),
+        (core.Ready, (walk, (0, 1), (), (8,), ("f",), (None, None)), ValueError),
+        (core.Ready, (walk, (0, 1), (), (8,), (np.dtype("f"),), (None,)), ValueError),
+        (core.Ready, (walk, (0, 1), (), (8,), (np.dtype("f"),), (None, ((8,), ()))), ValueError),
         (core.Method, (None, None, 1, False, False), ValueError),
         (core.Method, (len, None, 3, False, False), ValueError),
         (core.run, (walk, ()), TypeError),
@@ -829,7 +831,7 @@ def test_leaves_that_are_not_those_of_a_plan_are_declined() -> None:
     loop = loops.loop_of(np.add, "ff->f")
     assert loop is not None
     walk = core.Walk((("f", 16, 4),) * 3, (), (), ((*loop, (0, 1, 2), (0,) * 3, (4,) * 3),), 4)
-    ready = core.Ready(walk, (0, 1), (), (6,), (np.dtype("f"),))
+    ready = core.Ready(walk, (0, 1), (), (6,), (np.dtype("f"),), (None, None))
     x = np.arange(6, dtype=np.float32)
     (total,) = core.run(ready, (Cell(x), Cell(x)))
     np.testing.assert_array_equal(total, x + x)
@@ -840,6 +842,20 @@ def test_leaves_that_are_not_those_of_a_plan_are_declined() -> None:
         assert core.run(ready, (Cell(x), Cell(other))) is None
     assert core.run(ready, (Cell(x),)) is None
     assert core.run(ready, (Cell(x), x)) is None
+    rows = core.Walk(
+        (("f", 12, 4), ("f", 8, 4), ("f", 8, 4)),
+        (),
+        (),
+        ((*loop, (0, 1, 2), (0,) * 3, (4,) * 3),),
+        2,
+    )
+    layouts = ((3, 2), (12, 4)), None
+    ready = core.Ready(rows, (0, 1), (), (3, 2), (np.dtype("f"),), layouts)
+    wide, flat = np.arange(9, dtype=np.float32).reshape(3, 3), x.reshape(3, 2)
+    (total,) = core.run(ready, (Cell(wide[:, 1:]), Cell(flat)))
+    np.testing.assert_array_equal(total, wide[:, 1:] + flat)
+    for other in (wide[:2, 1:], flat, wide.astype(">f4")[:, 1:], wide.T[1:].T.T, 1.0):
+        assert core.run(ready, (Cell(other), Cell(flat))) is None
 
 
 # --- without it, and with sanitizers --------------------------------------------------------------

@@ -281,9 +281,9 @@ def test_what_retained_its_gradient_may_be_detached_and_written() -> None:
 
 def test_what_is_not_asked_right_is_refused() -> None:
     core: Any = __import__("lucid_gpu.tape.native", fromlist=["core"]).core
-    for function in (core.parts, core.reshaped, core.picked, core.write, core.copy, core.assign):
+    for function in (core.parts, core.reshaped, core.picked, core.copy, core.assign):
         with pytest.raises(TypeError):
             function(x)
-    assert core.write(x, 1, "add_") is core.copy(x, "no tensor") is core.assign(1, 0, x) is False
+    assert core.copy(x, "no tensor") is core.assign(1, 0, x) is False
     assert core.picked(x, ..., None) is core.reshaped(x, (5, 5), None) is None
     assert core.parts(x, 7, 2, None, "") is None

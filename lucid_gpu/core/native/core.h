@@ -51,13 +51,15 @@ extern struct Known {
     PyObject *eager;       /* the class lucid_gpu.fusion.Eager */
     PyTypeObject *unread;  /* the class lucid_gpu.core.value.Unread */
     PyObject *of_value, *of_array, *of_pending; /* what makes tensors: of lucid_gpu.tensor */
+    PyObject *array_of, *grad_of; /* attributes of Tensor */
     PyObject *met;         /* lucid_gpu.fusion.scheduler.met */
     PyObject *store_first; /* lucid_gpu.tensor._store */
     PyObject *identity;    /* a row of the op table */
     PyObject *expand;      /* lucid_gpu.ops.reductions._expanded */
     PyObject *start, *make_room, *nobody; /* of lucid_gpu.fusion.pending_reductions */
     PyObject *always, *computed, *leaf_written; /* what `Expr.since` is in place of a step */
-    PyObject *recorded, *off; /* modes: of lucid_gpu.tape.modes, where ops are recorded and not */
+    /* Modes, of lucid_gpu.tape.modes: where ops are recorded, not, and inside `Function.forward`. */
+    PyObject *recorded, *off, *forward;
     PyObject *zero, *no_tuple;
 } known;
 
@@ -176,7 +178,8 @@ typedef struct {
     Walk *walk;
     int arrays, numbers, stores, rank; /* inputs are arrays, numbers, and what is stored */
     npy_intp leaf[MOST_OPERANDS];      /* of arrays and numbers */
-    npy_intp bytes[MOST_OPERANDS];     /* of arrays: how many are read */
+    npy_intp bytes[MOST_OPERANDS];     /* of arrays that lie row by row: how many are read */
+    PyObject *layouts; /* a tuple: None for these, else shape and strides */
     npy_intp shape[NPY_MAXDIMS];
     PyArray_Descr *type[MOST_STORES];
     npy_intp lines, rest;
@@ -241,6 +244,8 @@ extern struct Region {
     PyObject *way_back; /* lucid_gpu.fusion.region.way_back */
     PyObject *summed_to, *recipe_of; /* of lucid_gpu.fusion.pending_reductions */
     PyObject *written;  /* lucid_gpu.core.saved.written_values, a set */
+    PyObject *held;     /* lucid_gpu.fusion.region._held, a deque */
+    PyObject *saved_inside; /* lucid_gpu.fusion.inside.saved_inside */
     PyTypeObject *node; /* the class RegionNode */
 } region;
 
@@ -261,6 +266,7 @@ extern struct Engine {
     PyObject *run_nodes;    /* of lucid_gpu.core.engine, as are the next two */
     PyObject *turn, *added;
     PyTypeObject *leaf;     /* the class AccumulateGrad */
+    PyObject *nodes;        /* the namespace of lucid_gpu.core.node */
     PyObject *handling, *interpreters; /* lists */
     PyObject *push, *pop, *push_pop;   /* of heapq */
 } engine;
@@ -273,8 +279,8 @@ extern struct Memory {
     Slot cells, owner, mirrors, read, read_only, tensors, unrecorded, version, writer, memory;
     Slot unread_found, unread_leaf, unread_loads, unread_tensor;
     PyObject *held; /* a dictionary, empty as a rule */
-    PyObject *load_program, *without_grad, *taken, *put, *store_written, *copy_readers;
-    PyObject *base_array, *view_of, *before_write, *detached, *read_anew; /* for what is unusual */
+    PyObject *load_program, *without_grad, *follow_base, *taken, *put, *store_written, *copy_readers;
+    PyObject *base_array, *view_of, *before_write, *detached, *read_anew, *write; /* for what is unusual */
 } memory;
 
 /* --- names ------------------------------------------------------------------------------------ */
@@ -297,14 +303,18 @@ extern struct Memory {
     X(s_of_outputs, "_outputs") X(s_off, "off") X(s_on, "on") X(s_output, "output") \
     X(s_output_count, "_output_count") X(s_output_free, "output_free") X(s_outputs, "outputs") \
     X(s_program, "program") X(s_reached, "reached") X(s_read, "read") X(s_ready, "ready") \
-    X(s_realize, "_realize") X(s_recorded, "_recorded") X(s_release, "release") \
+    X(s_realize, "_realize") X(s_recorded, "_recorded") \
     X(s_released, "_released") X(s_result, "result") X(s_retain_graph, "retain_graph") \
     X(s_retains, "_retains_grad") X(s_root, "root") X(s_run_backward, "_run_backward") \
     X(s_saved, "_saved") X(s_saves_result, "saves_result") X(s_select, "SelectBackward0") \
     X(s_sequence, "_sequence") X(s_settle, "_settle") X(s_shape, "shape") X(s_sharers, "sharers") \
     X(s_shares_with, "_shares_with") X(s_siblings, "_siblings") X(s_since, "_since") \
     X(s_slice, "SliceBackward0") X(s_source, "source") X(s_state_hooks, "hooks") X(s_step, "step") \
-    X(s_sum, "sum") X(s_sum_to_shape, "_sum_to_shape") X(s_load, "_load") \
+    X(s_strides, "strides") X(s_sum, "sum") X(s_sum_to_shape, "_sum_to_shape") X(s_load, "_load") \
+    X(s_unread, "unread") X(s_of_saved, "saved") X(s_reads_output, "reads_output") \
+    X(s_aside, "aside") X(s_post, "post_accumulate") X(s_grad, "grad") X(s_order, "order") \
+    X(s_before_gradient, "_before_gradient") X(s_accumulating, "_accumulating") \
+    X(s_acquire, "acquire") X(s_release, "release") \
     X(s_reads_alone, "reads_alone") X(s_reads_cotangent, "reads_cotangent") \
     X(s_steps, "_steps") X(s_storage, "_storage") X(s_surroundings, "_surroundings") \
     X(s_take, "take") X(s_task, "task") X(s_tensors, "tensors") X(s_to_save, "_to_save") \

@@ -237,6 +237,7 @@ static void
 ready_dealloc(Ready *self)
 {
     Py_XDECREF(self->walk);
+    Py_XDECREF(self->layouts);
     for (int i = 0; i < self->stores; ++i) {
         Py_DECREF(self->type[i]);
     }
@@ -258,8 +259,39 @@ bytes_read(const Walk *walk, int input, npy_intp lines, npy_intp rest)
     return most;
 }
 
+/* Whether all of a tuple are None, or a shape and strides. */
+static int
+are_layouts(PyObject *layouts)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(layouts); ++i) {
+        PyObject *one = PyTuple_GET_ITEM(layouts, i);
+        if (one != Py_None &&
+            !(PyTuple_Check(one) && PyTuple_GET_SIZE(one) == 2 &&
+              PyTuple_Check(PyTuple_GET_ITEM(one, 0)) && PyTuple_Check(PyTuple_GET_ITEM(one, 1)) &&
+              PyTuple_GET_SIZE(PyTuple_GET_ITEM(one, 0)) ==
+                  PyTuple_GET_SIZE(PyTuple_GET_ITEM(one, 1)))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Whether an array lies as a shape and strides say. */
+static int
+lies_as(PyArrayObject *array, PyObject *layout)
+{
+    PyObject *shape = PyTuple_GET_ITEM(layout, 0), *strides = PyTuple_GET_ITEM(layout, 1);
+    int lies = PyArray_NDIM(array) == PyTuple_GET_SIZE(shape) && PyArray_ISALIGNED(array) &&
+               PyArray_ISNOTSWAPPED(array);
+    for (int i = 0; lies && i < PyArray_NDIM(array); ++i) {
+        lies = number_of(PyTuple_GET_ITEM(shape, i)) == PyArray_DIM(array, i) &&
+               PyLong_AsSsize_t(PyTuple_GET_ITEM(strides, i)) == PyArray_STRIDE(array, i);
+    }
+    return lies;
+}
+
 PyDoc_STRVAR(ready_doc,
-"Ready(walk, arrays, numbers, shape, types)\n"
+"Ready(walk, arrays, numbers, shape, types, layouts)\n"
 "--\n\n"
 "A plan whose kernel is a Walk.\n\n"
 "Parameters\n"
@@ -271,15 +303,22 @@ PyDoc_STRVAR(ready_doc,
 "shape : tuple of int\n"
 "    Of what is stored.\n"
 "types : tuple of numpy.dtype\n"
-"    A type for each array that is stored.");
+"    A type for each array that is stored.\n"
+"layouts : tuple of (tuple of int, tuple of int) or None\n"
+"    Of each array that is read its shape and strides; None for one that is row-major.");
 
 static PyObject *
 ready_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(names))
 {
-    PyObject *arrays, *numbers, *shape, *types;
+    PyObject *arrays, *numbers, *shape, *types, *layouts;
     Walk *walk;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!:Ready", &WalkType, &walk, &PyTuple_Type, &arrays,
-                          &PyTuple_Type, &numbers, &PyTuple_Type, &shape, &PyTuple_Type, &types)) {
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!:Ready", &WalkType, &walk, &PyTuple_Type, &arrays,
+                          &PyTuple_Type, &numbers, &PyTuple_Type, &shape, &PyTuple_Type, &types,
+                          &PyTuple_Type, &layouts)) {
+        return NULL;
+    }
+    if (PyTuple_GET_SIZE(layouts) != PyTuple_GET_SIZE(arrays) || !are_layouts(layouts)) {
+        PyErr_SetString(PyExc_ValueError, "Ready(): a layout an array, of shape and strides or None");
         return NULL;
     }
     Ready *self = (Ready *)type->tp_alloc(type, 0);
@@ -288,6 +327,7 @@ ready_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(names))
     }
     Py_INCREF(walk);
     self->walk = walk;
+    self->layouts = Py_NewRef(layouts);
     self->arrays = read_numbers(arrays, self->leaf, MOST_OPERANDS);
     if (self->arrays >= 0) {
         self->numbers =
@@ -345,16 +385,19 @@ typedef union {
     double full;
 } Number;
 
-/* Convert a float as `lucid_gpu.fusion.blocked.as_number`. Returns whether that is plain. */
+/* Convert a float or an int as `lucid_gpu.fusion.blocked.as_number`. Returns whether that is plain. */
 static int
 convert(PyObject *value, char kind, Number *number)
 {
     const double largest = 65504.0; /* no conversion to floats overflows up to here */
-    if (value == NULL || !PyFloat_CheckExact(value)) {
+    if (value == NULL || !(PyFloat_CheckExact(value) || PyLong_CheckExact(value))) {
         return 0;
     }
-    double given = PyFloat_AS_DOUBLE(value);
-    if (!(given >= -largest && given <= largest) || kind == '?') {
+    int overflow = 0;
+    double given = PyFloat_CheckExact(value)
+                       ? PyFloat_AS_DOUBLE(value)
+                       : (double)PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow || !(given >= -largest && given <= largest) || kind == '?') {
         return 0;
     }
     if (kind == 'f') {
@@ -394,10 +437,12 @@ find_inputs(const Ready *self, PyObject *leaves, PyObject *const *reduced, Runni
     const Walk *walk = self->walk;
     for (int i = 0; i < self->arrays; ++i) {
         PyObject *array = content_of(leaves, reduced, self->leaf[i]);
+        PyObject *layout = PyTuple_GET_ITEM(self->layouts, i);
         if (array == NULL || !PyArray_CheckExact(array) ||
-            !PyArray_ISCARRAY_RO((PyArrayObject *)array) ||
             PyArray_DESCR((PyArrayObject *)array)->type != walk->kind[i] ||
-            PyArray_NBYTES((PyArrayObject *)array) < self->bytes[i]) {
+            !(layout == Py_None ? PyArray_ISCARRAY_RO((PyArrayObject *)array) &&
+                                      PyArray_NBYTES((PyArrayObject *)array) >= self->bytes[i]
+                                : lies_as((PyArrayObject *)array, layout))) {
             return 0;
         }
         run->base[i] = PyArray_DATA((PyArrayObject *)array);

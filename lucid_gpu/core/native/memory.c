@@ -275,6 +275,18 @@ recording(void)
     return now == known.recorded ? 1 : now == known.off ? 0 : -1;
 }
 
+/* The same of ops on a value: inside `Function.forward` those are not that depend on constants alone. */
+static int
+recording_of(PyObject *value)
+{
+    int recorded = recording();
+    if (recorded < 0 && mode(s_mode) == known.forward &&
+        get(get(value, known.expr_program), known.program_independent) == Py_True) {
+        return 0;
+    }
+    return recorded;
+}
+
 /* The leaf of a realized value, borrowed, where that is plain; NULL else, or with an error set. */
 static PyObject *
 leaf_of(PyObject *value)
@@ -400,6 +412,7 @@ settled(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 typedef struct {
     PyObject *value, *storage, *base, *steps;
     PyObject *creation; /* why recorded ops must not write the view, or NULL; not counted */
+    int follows;        /* whether it requires grad because its base does */
 } Viewed;
 
 static void
@@ -411,31 +424,53 @@ forget_viewed(Viewed *viewed)
     Py_CLEAR(viewed->steps);
 }
 
+/* Note why recorded ops must not write a tensor, where that is usual. -1 with an error set. */
+static int
+find_creation(PyObject *input, Viewed *viewed)
+{
+    PyObject *creation = PyObject_GetAttr(input, s_creation);
+    int usual = creation == NULL ? -1 : creation == Py_None;
+    PyObject *const reasons[] = {s_no_grad, s_multiple};
+    for (int i = 0; usual == 0 && i < 2; ++i) {
+        if (PyUnicode_Check(creation) && PyUnicode_Compare(creation, reasons[i]) == 0) {
+            viewed->creation = reasons[i];
+            usual = 1;
+        }
+    }
+    Py_XDECREF(creation);
+    return usual;
+}
+
 /* Look at a tensor that is to be viewed. Returns whether that is usual, or -1 with an error set. */
 static int
 look_at(PyObject *input, Viewed *viewed, int several)
 {
-    *viewed = (Viewed){NULL, NULL, NULL, NULL, NULL};
-    int grad = undisturbed() && PyObject_TypeCheck(input, known.tensor) ? recording() : -1;
-    viewed->value = grad < 0 ? NULL : value_of(input);
-    if (viewed->value == NULL) {
+    *viewed = (Viewed){NULL, NULL, NULL, NULL, NULL, 0};
+    if (undisturbed() && PyObject_TypeCheck(input, known.tensor)) {
+        viewed->value = value_of(input);
+    }
+    int grad = viewed->value == NULL ? -1 : recording_of(viewed->value);
+    if (grad < 0) {
+        forget_viewed(viewed);
         return PyErr_Occurred() ? -1 : 0;
     }
     PyObject *program = get(viewed->value, known.expr_program);
+    int needs = get(program, known.program_needs_grad) != Py_False;
     PyObject *watchers = PyDict_GetItemWithError(made.modes, s_watchers);
     int usual = leaf_of(viewed->value) != NULL &&
                 (number_of(get(program, known.program_marks)) & ~OUTSIDE) == 0 &&
                 get(program, known.program_free) == Py_False &&
-                get(program, known.program_needs_grad) == Py_False && watchers != NULL &&
-                (watchers == known.zero || mode(s_off) == known.off);
+                (!needs || (!grad && get(program, known.program_needs_grad) == Py_True)) &&
+                watchers != NULL && (watchers == known.zero || mode(s_off) == known.off);
     if (usual) {
         viewed->storage = storage_of(input);
         viewed->base = viewed->storage == NULL ? NULL : PyObject_GetAttr(input, s_base);
         viewed->steps = viewed->base == NULL ? NULL : PyObject_GetAttr(input, s_steps);
         usual = viewed->steps != NULL && lists_of(viewed->storage) != NULL &&
-                has(input, s_creation, Py_None) > 0;
+                find_creation(input, viewed) > 0;
     }
-    viewed->creation = !grad ? s_no_grad : several ? s_multiple : NULL;
+    viewed->creation = !grad ? s_no_grad : several ? s_multiple : viewed->creation;
+    viewed->follows = needs;
     if (!usual || PyErr_Occurred()) {
         forget_viewed(viewed);
         return PyErr_Occurred() ? -1 : 0;
@@ -502,7 +537,12 @@ share(PyObject *input, const Viewed *viewed, PyObject *tensor, PyObject *leaf, P
     if (number_of(version) != 0 && PyObject_SetAttr(tensor, s_since, version) < 0) {
         return -1;
     }
-    return viewed->creation == NULL ? 0 : PyObject_SetAttr(tensor, s_creation, viewed->creation);
+    if (viewed->creation != NULL && PyObject_SetAttr(tensor, s_creation, viewed->creation) < 0) {
+        return -1;
+    }
+    PyObject *none = viewed->follows ? PyObject_CallOneArg(memory.follow_base, tensor) : NULL;
+    Py_XDECREF(none);
+    return viewed->follows && none == NULL ? -1 : 0;
 }
 
 /* A view of what was looked at, whose array is this. */
@@ -1701,18 +1741,13 @@ write_shared(PyObject *tensor, PyObject *value, Write *w, PyObject *name)
 PyDoc_STRVAR(write_doc,
 "write(tensor, value, name)\n"
 "--\n\n"
-"Write a tensor, where nothing is recorded: `lucid_gpu.ops.in_place._write`. False where this is\n"
-"not the way; all is as it was then.");
+"Write a tensor: `lucid_gpu.ops.in_place._write`, which does what is recorded.");
 
 static PyObject *
 write_value(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "write() takes two tensors and a name");
-        return NULL;
-    }
     Write w;
-    int usual = PyUnicode_Check(args[2]) && PyUnicode_GET_LENGTH(args[2]) > 0;
+    int usual = count == 3 && PyUnicode_Check(args[2]) && PyUnicode_GET_LENGTH(args[2]) > 0;
     int status = usual ? look_at_write(args[0], args[1], &w) : 0;
     if (usual && status > 0) {
         status = w.shared ? write_shared(args[0], args[1], &w, args[2])
@@ -1721,7 +1756,7 @@ write_value(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count
     if (usual) {
         forget_write(&w);
     }
-    return status < 0 ? NULL : PyBool_FromLong(status);
+    return status > 0 ? Py_NewRef(args[0]) : in_general(memory.write, args, count, NULL);
 }
 
 /* A pending value, or the leaf of a stored one, for a tensor that takes it: as an alias has it. The

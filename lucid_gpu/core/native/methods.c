@@ -176,18 +176,6 @@ same_leaves(PyObject *a, PyObject *b)
     return 1;
 }
 
-/* Whether all leaves are plain: none waits for a reduction that other operands may meet. */
-static int
-all_plain(PyObject *leaves)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(leaves); ++i) {
-        if (Py_TYPE(PyTuple_GET_ITEM(leaves, i)) != known.cell) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
 /* The shape to which two broadcast, as of `lucid_gpu.fusion.assembling.shape_of`; a new reference.
  * NULL where they do not: the slow way says so. */
 static PyObject *
@@ -365,18 +353,71 @@ of_one(Method *self, PyObject *const *args, PyObject *a, PyObject *now)
     return pending(program, leaves, PyTuple_Pack(2, self->op, a), shape);
 }
 
+/* A reduction that one value waits for and that shares leaves with another, which is pending: the one
+ * is borrowed. See `lucid_gpu.fusion.scheduler.met`. */
+static PyObject *
+met_by(PyObject *other, PyObject *value)
+{
+    PyObject *leaves = get(other, known.expr_leaves), *own = get(value, known.expr_leaves);
+    if (number_of(get(value, known.expr_since)) == number_of(known.always)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(leaves); ++i) {
+        PyObject *leaf = PyTuple_GET_ITEM(leaves, i), *source, *read;
+        source = Py_TYPE(leaf) == known.reduced ? get(leaf, known.reduced_source) : Py_None;
+        if (source == Py_None) {
+            continue;
+        }
+        read = get(get(source, known.pending_value), known.expr_leaves);
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(own); ++k) {
+            if (PySequence_Contains(read, PyTuple_GET_ITEM(own, k)) > 0) {
+                return source;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Store the value of a tensor, which a reduction waits to reduce. Returns 1, or 0 where it is not what
+ * that reduces or is another tensor's, or -1 with an error set. */
+static int
+store_what_waits(PyObject *tensor, PyObject *value, PyObject *pending)
+{
+    PyObject *reduced = referent(get(pending, known.pending_tensor)), *stored = NULL;
+    int same = reduced == tensor && get(get(pending, known.pending_value), known.expr_program) ==
+                                        get(value, known.expr_program);
+    Py_XDECREF(reduced);
+    if (!same) {
+        return 0;
+    }
+    stored = store(NULL, tensor);
+    if (stored == Py_False) {
+        Py_SETREF(stored, PyObject_CallMethodNoArgs(tensor, s_realize));
+    }
+    Py_XDECREF(stored);
+    return stored == NULL ? -1 : get(tensor, known.tensor_expr) != value;
+}
+
 /* Store those of two tensors that are to be stored first, as the other waits for a reduction that
  * shares ops with them: see `lucid_gpu.fusion.scheduler.met`. Returns whether there were any, -1
  * where the Python function sees to that, or with an error set. */
 static int
 store_met(PyObject *const *args, PyObject *a, PyObject *b)
 {
-    if (all_plain(get(a, known.expr_leaves)) && all_plain(get(b, known.expr_leaves))) {
-        return 0;
+    PyObject *of_a = met_by(b, a), *of_b = met_by(a, b);
+    if (of_a == NULL && of_b == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
     }
     PyObject *task = mode(s_task);
     if (task != Py_None) {
         return task == NULL ? -1 : 0;
+    }
+    if ((of_a == NULL || of_b == NULL) && is_fresh(a) && is_fresh(b)) {
+        int stored = of_a != NULL ? store_what_waits(args[0], a, of_a)
+                                  : store_what_waits(args[1], b, of_b);
+        if (stored != 0) {
+            return stored;
+        }
     }
     PyObject *both = PyTuple_Pack(2, a, b), *operands = NULL, *none = NULL;
     PyObject *found = both == NULL ? NULL : PyObject_CallOneArg(known.met, both);

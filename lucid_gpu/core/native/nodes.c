@@ -265,6 +265,20 @@ all_tensors(PyObject *tensors, int none)
     return 1;
 }
 
+/* Whether inputs depend on constants alone. */
+static int
+all_independent(PyObject *inputs)
+{
+    int independent = 1;
+    for (Py_ssize_t i = 0; independent && i < PyTuple_GET_SIZE(inputs); ++i) {
+        PyObject *value = value_of(PyTuple_GET_ITEM(inputs, i));
+        independent = value != NULL && get(get(value, known.expr_program),
+                                           known.program_independent) == Py_True;
+        Py_XDECREF(value);
+    }
+    return independent;
+}
+
 /* Whether one of the inputs needs a gradient; -1 where one has no usual value any more. */
 static int
 any_needs(PyObject *inputs)
@@ -365,7 +379,8 @@ node_class(const Recorded *call, PyObject *inputs)
 {
     PyObject *now = mode(s_mode);
     int needs = now == known.recorded ? any_needs(inputs) : 0;
-    if (now == known.off || (now == known.recorded && needs == 0)) {
+    if (now == known.off || (now == known.recorded && needs == 0) ||
+        (now == known.forward && all_independent(inputs))) {
         return Py_None;
     }
     if (now != known.recorded || needs < 0) {

@@ -1067,6 +1067,64 @@ ends_at(Going *going, PyObject *node, PyObject *have)
     return found;
 }
 
+/* Whether a tensor is, as it is, the gradient of a leaf that lies row by row: nothing of it is recorded,
+ * and nobody else has its memory. See `Tensor.as_gradient`. */
+static int
+is_gradient(PyObject *tensor)
+{
+    PyObject *value = Py_TYPE(tensor) == known.tensor ? get(tensor, known.tensor_expr) : NULL;
+    if (value == NULL || Py_TYPE(value) != known.expr) {
+        return 0;
+    }
+    PyObject *program = get(value, known.expr_program), *leaves = get(value, known.expr_leaves);
+    int stored = get(program, known.program_is_load) == Py_True;
+    int plain = get(program, known.program_marks) == known.zero &&
+                get(program, known.program_independent) == Py_True &&
+                (stored ? PyTuple_GET_SIZE(get(program, known.program_strided)) == 0 &&
+                              get(program, known.program_free) == Py_False
+                        : get(program, known.program_laid) == Py_False &&
+                              get(value, known.expr_made_by) == Py_None);
+    for (Py_ssize_t i = 0; plain && i < PyTuple_GET_SIZE(leaves); ++i) {
+        PyObject *leaf = PyTuple_GET_ITEM(leaves, i), *node;
+        node = Py_TYPE(leaf) == known.cell || Py_TYPE(leaf) == known.reduced
+                   ? get(leaf, known.cell_node)
+                   : NULL;
+        plain = node == Py_None || (!stored && node != NULL && Py_TYPE(node) == engine.leaf);
+        plain = plain && (!stored || has(leaf, s_borrowed, Py_False) > 0);
+    }
+    return plain;
+}
+
+/* The usual case of `AccumulateGrad.take`: the first gradient of a leaf that nobody watches, found by
+ * a pass that is not recorded, and held by nobody else. Returns 0 where this is not the way. */
+static int
+take_first(PyObject *leaf, PyObject *have, PyObject *new)
+{
+    PyObject *const names[] = {s_aside, s_hooks, s_post, s_order, s_shape};
+    int usual = new == Py_True && Py_TYPE(leaf) == engine.leaf && PyList_CheckExact(have) &&
+                PyList_GET_SIZE(have) == 1 && mode(s_mode) == known.off &&
+                PyDict_GetItemWithError(engine.nodes, s_before_gradient) == Py_None &&
+                is_gradient(PyList_GET_ITEM(have, 0));
+    for (size_t i = 0; usual > 0 && i < sizeof names / sizeof *names; ++i) {
+        usual = has(leaf, names[i], Py_None);
+    }
+    PyObject *lock = usual > 0 ? PyDict_GetItemWithError(engine.nodes, s_accumulating) : NULL, *done;
+    if (lock == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    done = PyObject_CallMethodNoArgs(lock, s_acquire); /* another thread may add to the leaf */
+    if (done == NULL) {
+        return -1;
+    }
+    usual = has(leaf, s_grad, Py_None);
+    if (usual > 0) {
+        usual = PyObject_SetAttr(leaf, s_grad, PyList_GET_ITEM(have, 0)) < 0 ? -1 : 1;
+    }
+    Py_SETREF(done, PyObject_CallMethodNoArgs(lock, s_release));
+    Py_XDECREF(done);
+    return PyErr_Occurred() ? -1 : usual;
+}
+
 /* Give the leaves their gradients. */
 static int
 feed_leaves(Going *going)
@@ -1082,7 +1140,11 @@ feed_leaves(Going *going)
         PyObject *leaf = PyTuple_GET_ITEM(entry, 0), *have = PyTuple_GET_ITEM(entry, 1);
         status = PyObject_SetAttr(going->pass, s_node, leaf);
         int ended = status < 0 ? -1 : ends_at(going, leaf, have);
-        if (ended == 0) {
+        int taken_first = ended == 0 ? take_first(leaf, have, PyTuple_GET_ITEM(entry, 2)) : 0;
+        if (taken_first < 0) {
+            ended = -1;
+        }
+        else if (ended == 0 && !taken_first) {
             PyObject *args[] = {leaf, have, going->pass, PyTuple_GET_ITEM(entry, 2)};
             PyObject *taken = PyObject_VectorcallMethod(s_take, args, 4, NULL);
             Py_XDECREF(taken);

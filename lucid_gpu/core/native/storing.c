@@ -45,6 +45,133 @@ mark_computed(PyObject *value, int itself)
     return 0;
 }
 
+/* What is saved inside a region, a tuple or a list; None where somebody can look in there. */
+static PyObject *
+saved_within(PyObject *node, PyObject *made_by)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(made_by); ++i) {
+        PyObject *one = PyTuple_GET_ITEM(made_by, i);
+        if (PyObject_TypeCheck(one, known.expr) &&
+            (Py_TYPE(one) != known.expr ||
+             get(get(one, known.expr_program), known.program_is_load) != Py_True)) {
+            return PyObject_CallOneArg(region.saved_inside, node);
+        }
+    }
+    return Py_NewRef(known.no_tuple);
+}
+
+/* Whether there is an array behind one of the leaves with these numbers; -1 where one is of an unusual
+ * kind. */
+static int
+any_filled(PyObject *leaves, PyObject *numbers)
+{
+    int filled = 0;
+    for (Py_ssize_t i = 0; filled >= 0 && i < PyTuple_GET_SIZE(numbers); ++i) {
+        PyObject *leaf = PyTuple_GET_ITEM(leaves, number_of(PyTuple_GET_ITEM(numbers, i)));
+        if (Py_TYPE(leaf) != known.cell && Py_TYPE(leaf) != known.reduced) {
+            filled = -1;
+        }
+        else {
+            filled = filled || Py_TYPE(leaf) == known.reduced ||
+                     get(leaf, known.cell_array) != Py_None;
+        }
+    }
+    return filled;
+}
+
+/* A place where the gradient of a leaf passes: `Cell(None, node, output)`, and of the same value where
+ * that is `saved`. */
+static PyObject *
+place_of(PyObject *leaf, int saved)
+{
+    PyObject *place = new_cell(Py_None, get(leaf, known.cell_node), get(leaf, known.cell_output));
+    PyObject *variable = get(leaf, known.cell_variable);
+    if (place != NULL && saved && variable == Py_None) {
+        variable = known.variable->tp_alloc(known.variable, 0);
+        if (variable == NULL) {
+            Py_CLEAR(place);
+            return NULL;
+        }
+        mark(leaf, variable, known.zero);
+        Py_DECREF(variable);
+    }
+    if (place != NULL && saved) {
+        mark(place, get(leaf, known.cell_variable), get(leaf, known.cell_version));
+    }
+    return place;
+}
+
+/* Leaves without the arrays of those with these numbers. */
+static PyObject *
+without_arrays(PyObject *leaves, PyObject *numbers, PyObject *saved)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(leaves);
+    PyObject *kept = PyTuple_New(count);
+    for (Py_ssize_t i = 0; kept != NULL && i < count; ++i) {
+        PyTuple_SET_ITEM(kept, i, Py_NewRef(PyTuple_GET_ITEM(leaves, i)));
+    }
+    for (Py_ssize_t i = 0; kept != NULL && i < PyTuple_GET_SIZE(numbers); ++i) {
+        PyObject *number = PyTuple_GET_ITEM(numbers, i);
+        Py_ssize_t at = (Py_ssize_t)number_of(number);
+        PyObject *place = place_of(PyTuple_GET_ITEM(leaves, at), PySequence_Contains(saved, number));
+        if (place == NULL) {
+            Py_CLEAR(kept);
+            break;
+        }
+        PyObject *before = PyTuple_GET_ITEM(kept, at);
+        PyTuple_SET_ITEM(kept, at, place);
+        Py_DECREF(before);
+    }
+    return kept;
+}
+
+/* The usual case of `RegionNode.keep_output`: nobody is left inside, and nothing is saved there, of a
+ * region that was computed into an array that lies row by row. Returns 0 where this is not the way;
+ * -1 with an error set. */
+static int
+keep_usual(PyObject *node, PyObject *cell)
+{
+    PyObject *made_by = PyObject_GetAttr(node, s_made_by), *array = get(cell, known.cell_array);
+    PyObject *facts = made_by == NULL ? NULL : PyObject_GetAttr(node, s_facts);
+    PyObject *leaves = facts == NULL ? NULL : PyObject_GetAttr(node, s_leaves);
+    PyObject *unread = leaves == NULL ? NULL : PyObject_GetAttr(facts, s_unread), *twin, *kept = NULL;
+    PyObject *saved = unread == NULL ? NULL : PyObject_GetAttr(facts, s_of_saved);
+    int usual = saved != NULL && PyTuple_Check(made_by) &&
+                PySet_GET_SIZE(region.written) == 0 && PyObject_Size(region.held) == 0 &&
+                PyArray_CheckExact(array) && PyArray_IS_C_CONTIGUOUS((PyArrayObject *)array) &&
+                PyTuple_Check(unread) && has(node, s_alone, Py_None) > 0 &&
+                has(node, s_released, Py_False) > 0 && has(facts, s_converts, Py_False) > 0;
+    int filled = usual ? any_filled(leaves, unread) : -1;
+    if (filled > 0) {
+        PyObject *inside = saved_within(node, made_by);
+        filled = inside != NULL && inside != Py_None && PyObject_Size(inside) == 0 ? 1 : -1;
+        Py_XDECREF(inside);
+    }
+    int reads = filled < 0 ? -1 : has(facts, s_reads_output, Py_True);
+    if (reads > 0) {
+        twin = twin_of(cell, Py_None, known.zero);
+        reads = twin == NULL || PyObject_SetAttr(node, s_output, twin) < 0 ||
+                        PyObject_SetAttr(node, s_output_free, Py_False) < 0
+                    ? -1
+                    : 1;
+        Py_XDECREF(twin);
+    }
+    if (reads >= 0 && filled) {
+        kept = without_arrays(leaves, unread, saved);
+        reads = kept == NULL || PyObject_SetAttr(node, s_made_by, Py_None) < 0 ||
+                        PyObject_SetAttr(node, s_leaves, kept) < 0
+                    ? -1
+                    : 1;
+        Py_XDECREF(kept);
+    }
+    Py_XDECREF(made_by);
+    Py_XDECREF(facts);
+    Py_XDECREF(leaves);
+    Py_XDECREF(unread);
+    Py_XDECREF(saved);
+    return PyErr_Occurred() ? -1 : reads >= 0;
+}
+
 /* The leaf of a value that was computed and needs grad, a new reference. */
 static PyObject *
 leaf_of_graph(PyObject *value, PyObject *program, PyObject *array)
@@ -64,12 +191,16 @@ leaf_of_graph(PyObject *value, PyObject *program, PyObject *array)
     node = node == NULL || node == Py_None ? region_node(NULL, value) : Py_NewRef(node);
     PyObject *cell = node == NULL ? NULL : new_cell(array, node, known.zero);
     if (cell != NULL) {
-        PyObject *args[] = {node, value, cell};
-        PyObject *kept = PyObject_VectorcallMethod(s_keep_output, args, 3, NULL);
-        if (kept == NULL) {
+        int kept = get(program, known.program_laid) == Py_False ? keep_usual(node, cell) : 0;
+        if (kept == 0) {
+            PyObject *args[] = {node, value, cell};
+            PyObject *none = PyObject_VectorcallMethod(s_keep_output, args, 3, NULL);
+            kept = none == NULL ? -1 : 1;
+            Py_XDECREF(none);
+        }
+        if (kept < 0) {
             Py_CLEAR(cell);
         }
-        Py_XDECREF(kept);
     }
     Py_XDECREF(node);
     return cell;
@@ -170,20 +301,49 @@ nothing_written(void)
     return written == NULL ? -1 : PyDict_Check(written) && PyDict_GET_SIZE(written) == 0;
 }
 
-/* What runs the plan of a value whose leaves are row-major; NULL where there is no such thing. */
+/* What the plan of a value is found by: its shape, and the strides of leaves that are not row-major. As
+ * `lucid_gpu.fusion.realize.plan_for`; a new reference. NULL where a leaf has no array. */
+static PyObject *
+key_of_plan(PyObject *value, PyObject *strided)
+{
+    PyObject *shape = get(value, known.expr_shape), *leaves = get(value, known.expr_leaves);
+    Py_ssize_t count = PyTuple_GET_SIZE(strided);
+    PyObject *key = count == 0 ? Py_NewRef(shape) : PyTuple_New(count + 1);
+    if (key == NULL || count == 0) {
+        return key;
+    }
+    PyTuple_SET_ITEM(key, 0, Py_NewRef(shape));
+    for (Py_ssize_t i = 0; key != NULL && i < count; ++i) {
+        long long number = number_of(PyTuple_GET_ITEM(strided, i));
+        PyObject *leaf = PyTuple_GET_ITEM(leaves, number);
+        PyObject *array = Py_TYPE(leaf) == known.cell ? get(leaf, known.cell_array) : NULL;
+        PyObject *strides = array == NULL || !PyArray_CheckExact(array)
+                                ? NULL
+                                : PyObject_GetAttr(array, s_strides);
+        if (strides == NULL) {
+            Py_CLEAR(key);
+        }
+        else {
+            PyTuple_SET_ITEM(key, i + 1, strides);
+        }
+    }
+    return key;
+}
+
+/* What runs the plan of a value, which then lies row by row; NULL where there is no such thing. */
 static Ready *
 ready_of(PyObject *value)
 {
-    PyObject *program = get(value, known.expr_program), *strided, *plans, *plan, *ready;
+    PyObject *program = get(value, known.expr_program), *strided, *plans, *plan, *ready, *key;
     strided = get(program, known.program_strided);
     plans = get(program, known.program_plans);
-    if (get(program, known.program_laid) != Py_False || !PyTuple_Check(strided) ||
-        PyTuple_GET_SIZE(strided) || !PyDict_Check(plans) ||
-        get(program, known.program_stored) == NULL ||
+    if (!PyTuple_Check(strided) || !PyDict_Check(plans) || get(program, known.program_stored) == NULL ||
         get(program, known.program_stored) == Py_None) {
         return NULL;
     }
-    plan = PyDict_GetItemWithError(plans, get(value, known.expr_shape));
+    key = key_of_plan(value, strided);
+    plan = key == NULL ? NULL : PyDict_GetItemWithError(plans, key);
+    Py_XDECREF(key);
     ready = plan == NULL ? NULL : PyObject_GetAttr(plan, s_ready);
     Py_XDECREF(ready); /* the plan holds it */
     return ready != NULL && Py_TYPE(ready) == &ReadyType ? (Ready *)ready : NULL;
@@ -783,6 +943,65 @@ store(PyObject *Py_UNUSED(module), PyObject *tensor)
     return status < 0 ? NULL : PyBool_FromLong(status);
 }
 
+PyDoc_STRVAR(array_doc,
+"array(tensor)\n"
+"--\n\n"
+"The attribute of this name of a tensor.");
+
+static PyObject *
+array(PyObject *Py_UNUSED(module), PyObject *tensor)
+{
+    PyObject *value = NULL, *found = NULL;
+    if (!closed && nobody_looks() && PyObject_TypeCheck(tensor, known.tensor)) {
+        value = value_of(tensor);
+    }
+    if (value != NULL && get(get(value, known.expr_program), known.program_is_load) != Py_True) {
+        PyObject *stored = store(NULL, tensor);
+        Py_SETREF(value, stored == Py_True ? value_of(tensor) : NULL);
+        Py_XDECREF(stored);
+    }
+    if (value != NULL && get(get(value, known.expr_program), known.program_is_load) == Py_True) {
+        PyObject *leaf = PyTuple_GET_ITEM(get(value, known.expr_leaves), 0);
+        found = PyObject_GetAttr(leaf, s_array);
+    }
+    Py_XDECREF(value);
+    return found != NULL ? found : in_general(known.array_of, &tensor, 1, NULL);
+}
+
+PyDoc_STRVAR(grad_doc,
+"grad(tensor)\n"
+"--\n\n"
+"The attribute of this name of a tensor.");
+
+static PyObject *
+grad(PyObject *Py_UNUSED(module), PyObject *tensor)
+{
+    PyObject *value = !closed && PyObject_TypeCheck(tensor, known.tensor) ? value_of(tensor) : NULL;
+    PyObject *found = NULL, *program = value == NULL ? NULL : get(value, known.expr_program);
+    if (program != NULL && get(program, known.program_is_load) == Py_True &&
+        get(program, known.program_marks) == known.zero &&
+        get(program, known.program_needs_grad) == Py_True) {
+        PyObject *leaf = PyTuple_GET_ITEM(get(value, known.expr_leaves), 0);
+        PyObject *node = Py_TYPE(leaf) == known.cell ? get(leaf, known.cell_node) : NULL;
+        if (node != NULL && Py_TYPE(node) == engine.leaf) {
+            found = PyObject_GetAttr(node, s_grad);
+        }
+    }
+    Py_XDECREF(value);
+    return found != NULL ? found : in_general(known.grad_of, &tensor, 1, NULL);
+}
+
+PyDoc_STRVAR(as_method_doc,
+"as_method(function)\n"
+"--\n\n"
+"One of these functions as a method.");
+
+static PyObject *
+as_method(PyObject *Py_UNUSED(module), PyObject *function)
+{
+    return PyInstanceMethod_New(function);
+}
+
 PyDoc_STRVAR(of_value_doc,
 "of_value(value)\n"
 "--\n\n"
@@ -830,7 +1049,10 @@ of_array(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 }
 
 PyMethodDef storing_methods[] = {
+    {"array", array, METH_O, array_doc},
+    {"as_method", as_method, METH_O, as_method_doc},
     {"fill", fill, METH_O, fill_doc},
+    {"grad", grad, METH_O, grad_doc},
     {"of_array", (PyCFunction)(void (*)(void))of_array, METH_FASTCALL, of_array_doc},
     {"of_pending", (PyCFunction)(void (*)(void))of_pending, METH_FASTCALL, of_pending_doc},
     {"of_value", of_value, METH_O, of_value_doc},
