@@ -989,9 +989,10 @@ class Tensor(overrides.Fields):
                 f"Can't call numpy() on Tensor that has {bit} bit set. Use "
                 f"tensor.resolve_{name}().numpy() instead."
             )
-        _give_up_order(self)
+        if self._cell().borrowed or self._expr.program.free:
+            _give_up_order(self)
         storage = self._storage or self._memory()
-        if not storage.is_lent():
+        if storage.owner is None or not storage.is_lent():
             self._protect_readers(storage, written=False)
             storage.lend(self._expr.leaves[0])
         if forever:

@@ -95,8 +95,11 @@ class NumpyBackend(Calls):
         if a.dtype.kind in "iu" and _exact_as_floats(a, b):
             product = self.matmul(a.astype(np.float64), b.astype(np.float64), float64)
             return _stored(product.astype(np.int64).astype(d.numpy, copy=False), out)
-        a, b = _for_blas(a), _for_blas(b)
         if a.ndim == b.ndim == 2:
+            if not a.flags.forc:
+                a = _for_blas(a)
+            if not b.flags.forc:
+                b = _for_blas(b)
             rows, columns = a.shape[0], b.shape[1]
             count = a.size * columns
             if count <= UNSHARED:
@@ -106,6 +109,7 @@ class NumpyBackend(Calls):
             if count <= UNSPLIT and rows > 1 < columns:
                 return np.matmul(a, b, out)
             return on_few_threads(count, np.matmul, a, b, out)
+        a, b = _for_blas(a), _for_blas(b)
         return on_few_threads(a.shape[-2] * a.shape[-1] * b.shape[-1], np.matmul, a, b, out)
 
     def matmul_of_rows(self, a: Any, b: Any, d: dtype) -> Any:

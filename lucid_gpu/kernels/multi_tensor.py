@@ -6,7 +6,7 @@ A fixed small number of launches, however many arrays there are, up to what one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -169,32 +169,32 @@ def _total_norm(arrays: Sequence[Any], order: float, to: dtype, where: device) -
 
 
 def _norm_by_numpy(arrays: Sequence[Any], order: float) -> Any:
-    parts = [_part(piece, order) for array in arrays for piece in _pieces(array)]
-    if math.isinf(order):
-        extreme = np.max if order > 0 else np.min
-        return extreme(parts, initial=0.0 if order > 0 else math.inf)
-    total = np.float64(math.fsum(parts) if all(map(math.isfinite, parts)) else sum(parts))
     with np.errstate(all="ignore"):
+        parts = [_part(piece, order) for array in arrays for piece in _pieces(array)]
+        if math.isinf(order):
+            extreme = np.max if order > 0 else np.min
+            return extreme(parts, initial=0.0 if order > 0 else math.inf)
+        total = np.float64(math.fsum(parts) if all(map(math.isfinite, parts)) else sum(parts))
         return total ** (1 / order)
 
 
-def _pieces(array: Any) -> Iterator[Any]:
+def _pieces(array: Any) -> Iterable[Any]:
     """Pieces of an array, of float32 or float64."""
     flat = array.reshape(-1)
-    for start in range(0, flat.size, PIECE):
-        piece = flat[start : start + PIECE]
-        yield piece if piece.itemsize >= 4 else piece.astype(np.float32)
+    if flat.itemsize >= 4 and 0 < flat.size <= PIECE:
+        return (flat,)
+    pieces = [flat[start : start + PIECE] for start in range(0, flat.size, PIECE)]
+    return (piece if piece.itemsize >= 4 else piece.astype(np.float32) for piece in pieces)
 
 
 def _part(piece: Any, order: float) -> float:
     """A piece's share of the norm."""
-    with np.errstate(all="ignore"):
-        if order == 2:
-            return float(np.dot(piece, piece))
-        size = np.abs(piece)
-        if math.isinf(order):
-            return float(size.max() if order > 0 else size.min())
-        return float((size if order == 1 else size**order).sum(dtype=np.float64))
+    if order == 2:
+        return float(piece.dot(piece))
+    size = np.abs(piece)
+    if math.isinf(order):
+        return float(size.max() if order > 0 else size.min())
+    return float((size if order == 1 else size**order).sum(dtype=np.float64))
 
 
 @clip_to_norm.on_host
@@ -202,9 +202,9 @@ def _clip_to_norm(arrays: Sequence[Any], norm: Any, limit: float, where: device)
     factor = limit / (float(norm) + 1e-6)
     if factor >= 1:
         return
-    for array in arrays:
-        wide = dt.from_numpy_dtype(array.dtype).compute.numpy
-        with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
+        for array in arrays:
+            wide = dt.from_numpy_dtype(array.dtype).compute.numpy
             np.multiply(array, wide.type(factor), out=array, dtype=wide, casting="unsafe")
 
 
@@ -214,9 +214,8 @@ def _unscale_in_pieces(arrays: Sequence[Any], factor: Any, flag: Any, where: dev
     for array in arrays:
         wide = dt.from_numpy_dtype(array.dtype).compute.numpy
         with np.errstate(all="ignore"):
-            for piece in _pieces(
-                array
-            ):  # a sum is finite unless an element is not, or it overflows
+            for piece in _pieces(array):
+                # a sum is finite unless an element is not, or it overflows
                 if not np.isfinite(piece.sum()) and not np.isfinite(piece).all():
                     flag[...] = 1.0
             np.multiply(array, wide.type(by), out=array, dtype=wide, casting="unsafe")

@@ -76,6 +76,8 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     a, b = input, other
     _check(a, b)
     a_rank, b_rank = len(a._expr.shape), len(b._expr.shape)
+    if a_rank == b_rank == 1:
+        return _of_vectors(a, b)
     if a_rank == 1:
         a = a.unsqueeze(0)
     if b_rank == 1:
@@ -85,7 +87,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
         leads_back(result, [(0, 1), None])  # PyTorch's is an outer product
         result = result.squeeze(-1)
     if a_rank == 1:
-        result = result.squeeze(-1 if b_rank == 1 else -2)
+        result = result.squeeze(-2)
     return own(result) if a_rank == 1 or b_rank == 1 else result
 
 
@@ -130,11 +132,8 @@ def _rows(x: Any) -> Any:
     return x.reshape(shape)
 
 
-def _as_factor(x: Tensor, there: Any) -> Any:
-    """The array of a tensor whose rows are all multiplied by one matrix: by one product."""
-    array = x.array
-    if array.ndim == 2:
-        return array
+def _as_factor(x: Tensor, array: Any, there: Any) -> Any:
+    """The ``array`` of a tensor, no matrix, whose rows are multiplied by one: by one product."""
     told = observers or costly.active  # of matrices
     if told or array.ndim < 3 or x._expr.program.strided or not there.joins_rows:
         return _rows(array) if array.flags.c_contiguous else there.call("a copy", _rows, array)
@@ -188,6 +187,33 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         first = _by_columns(a) if x.ndim == 2 else None
         return leads_back(result, [first, _by_columns(b)])
     return result
+
+
+@op
+def _of_vectors(a: Tensor, b: Tensor) -> Tensor:
+    """The product of two vectors."""
+    where, d = a._expr.program.device, a._expr.program.dtype
+    array = _multiply(where, a.array.reshape(1, -1), b.array.reshape(-1, 1), d)
+    result: Tensor = record(
+        "DotBackward0", array.reshape(()), (a, b), _of_vectors_vjp, _crosswise(a, b), d
+    )
+    return result
+
+
+def _of_vectors_vjp(node: Any, g: Tensor) -> Any:
+    a, b = node.saved_values
+    return None if b is None else g * _conj(b), None if a is None else g * _conj(a)
+
+
+@jvp(_of_vectors_vjp)
+def _of_vectors_jvp(call: Call) -> Any:
+    return call.bilinear(_of_vectors)
+
+
+@batching(_of_vectors)
+def _of_vectors_batched(level: Batch, f: Any, a: Tensor, b: Tensor) -> Any:
+    rows, columns = level.aligned(a, 1).unsqueeze(-2), level.aligned(b, 1).unsqueeze(-1)
+    return level.wrap(_product(rows, columns).squeeze(-1).squeeze(-1))
 
 
 def _crosswise(a: Tensor, b: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -433,7 +459,9 @@ def linear(
             if biased is not None:
                 return biased
     there = backend(where)
-    x, w = _as_factor(input, there), weight.array.T
+    x, w = input.array, weight.array.T
+    if x.ndim != 2:
+        x = _as_factor(input, x, there)
     if observers or costly.active:
         array = _multiply(where, x, w, a.dtype, "mm" if bias is None else "addmm")
     else:
@@ -568,7 +596,9 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
     program = g._expr.program
     where, d = program.device, program.dtype
     there, is_complex = backend(where), d.category == 3
-    cotangents = _as_factor(g, there)
+    cotangents = g.array
+    if cotangents.ndim != 2:
+        cotangents = _as_factor(g, cotangents, there)
     gradients: list[Any] = [None, None]
     background = rows = None
     known: Linear = node.known
@@ -584,7 +614,10 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
         node.gives_new = False
     multiply = partial(_multiply, where) if watched else there.matmul
     if x is not None:
-        rows = _as_factor(_conj(x) if is_complex else x, there)
+        x = _conj(x) if is_complex else x
+        rows = x.array
+        if rows.ndim != 2:
+            rows = _as_factor(x, rows, there)
         if w is not None and state.task is not None and not watched:
             background = there.matmul_in_background(cotangents, rows, d)
     if w is not None:

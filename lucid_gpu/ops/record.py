@@ -691,9 +691,9 @@ def _wrap(
 
 
 def _load_of(array: Any, d: dt.dtype | None, where: Any, needs: bool) -> Program:
-    """Return the program of a row-major array on a device, recorded if its type can be."""
-    d = d or dt.from_numpy_dtype(array.dtype)
-    return load_program(d, array.shape, False, needs and d.category >= 2, where)
+    """Return the program of an array that lies as chosen, recorded if its type can be."""
+    d, strided = d or dt.from_numpy_dtype(array.dtype), not array.flags.c_contiguous
+    return load_program(d, array.shape, strided, needs and d.category >= 2, where)
 
 
 record: Callable[..., Any] = _record
@@ -712,6 +712,7 @@ if core is not None:
         recorded=RECORDED,
         off=OFF,
         forward=FORWARD,
+        op_node=OpNode,
         unpack=_unpack,
         boundary_of=building.boundary_of,
     )

@@ -18,29 +18,29 @@ from lucid_gpu.tape.native import core
 # What a warm step calls and makes at most in Python: `host_costs.COUNTS`. These numbers only fall:
 # whoever makes a step do less writes it here.
 LIMITS = {
-    "(x * 2).sum().backward()": (52, 2, 0, 2, 0, 0),
-    "x.tanh().sum().backward()": (52, 2, 0, 2, 0, 0),
-    "(x + y).numpy()": (21, 1, 0, 0, 0, 0),
-    "a @ b": (12, 0, 0, 1, 0, 0),
+    "(x * 2).sum().backward()": (48, 2, 0, 2, 0, 0),
+    "x.tanh().sum().backward()": (48, 2, 0, 2, 0, 0),
+    "(x + y).numpy()": (19, 1, 0, 0, 0, 0),
+    "a @ b": (10, 0, 0, 1, 0, 0),
     "conv2d": (44, 0, 0, 1, 0, 0),
-    "Function and back": (66, 3, 0, 2, 0, 0),
-    "Function, 100 in a row": (1514, 16, 5, 101, 0, 0),
-    "surrogate spike": (67, 3, 0, 3, 0, 0),
-    "learned-step quantizer": (136, 7, 0, 2, 0, 0),
-    "gradient reversal": (99, 5, 1, 2, 0, 0),
-    "straight-through sign": (125, 4, 1, 2, 0, 0),
-    "swish as a Function": (68, 3, 0, 2, 0, 0),
-    "linear as a Function": (173, 5, 1, 2, 0, 0),
-    "chain 64 x 64": (54, 2, 0, 2, 0, 0),
-    "MLP of 4 layers": (324, 5, 8, 9, 0, 0),
-    "encoder layer, AdamW": (1127, 7, 12, 27, 0, 0),
-    "conv, batch norm, relu, conv": (1035, 21, 25, 12, 0, 0),
-    "LSTM": (680, 12, 6, 9, 0, 0),
-    "Sinkhorn, 20 rounds": (1166, 33, 43, 82, 0, 0),
-    "a seen shape": (117, 5, 2, 4, 0, 0),
-    "a new shape each step": (211, 5, 2, 4, 0, 0),
+    "Function and back": (62, 3, 0, 2, 0, 0),
+    "Function, 100 in a row": (1510, 16, 5, 101, 0, 0),
+    "surrogate spike": (63, 3, 0, 3, 0, 0),
+    "learned-step quantizer": (132, 7, 0, 2, 0, 0),
+    "gradient reversal": (95, 5, 1, 2, 0, 0),
+    "straight-through sign": (123, 4, 1, 2, 0, 0),
+    "swish as a Function": (64, 3, 0, 2, 0, 0),
+    "linear as a Function": (165, 5, 1, 2, 0, 0),
+    "chain 64 x 64": (50, 2, 0, 2, 0, 0),
+    "MLP of 4 layers": (280, 5, 8, 9, 0, 0),
+    "encoder layer, AdamW": (1001, 7, 12, 27, 0, 0),
+    "conv, batch norm, relu, conv": (1014, 21, 25, 12, 0, 0),
+    "LSTM": (649, 12, 6, 9, 0, 0),
+    "Sinkhorn, 20 rounds": (1082, 33, 43, 82, 0, 0),
+    "a seen shape": (113, 5, 2, 4, 0, 0),
+    "a new shape each step": (207, 5, 2, 4, 0, 0),
     "writes through 200 views": (603, 0, 0, 0, 0, 0),
-    "60 parameters by hand": (2421, 95, 64, 130, 0, 0),
+    "60 parameters by hand": (2301, 95, 64, 130, 0, 0),
 }
 
 # How many functions of Python an op calls at most, on float32 tensors of 8 x 8. They only fall too.
@@ -78,15 +78,15 @@ BUDGETS = {
     "x.clone()": 10,
     "x.detach()": 1,
     "x.to(m.float64)": 5,
-    "(x + y).numpy()": 20,
-    "m.mm(x, y)": 10,
+    "(x + y).numpy()": 18,
+    "m.mm(x, y)": 8,
     "m.where(k, x, y)": 11,
     "x.masked_fill(k, 0.0)": 15,
     "x.cumsum(1)": 11,
     "x.index_select(0, i)": 21,
     "x.gather(1, j)": 20,
-    "f.linear(x, p, y[0])": 9,
-    "linear(x)": 12,
+    "f.linear(x, p, y[0])": 6,
+    "linear(x)": 9,
     "f.layer_norm(x, (8,))": 23,
     "f.softmax(x, 1)": 15,
     "f.dropout(x)": 27,
@@ -100,7 +100,7 @@ BUDGETS = {
     "x.scatter(1, j, 1.0)": 41,
     "x.index_add(0, i, y)": 32,
     "m.cdist(x, y)": 15,
-    "m.einsum('ij,jk->ik', x, y)": 40,
+    "m.einsum('ij,jk->ik', x, y)": 38,
     "m.linalg.svd(x)": 76,
     "m.outer(x[0], y[0])": 5,
     "f.one_hot(i, 8)": 26,
@@ -110,6 +110,11 @@ BUDGETS = {
     "f.log_softmax(x, 1)": 15,
     "m.linspace(0, 1, 8)": 17,
     "m.arange(8)": 11,
+    "(x[:, 2:6] * 3).numpy()": 19,
+    "x[0].dot(y[0])": 20,
+    "m.no_grad()(p.t)()": 40,
+    "Doubled.apply(x)": 23,
+    "m.nn.utils.clip_grad_norm_([p], 1.0)": 72,
     "sgd.step()": 59,
     "adam.step()": 71,
 }
@@ -129,6 +134,8 @@ x, y, z, b = m.randn(8, 8), m.randn(8, 8), m.randn(8, 8), m.randn(1, 8, 8)
 i, j, k = m.arange(8), m.zeros(8, 8).long(), y > 0
 linear, p = m.nn.Linear(8, 8), m.nn.Parameter(m.randn(8, 8))
 p.grad = m.randn(8, 8)
+class Doubled(m.autograd.Function):
+    forward = staticmethod(lambda ctx, a: a[0].view(2, 4).matmul(a[:4]) * 2)
 sgd, adam = m.optim.SGD([p], 0.0), m.optim.Adam([p], 0.0)
 found = {{}}
 for text in {[*BUDGETS]}:

@@ -266,6 +266,7 @@ extern struct Engine {
     PyObject *run_nodes;    /* of lucid_gpu.core.engine, as are the next two */
     PyObject *turn, *added;
     PyTypeObject *leaf;     /* the class AccumulateGrad */
+    PyTypeObject *op;       /* the class OpNode */
     PyObject *nodes;        /* the namespace of lucid_gpu.core.node */
     PyObject *handling, *interpreters; /* lists */
     PyObject *push, *pop, *push_pop;   /* of heapq */
@@ -312,7 +313,8 @@ extern struct Memory {
     X(s_slice, "SliceBackward0") X(s_source, "source") X(s_state_hooks, "hooks") X(s_step, "step") \
     X(s_strides, "strides") X(s_sum, "sum") X(s_sum_to_shape, "_sum_to_shape") X(s_load, "_load") \
     X(s_unread, "unread") X(s_of_saved, "saved") X(s_reads_output, "reads_output") \
-    X(s_aside, "aside") X(s_post, "post_accumulate") X(s_grad, "grad") X(s_order, "order") \
+    X(s_back_order, "back_order") X(s_ties, "ties") X(s_stays, "stays") \
+    X(s_holds_indices, "holds_indices") X(s_aside, "aside") X(s_post, "post_accumulate") X(s_grad, "grad") X(s_order, "order") \
     X(s_before_gradient, "_before_gradient") X(s_accumulating, "_accumulating") \
     X(s_acquire, "acquire") X(s_release, "release") \
     X(s_reads_alone, "reads_alone") X(s_reads_cotangent, "reads_cotangent") \
@@ -379,6 +381,7 @@ PyObject *stored_tensor(PyObject *program, PyObject *array, PyObject *node, PyOb
 /* nodes.c */
 int is_unseen(void);
 PyObject *save_all(PyObject *tensors);
+PyObject *record(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *edge_of(PyObject *value);
 int all_tensors(PyObject *tensors, int none);
 PyObject *region_node(PyObject *module, PyObject *value);

@@ -413,6 +413,7 @@ typedef struct {
     PyObject *value, *storage, *base, *steps;
     PyObject *creation; /* why recorded ops must not write the view, or NULL; not counted */
     int follows;        /* whether it requires grad because its base does */
+    int recorded;
 } Viewed;
 
 static void
@@ -441,11 +442,12 @@ find_creation(PyObject *input, Viewed *viewed)
     return usual;
 }
 
-/* Look at a tensor that is to be viewed. Returns whether that is usual, or -1 with an error set. */
+/* Look at a tensor that is to be viewed, once or in several parts, or where the view may be recorded.
+ * Returns whether that is usual, or -1 with an error set. */
 static int
-look_at(PyObject *input, Viewed *viewed, int several)
+look_at(PyObject *input, Viewed *viewed, int several, int records)
 {
-    *viewed = (Viewed){NULL, NULL, NULL, NULL, NULL, 0};
+    *viewed = (Viewed){NULL, NULL, NULL, NULL, NULL, 0, 0};
     if (undisturbed() && PyObject_TypeCheck(input, known.tensor)) {
         viewed->value = value_of(input);
     }
@@ -460,7 +462,8 @@ look_at(PyObject *input, Viewed *viewed, int several)
     int usual = leaf_of(viewed->value) != NULL &&
                 (number_of(get(program, known.program_marks)) & ~OUTSIDE) == 0 &&
                 get(program, known.program_free) == Py_False &&
-                (!needs || (!grad && get(program, known.program_needs_grad) == Py_True)) &&
+                (!needs || (get(program, known.program_needs_grad) == Py_True &&
+                            (!grad || (records && get(program, known.program_marks) == known.zero)))) &&
                 watchers != NULL && (watchers == known.zero || mode(s_off) == known.off);
     if (usual) {
         viewed->storage = storage_of(input);
@@ -470,7 +473,8 @@ look_at(PyObject *input, Viewed *viewed, int several)
                 find_creation(input, viewed) > 0;
     }
     viewed->creation = !grad ? s_no_grad : several ? s_multiple : viewed->creation;
-    viewed->follows = needs;
+    viewed->follows = needs && !grad;
+    viewed->recorded = needs && grad;
     if (!usual || PyErr_Occurred()) {
         forget_viewed(viewed);
         return PyErr_Occurred() ? -1 : 0;
@@ -588,6 +592,11 @@ base_array(PyObject *Py_UNUSED(module), PyObject *input)
         }
         Py_XDECREF(storage);
     }
+    if (value != NULL && get(get(value, known.expr_program), known.program_is_load) != Py_True) {
+        PyObject *stored = store(NULL, input);
+        Py_SETREF(value, stored == Py_True ? value_of(input) : NULL);
+        Py_XDECREF(stored);
+    }
     leaf = value == NULL ? NULL : leaf_of(value);
     if (leaf != NULL && !PyTuple_Check(get(get(value, known.expr_program), known.program_free)) &&
         has_other(leaf, s_borrowed, Py_False) == 0) {
@@ -597,10 +606,38 @@ base_array(PyObject *Py_UNUSED(module), PyObject *input)
     return array != NULL ? array : in_general(memory.base_array, &input, 1, NULL);
 }
 
+/* A view of what was looked at that is recorded, by the arguments of `view_of`. */
+static PyObject *
+recorded_view(const Viewed *viewed, PyObject *const *args, PyObject *names)
+{
+    enum { GIVEN = 8, MOST = 24 };
+    Py_ssize_t others = names == NULL ? 0 : PyTuple_GET_SIZE(names);
+    PyObject *program = get(viewed->value, known.expr_program);
+    PyObject *inputs = PyTuple_Pack(1, args[0]), *view = NULL, *value = NULL;
+    PyObject *given[MOST] = {args[1], args[2], inputs, args[3], known.no_tuple,
+                             get(program, known.program_dtype), Py_False, Py_True};
+    if (inputs != NULL && others <= MOST - GIVEN) {
+        memcpy(given + GIVEN, args + 5, (size_t)others * sizeof *args);
+        view = record(NULL, given, GIVEN, names);
+        value = view == NULL ? NULL : value_of(view);
+    }
+    PyObject *leaf = value == NULL ? NULL : PyTuple_GET_ITEM(get(value, known.expr_leaves), 0);
+    if (leaf == NULL || Py_TYPE(leaf) != known.cell ||
+        share(args[0], viewed, view, leaf, args[4]) < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_RuntimeError, "view_of(): a view that has no leaf of its own");
+        }
+        Py_CLEAR(view);
+    }
+    Py_XDECREF(inputs);
+    Py_XDECREF(value);
+    return view;
+}
+
 PyDoc_STRVAR(view_of_doc,
 "view_of(input, name, array, vjp, step, **attributes)\n"
 "--\n\n"
-"A view, where it is not recorded: `lucid_gpu.ops.shape._view_of`.");
+"A view: the usual case of `lucid_gpu.ops.shape._view_of`.");
 
 static PyObject *
 view_of(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -611,11 +648,12 @@ view_of(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, Py
         usual = PyUnicode_Compare(name, s_dtype) != 0 && PyUnicode_Compare(name, s_bits) != 0;
     }
     Viewed viewed;
-    int status = usual ? look_at(args[0], &viewed, 0) : 0;
+    int status = usual ? look_at(args[0], &viewed, 0, 1) : 0;
     if (status <= 0) {
         return in_general(memory.view_of, args, count, names);
     }
-    PyObject *view = viewing(args[0], &viewed, args[2], args[4]);
+    PyObject *view = viewed.recorded ? recorded_view(&viewed, args, names)
+                                     : viewing(args[0], &viewed, args[2], args[4]);
     forget_viewed(&viewed);
     return view;
 }
@@ -705,7 +743,7 @@ parts(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     where[0] = PyLong_AsSsize_t(args[1]);
     size = PyLong_AsSsize_t(args[2]);
     Viewed viewed;
-    int status = PyErr_Occurred() ? -1 : size < 0 ? 0 : look_at(args[0], &viewed, 1);
+    int status = PyErr_Occurred() ? -1 : size < 0 ? 0 : look_at(args[0], &viewed, 1, 0);
     if (status <= 0) {
         return status < 0 ? NULL : Py_NewRef(Py_None);
     }
@@ -779,7 +817,7 @@ reshaped(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     Viewed viewed;
-    int status = look_at(args[0], &viewed, 0), rank = -1;
+    int status = look_at(args[0], &viewed, 0, 0), rank = -1;
     if (status <= 0) {
         return status < 0 ? NULL : Py_NewRef(Py_None);
     }
@@ -831,7 +869,7 @@ picked(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     PyObject *view = NULL;
     Viewed viewed;
     int seen = closed || PyList_GET_SIZE(engine.interpreters) != 0;
-    int status = seen ? 0 : look_at(args[0], &viewed, 0), of_one = 0;
+    int status = seen ? 0 : look_at(args[0], &viewed, 0, 0), of_one = 0;
     if (status <= 0) {
         return status < 0 ? NULL : Py_NewRef(Py_None);
     }

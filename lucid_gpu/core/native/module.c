@@ -84,6 +84,7 @@ static const struct {
     {"turn", &engine.turn, NULL},
     {"added", &engine.added, NULL},
     {"leaf", &engine.leaf, &PyType_Type},
+    {"op_node", &engine.op, &PyType_Type},
     {"nodes", &engine.nodes, &PyDict_Type},
     {"storage", &memory.storage, &PyType_Type},
     {"same_memory", &memory.same_memory, &PyType_Type},

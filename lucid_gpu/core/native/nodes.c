@@ -293,14 +293,14 @@ any_needs(PyObject *inputs)
     return needs;
 }
 
-/* The program of a row-major array on the device of the first input's value, a new reference. */
+/* The program of an array on the device of the first input's value, a new reference. */
 static PyObject *
 load_for(const Recorded *call, PyArrayObject *array, PyObject *first, PyObject *needs)
 {
     PyObject *type = field_or(call, DTYPE, Py_None), *like = get(first, known.expr_program);
     Entry key = {.op = type == Py_None ? (PyObject *)PyArray_DESCR(array) : type, .mode = needs};
     key.a = get(like, known.program_device);
-    key.high = (uint64_t)PyArray_NDIM(array);
+    key.high = (uint64_t)PyArray_NDIM(array) << 1 | !PyArray_IS_C_CONTIGUOUS(array);
     for (int i = 0; i < PyArray_NDIM(array); ++i) {
         npy_intp extent = PyArray_DIM(array, i);
         key.low = key.low << 2 | (extent < 2 ? (uint64_t)extent : 2); /* as `axes_of` */
@@ -390,8 +390,8 @@ node_class(const Recorded *call, PyObject *inputs)
     return saves != 0 ? NULL : PyDict_GetItemWithError(made.classes, call->field[NAME]);
 }
 
-/* Whether a call is usual: one array that is not saved, row-major and NumPy's where its programs are
- * not given, or a reduction that waits. */
+/* Whether a call is usual: one array that is not saved, and where its programs are not given NumPy's
+ * and row-major or as somebody chose; or a reduction that waits. */
 static int
 is_usual(const Recorded *call)
 {
@@ -403,7 +403,8 @@ is_usual(const Recorded *call)
         return PyTuple_Check(results) && PyTuple_GET_SIZE(results) == 2 && !PyTuple_Check(array);
     }
     return Py_TYPE(array) == known.pending ||
-           (PyArray_CheckExact(array) && PyArray_IS_C_CONTIGUOUS((PyArrayObject *)array));
+           (PyArray_CheckExact(array) && (PyArray_IS_C_CONTIGUOUS((PyArrayObject *)array) ||
+                                          field_or(call, CHOSEN, Py_False) == Py_True));
 }
 
 /* What is to be recorded of a usual call; NULL where this is not the way, or with an error set. */
@@ -431,7 +432,7 @@ PyDoc_STRVAR(record_doc,
 "--\n\n"
 "The usual case of `lucid_gpu.ops.record.record`: one array, or a reduction that waits.");
 
-static PyObject *
+PyObject *
 record(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Recorded call;

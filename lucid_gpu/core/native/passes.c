@@ -1177,6 +1177,90 @@ choose(Going *going)
     return 1;
 }
 
+/* Whether attributes of an object are what they are nearly always: pairs that a NULL ends; -1 with an
+ * error set. */
+static int
+has_all(PyObject *object, PyObject *const *pairs)
+{
+    int usual = 1;
+    for (; usual > 0 && *pairs != NULL; pairs += 2) {
+        usual = has(object, pairs[0], pairs[1]);
+    }
+    return usual;
+}
+
+/* The usual case of `OpNode.vjp`: an op of one output, of which nothing was written since. NULL where
+ * this is not the way, or with an error set. */
+static PyObject *
+op_back(PyObject *node, PyObject *cotangents)
+{
+    PyObject *const usual[] = {s_released, Py_False, s_also, known.no_tuple, s_result, Py_None,
+                               s_back_order, Py_None, s_ties, Py_None, NULL};
+    PyObject *args[] = {node, NULL}, *function = NULL, *results = NULL;
+    if (PyList_GET_SIZE(cotangents) != 1 || PyList_GET_ITEM(cotangents, 0) == Py_None ||
+        has_all(node, usual) <= 0) {
+        return NULL;
+    }
+    PyObject *outputs = PyObject_GetAttr(node, s_output_count);
+    if (number_of(outputs) == 1) {
+        function = PyObject_GetAttr(node, s_function);
+    }
+    if (function != NULL) {
+        args[1] = Py_NewRef(PyList_GET_ITEM(cotangents, 0));
+        results = PyObject_Vectorcall(function, args, 2, NULL);
+        Py_DECREF(args[1]);
+    }
+    Py_XDECREF(outputs);
+    Py_XDECREF(function);
+    return results;
+}
+
+/* Drop from a node the attributes that its op was given, but for what a pass asks after it. */
+static int
+forget_given(PyObject *node, PyObject *given)
+{
+    PyObject *own = PyObject_GenericGetDict(node, NULL);
+    int status = own == NULL || !PyTuple_Check(given) ? -1 : 0;
+    for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(given); ++i) {
+        PyObject *name = PyTuple_GET_ITEM(given, i);
+        if (name != s_gives_new && PyUnicode_Compare(name, s_gives_new) != 0) {
+            PyObject *gone = PyDict_GetItemWithError(own, name);
+            status = gone != NULL ? PyDict_DelItem(own, name) : PyErr_Occurred() ? -1 : 0;
+        }
+    }
+    Py_XDECREF(own);
+    return status;
+}
+
+/* The usual case of `OpNode.release`. Returns 0 where this is not the way, -1 with an error set. */
+static int
+op_release(PyObject *node)
+{
+    PyObject *const usual[] = {s_stays, Py_False, s_holds_indices, Py_False,
+                               s_also, known.no_tuple, NULL};
+    int status = Py_TYPE(node)->tp_base == engine.op ? has_all(node, usual) : 0;
+    PyObject *saved = status > 0 ? PyObject_GetAttr(node, field_name[SAVED]) : NULL, *given = NULL;
+    if (saved == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    status = PyObject_SetAttr(node, s_released, Py_True);
+    if (status == 0 && PyObject_Size(saved) > 0) {
+        PyObject *none = PyTuple_Pack(1, Py_None);
+        given = none == NULL ? NULL : PyObject_GetAttr(node, s_given);
+        status = given == NULL || PyObject_SetAttr(node, field_name[SAVED], none) < 0 ||
+                         PyObject_SetAttr(node, s_function, Py_None) < 0 ||
+                         (given != known.no_tuple && (forget_given(node, given) < 0 ||
+                                                      PyObject_SetAttr(node, s_given,
+                                                                       known.no_tuple) < 0))
+                     ? -1
+                     : 0;
+        Py_XDECREF(none);
+        Py_XDECREF(given);
+    }
+    Py_DECREF(saved);
+    return status < 0 ? -1 : 1;
+}
+
 /* What a pass does with a node: the usual case of `lucid_gpu.core.engine._turn`, where nobody looks
  * on. */
 static PyObject *
@@ -1197,12 +1281,16 @@ run_node(Going *going, PyObject *node, PyObject *cotangents)
     else if (PyObject_TypeCheck(node, custom.node) && PyList_Check(cotangents)) {
         results = function_back(going->pass, node, cotangents);
     }
+    else if (PyObject_TypeCheck(node, engine.op) && PyList_Check(cotangents)) {
+        results = op_back(node, cotangents);
+    }
     if (results == NULL && !PyErr_Occurred()) {
         results = PyObject_VectorcallMethod(s_vjp, args, 2, NULL);
     }
     if (results != NULL && !going->retains) {
-        PyObject *released = PyObject_CallMethodNoArgs(node, s_release);
-        if (released == NULL) {
+        int done = op_release(node);
+        PyObject *released = done == 0 ? PyObject_CallMethodNoArgs(node, s_release) : NULL;
+        if (done < 0 || (done == 0 && released == NULL)) {
             Py_CLEAR(results);
         }
         Py_XDECREF(released);

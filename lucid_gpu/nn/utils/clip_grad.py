@@ -175,7 +175,8 @@ def _require_finite(total: Tensor, order: float) -> None:
 
 
 def _type_of(tensors: list[Tensor]) -> dt.dtype:
-    return functools.reduce(dt.promote_types, [t.dtype.to_real() for t in tensors])
+    types = dict.fromkeys([t._expr.program.dtype for t in tensors])
+    return functools.reduce(dt.promote_types, [d.to_real() for d in types])
 
 
 @no_grad()
@@ -200,34 +201,36 @@ def _norm(tensors: list[Tensor], order: float) -> Tensor:
     first = tensors[0].device
     if order == 0:  # not the norm of one vector: PyTorch counts tensors
         return stack([t.norm(0).to(first) for t in tensors]).norm(0)
-    groups: dict[device, list[Tensor]] = {}
-    for t in tensors:
-        groups.setdefault(t.device, []).append(t)
+    groups = _by_device(tensors)
     norms = [_norm_on(where, some, order).to(first) for where, some in groups.items()]
     return norms[0] if len(norms) == 1 else stack(norms).norm(order)
 
 
+def _by_device(tensors: list[Tensor]) -> dict[device, list[Tensor]]:
+    groups: dict[device, list[Tensor]] = {}
+    for t in tensors:
+        groups.setdefault(t._expr.program.device, []).append(t)
+    return groups
+
+
 def _norm_on(where: device, tensors: list[Tensor], order: float) -> Tensor:
-    sizes = [_magnitudes(t) for t in tensors]
+    """The norm of tensors of one device; complex ones count by their magnitudes."""
+    for t in tensors:
+        d = t._expr.program.dtype
+        if d.category < 2 or t._is_sparse:
+            kind = "a sparse tensor" if t._is_sparse else d.name
+            raise RuntimeError(
+                f"get_total_norm(): expected dense floating point tensors, got {kind}"
+            )
+    sizes = [t if t._expr.program.dtype.category == 2 else t.abs() for t in tensors]
     to = _type_of(sizes).compute
     array = total_norm(backend(where).in_rows([t.array for t in sizes]), order, to, where)
     return from_array(array, to, where)
 
 
-def _magnitudes(t: Tensor) -> Tensor:
-    """A tensor whose elements have the same size, in a type the kernels take."""
-    if t.dtype.category < 2 or t._is_sparse:
-        kind = "a sparse tensor" if t._is_sparse else t.dtype.name
-        raise RuntimeError(f"get_total_norm(): expected dense floating point tensors, got {kind}")
-    return t.abs() if t.dtype.is_complex else t
-
-
 def _clip(grads: list[Tensor], max_norm: float, norm: Tensor) -> None:
     limit = float(max_norm)
-    groups: dict[device, list[Tensor]] = {}
-    for g in grads:
-        groups.setdefault(g.device, []).append(g)
-    for where, some in groups.items():
+    for where, some in _by_device(grads).items():
         clip = functools.partial(_clip_arrays, norm.to(where).array, limit, where)
         write_together(some, "clip_grad_norm_", where, clip)
 
