@@ -864,12 +864,15 @@ PROGRAM = """
 import sys
 sys.path[:0] = sys.argv[1:]
 from lucid_gpu.tape.native import core
-from tests.core.test_native import Steps
+from tests.core.test_native import Graphs, Steps
 from tests.core.test_native_memory import History
 import hashlib
+import warnings
+warnings.simplefilter("ignore")
 digest = hashlib.sha256()
 for seed in [*range(60), *range(60)]:
     digest.update(repr(Steps(seed).run()).encode())
+    digest.update(repr(Graphs(seed).run()).encode())
     digest.update(repr(History(seed).run()).encode())
 print(core is not None, digest.hexdigest())
 """
