@@ -7,8 +7,7 @@ ops with gradients, that of the picked pixels being `index_add`.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -130,24 +129,24 @@ def _check(input: Tensor, grid: Tensor, mode: str) -> None:
 
 def _neighbors(
     at: Tensor, size: int, mode: str, padding: str, aligned: bool
-) -> list[tuple[Tensor, Tensor]]:
-    """Which numbers along an axis are read, and with which weights."""
+) -> tuple[Tensor, Tensor]:
+    """Which numbers along an axis are read, in a dimension more, and with which weights."""
     at = (at + 1) / 2 * (size - 1) if aligned else ((at + 1) * size - 1) / 2
     if mode == "bicubic":
         first = at.detach().floor()
-        neighbors = []
-        for offset in (-1, 0, 1, 2):
-            position = _inside(first + offset, size, padding, aligned)
-            weight = _cubic((at - first - offset).abs(), offset in (0, 1))
-            neighbors.append(_within(position, weight, size))
-        return neighbors
+        offsets = arange(-1, 3, dtype=at.dtype, device=at.device)
+        position = _inside(first.unsqueeze(-1) + offsets, size, padding, aligned)
+        distance = [(at - first - offset).abs() for offset in (-1, 0, 1, 2)]
+        near = False, True, True, False
+        weights = [_cubic(x, is_near) for x, is_near in zip(distance, near, strict=True)]
+        return _within(position, stack(weights, -1), size)
     at = _inside(at, size, padding, aligned)
     if mode == "nearest":
-        position = at.round()  # whose gradient is zeros
-        return [_within(position, 1 + (position - position.detach()), size)]
+        position = at.round().unsqueeze(-1)  # whose gradient is zeros
+        return _within(position, 1 + (position - position.detach()), size)
     first = at.detach().floor()
     t = at - first
-    return [_within(first, 1 - t, size), _within(first + 1, t, size)]
+    return _within(stack([first, first + 1], -1), stack([1 - t, t], -1), size)
 
 
 def _inside(at: Tensor, size: int, padding: str, aligned: bool) -> Tensor:
@@ -181,42 +180,36 @@ def _cubic(x: Tensor, near: bool) -> Tensor:
 
 
 def _summed(input: Tensor, out: tuple[int, ...], axes: Sequence[Any]) -> Tensor:
-    if input.shape[1] < FEW:
-        return _of_few_channels(input, out, axes)
     n, c, *sizes = input.shape
+    few = c < FEW
+    image = 0 if few else arange(n, device=input.device).reshape(n, *[1] * (2 * len(sizes)))
+    number, weight = _corners(axes, sizes, image)
+    corners = prod(number.shape[len(out) :])
+    if few:  # element by element where they lie: rows would be shorter than what a row costs
+        places = number.reshape(n, 1, -1)
+        read = input.flatten(2).gather(2, places.expand(n, c, -1)) * weight.reshape(n, 1, -1)
+        of_few: Tensor = read.reshape(n, c, *out[1:], corners).sum(-1)
+        return of_few
     last = (0, *range(2, input.ndim), 1)
     back = (0, input.ndim - 1, *range(1, input.ndim - 1))
     rows = leads_back(input.permute(last).reshape(-1, c), back)
-    image = arange(n, device=input.device).reshape(n, *[1] * len(sizes))
-    total: Any = None
-    for number, weight in _corners(axes, sizes, image):
-        part = rows.index_select(0, number.reshape(-1)) * weight.reshape(-1, 1)
-        total = part if total is None else total + part
-    result: Tensor = total.reshape(*out, c).permute(back)
+    parts = rows.index_select(0, number.reshape(-1)) * weight.reshape(-1, 1)
+    result: Tensor = parts.reshape(*out, corners, c).sum(-2).permute(back)
     return result.contiguous()
 
 
-def _of_few_channels(input: Tensor, out: tuple[int, ...], axes: Sequence[Any]) -> Tensor:
-    """Element by element where they lie: rows would be shorter than what a row costs."""
-    n, c, *sizes = input.shape
-    flat, places = input.flatten(2), prod(out[1:])
-    total: Any = None
-    for number, weight in _corners(axes, sizes, 0):
-        part = flat.gather(2, number.reshape(n, 1, places).expand(n, c, places))
-        part = part * weight.reshape(n, 1, places)
-        total = part if total is None else total + part
-    result: Tensor = total.reshape(n, c, *out[1:])
-    return result
+def _corners(axes: Sequence[Any], sizes: Sequence[int], first: Any) -> tuple[Tensor, Tensor]:
+    """Row-major numbers of the pixels that are read, and their weights: a dimension more an axis.
 
-
-def _corners(axes: Sequence[Any], sizes: Sequence[int], first: Any) -> Iterator[tuple[Any, Any]]:
-    """Row-major numbers of the pixels that are read, and their weights; ``first`` comes before."""
-    for corner in itertools.product(*axes):
-        number, weight = first, None
-        for (index, share), size in zip(corner, sizes, strict=True):
-            number = number * size + index
-            weight = share if weight is None else weight * share
-        yield number, weight
+    ``first`` comes before them.
+    """
+    number, weight = first, None
+    for axis, ((index, share), size) in enumerate(zip(axes, sizes, strict=True)):
+        shape = (*index.shape[:-1], *[1] * axis, -1, *[1] * (len(sizes) - 1 - axis))
+        index, share = index.reshape(shape), share.reshape(shape)
+        number = number * size + index
+        weight = share if weight is None else weight * share
+    return number, weight  # type: ignore[return-value]
 
 
 @op
