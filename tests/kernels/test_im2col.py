@@ -134,6 +134,7 @@ def test_blocks_of_windows_add_up(
     for name, value in (("BLOCK", columns), ("FEWEST", columns), ("ALONE", 0), ("UNPACKED", 1000),
                         ("NARROWEST", 2)):  # fmt: skip
         monkeypatch.setattr(convolution, name, value)
+    convolution._blocks.cache_clear()
     rng = np.random.default_rng(4)
     for window in (
         Window((3, 3), (1, 1), (1, 1)),
