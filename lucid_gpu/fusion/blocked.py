@@ -266,7 +266,8 @@ class Executable:
         ]
         count = outer * middle
         few = core is not None and count * len(self.code.lines) <= FEW_LINES
-        if not (1 if few else native_loops.NARROWEST) <= width <= native_loops.WIDEST:
+        pieces = native_loops.pieces(width)
+        if len(groups) == 3 and pieces > 1 or width < (1 if few else native_loops.NARROWEST):
             return None
         if len(groups) == 2:
             outer, middle = 1, outer
@@ -279,7 +280,11 @@ class Executable:
             moves[name] = (own * item if rows == middle else 0, item if own == width else 0)
             leaps[name] = rows * own * item if element_count(shape[:cut]) == outer else 0
         period = middle if outer > 1 else 0
-        return native_loops.Rows(count, width, moves, period, leaps)
+        if pieces > 1:
+            leaps = {name: move for name, (move, _) in moves.items()}
+            moves = {name: (width // pieces * step, step) for name, (_, step) in moves.items()}
+            period = pieces
+        return native_loops.Rows(count * pieces, width // pieces, moves, period, leaps)
 
     @property
     def source(self) -> str:
