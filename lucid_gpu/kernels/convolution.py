@@ -309,7 +309,8 @@ def weight_gradient_on_host(x: Any, g: Any, frame: Frame, groups: int) -> Any:
         return depthwise.weight_gradient(x, g, slides, axes).reshape(shape)
     laid = laid_in(g, axes).transpose(axes)
     laid = laid.reshape(groups, shape[0] // groups, prod(laid.shape[1:]))
-    return _correlate(x, slides, axes, laid).swapaxes(1, 2).reshape(shape)
+    gradient = _correlate(x, slides, axes, laid).swapaxes(1, 2)
+    return np.ascontiguousarray(gradient).reshape(shape)
 
 
 def _slide(filters: Any, x: Any, slides: Slides, axes: Pair, out: Any = None) -> Any:
