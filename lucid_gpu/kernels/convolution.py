@@ -68,7 +68,7 @@ def memory_order(frame: Frame, where: device) -> tuple[int, ...]:
 
 
 @by_device
-def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
+def convolve(x: Any, weight: Any, frame: Frame, groups: int, bias: Any = None) -> Any:
     """Slide filters over images.
 
     Parameters
@@ -77,6 +77,7 @@ def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     weight : array, shape (o, c // groups, kh, kw)
     frame : Frame
     groups : int
+    bias : array, shape (o,), optional
 
     Returns
     -------
@@ -85,13 +86,15 @@ def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     """
     shape = frame.shape[0], weight.shape[0], *frame.steps
     output = _by_library("conv_fprop", x, weight, shape, frame.window)
-    if output is not None or x.ndim > 4:
-        return output
-    return _convolve_in_parts(x, weight, frame, groups)
+    if output is None and x.ndim == 4:
+        output = _convolve_in_parts(x, weight, frame, groups)
+    if bias is not None:
+        output += bias.reshape(-1, *[1] * (output.ndim - 2))
+    return output
 
 
 @convolve.on_meta
-def _convolve_shape(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
+def _convolve_shape(x: Any, weight: Any, frame: Frame, groups: int, bias: Any = None) -> Any:
     return empty(x, (frame.shape[0], weight.shape[0], *frame.steps))
 
 
@@ -265,14 +268,17 @@ def axes_in_memory(frame: Frame) -> tuple[int, int, int, int]:
 
 
 @convolve.on_host
-def convolve_on_host(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
+def convolve_on_host(x: Any, weight: Any, frame: Frame, groups: int, bias: Any = None) -> Any:
     """Return what `convolve` does, of NumPy's arrays."""
     if (wide := _wide(x.dtype)) != x.dtype:
-        result = convolve_on_host(x.astype(wide), weight.astype(wide), frame, groups)
+        bias = None if bias is None else bias.astype(wide)
+        result = convolve_on_host(x.astype(wide), weight.astype(wide), frame, groups, bias)
         return result.astype(x.dtype)
     axes, outputs = axes_in_memory(frame), len(weight)
     filters = weight.reshape(groups, outputs // groups, frame.rows // groups)
-    return _slide(filters, x, _forward(frame), axes).transpose(inverse(axes))
+    if bias is not None:
+        bias = bias.reshape(groups, outputs // groups, 1)
+    return _slide(filters, x, _forward(frame), axes, None, bias).transpose(inverse(axes))
 
 
 @input_gradient.on_host
@@ -313,8 +319,12 @@ def weight_gradient_on_host(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     return np.ascontiguousarray(gradient).reshape(shape)
 
 
-def _slide(filters: Any, x: Any, slides: Slides, axes: Pair, out: Any = None) -> Any:
-    """Filters (groups, o, c kh kw) along images (n, c, h, w), into ``out``, which lies as said."""
+def _slide(
+    filters: Any, x: Any, slides: Slides, axes: Pair, out: Any = None, bias: Any = None
+) -> Any:
+    """Filters (groups, o, c kh kw) along images (n, c, h, w), into ``out``, which lies as said;
+    with a bias (groups, o, 1).
+    """
     groups, outputs, _ = filters.shape
     blocks = _blocks(x.shape, slides, axes, groups, outputs, threads.team.count)
     if out is None:
@@ -323,8 +333,10 @@ def _slide(filters: Any, x: Any, slides: Slides, axes: Pair, out: Any = None) ->
         return out
     if depthwise.applies(groups, x.shape[1], groups * outputs, x.dtype):
         depthwise.convolve(filters[:, 0], x, slides, axes, out)
+        if bias is not None:
+            out += bias[:, None]
     else:
-        _multiply(filters, x, axes, blocks, out)
+        _multiply(filters, x, axes, blocks, out, bias)
     return out
 
 
@@ -474,7 +486,9 @@ def _laid_out(x: Any, axes: Pair, blocks: _Blocks, block: _Block) -> Any:
     return columns.reshape(block.matrices)
 
 
-def _multiply(filters: Any, x: Any, axes: Pair, blocks: _Blocks, out: Any) -> None:
+def _multiply(
+    filters: Any, x: Any, axes: Pair, blocks: _Blocks, out: Any, bias: Any = None
+) -> None:
     """Products of filters (groups, o, c kh kw) with the windows of images, into (o, ...)."""
     groups, outputs, _ = filters.shape
     flat = out.reshape(groups, outputs, prod(blocks.extents)) if out.flags.c_contiguous else None
@@ -482,13 +496,16 @@ def _multiply(filters: Any, x: Any, axes: Pair, blocks: _Blocks, out: Any) -> No
 
     def work(block: _Block) -> None:
         columns = _laid_out(x, axes, blocks, block)
-        if flat is not None:
-            _product(filters, columns, flat[:, :, block.place])
-            return
-        part = out[block.cut]
-        products = np.empty((groups, outputs, columns.shape[2]), out.dtype)
+        if flat is None:
+            products = np.empty((groups, outputs, columns.shape[2]), out.dtype)
+        else:
+            products = flat[:, :, block.place]
         _product(filters, columns, products)
-        part[...] = products.reshape(part.shape)
+        if bias is not None:
+            np.add(products, bias, products)
+        if flat is None:
+            part = out[block.cut]
+            part[...] = products.reshape(part.shape)
 
     each(blocks.parts, work, blocks.small)
 

@@ -34,7 +34,7 @@ LIMITS = {
     "chain 64 x 64": (69, 3, 0, 2, 0, 0),
     "MLP of 4 layers": (467, 14, 23, 9, 0, 0),
     "encoder layer, AdamW": (1335, 20, 26, 27, 0, 0),
-    "conv, batch norm, relu, conv": (863, 20, 24, 9, 0, 0),
+    "conv, batch norm, relu, conv": (757, 13, 18, 6, 0, 0),
     "LSTM": (732, 14, 8, 9, 0, 0),
     "Sinkhorn, 20 rounds": (4958, 245, 123, 82, 0, 0),
     "a seen shape": (122, 5, 2, 4, 0, 0),
