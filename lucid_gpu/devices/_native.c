@@ -8,6 +8,9 @@
  * entry (`Entry`); Python writes it (lucid_gpu/devices/recording.py). The arithmetic is NumPy's to
  * the last bit. What goes away is the interpreter between two calls, and its lock.
  *
+ * `windows` copies what the windows of convolutions read, with zeros around the images: in NumPy that
+ * is a padded copy, and a call for each tap.
+ *
  * The module is optional: where it is missing, the same calls are made from Python.
  */
 #define PY_SSIZE_T_CLEAN

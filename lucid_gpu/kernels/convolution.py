@@ -451,9 +451,10 @@ def _blocks(
     outer = min(most // max(b * c, 1), -(-a // count))
     products = rows * places * outputs
     if products < ALONE and rows * places <= BLOCK:
-        outer = a
+        outer, count = a, 1
     if outer:
-        parts = [block(part, slice(0, b)) for part in _cut(a, outer)]
+        turns = count * -(-a // (count * outer))  # as many for each thread
+        parts = [block(part, slice(0, b)) for part in _cut(a, -(-a // turns))]
     else:
         inner = _cut(b, max(most // max(c, 1), 1))
         parts = [block(slice(i, i + 1), part) for i in range(a) for part in inner]
