@@ -92,7 +92,6 @@ LATE: set[tuple[str, str]] = {
 _NUMPY_EXECUTOR = (
     "fusion/blocked.py",
     "fusion/numpy_source.py",
-    "fusion/memory_order.py",
     "fusion/native_loops.py",
     "fusion/native_reductions.py",
     "fusion/special.py",

@@ -8,6 +8,9 @@
  * entry (`Entry`); Python writes it (lucid_gpu/devices/recording.py). The arithmetic is NumPy's to
  * the last bit. What goes away is the interpreter between two calls, and its lock.
  *
+ * `windows` copies what the windows of convolutions read, with zeros around the images: in NumPy that
+ * is a padded copy, and a call for each tap.
+ *
  * The module is optional: where it is missing, the same calls are made from Python.
  */
 #define PY_SSIZE_T_CLEAN
@@ -431,11 +434,163 @@ own_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
     return found;
 }
 
+/* --- windows of images, as the columns of a matrix --------------------------------------------- */
+
+/* An axis of what is written: places before `low` and from `high` on lie outside of the image. */
+typedef struct {
+    npy_intp extent, low, high;
+    npy_intp step; /* bytes of the image from one place to the next */
+} Axis;
+
+/* How one axis of filters slides: tap t of window p reads pixel `start + p stride + t dilation`. */
+typedef struct {
+    npy_intp number, start, stride, dilation, steps;
+} Taps;
+
+/* The windows along an axis of an image, as a tap sees them whose first one reads pixel `start`. */
+static Axis
+seen(npy_intp start, const Taps *taps, npy_intp size, npy_intp step)
+{
+    npy_intp low = start < 0 ? (taps->stride - 1 - start) / taps->stride : 0;
+    npy_intp high = start < size ? (size - 1 - start) / taps->stride + 1 : 0;
+    low = low < taps->steps ? low : taps->steps;
+    high = high < taps->steps ? high : taps->steps;
+    return (Axis){taps->steps, low, high > low ? high : low, step * taps->stride};
+}
+
+/* Join axes whose places follow one another in the image; how many are left. */
+static int
+join(Axis *axes, int count)
+{
+    for (int i = count - 1; i > 0; --i) {
+        Axis *outer = axes + i - 1, inner = axes[i];
+        if (inner.high - inner.low != inner.extent ||
+            (inner.extent != 1 && outer->step != inner.extent * inner.step)) {
+            continue;
+        }
+        outer->extent *= inner.extent;
+        outer->low *= inner.extent;
+        outer->high *= inner.extent;
+        outer->step = inner.extent == 1 ? outer->step : inner.step;
+        memmove(axes + i, axes + i + 1, (size_t)(--count - i) * sizeof *axes);
+    }
+    return count;
+}
+
+/* Write so many zero bytes; the address behind them. Mostly there are none. */
+static char *
+lay_zeros(npy_intp bytes, char *out)
+{
+    if (bytes != 0) {
+        memset(out, 0, (size_t)bytes);
+    }
+    return out + bytes;
+}
+
+/* Write what lies at the places of some axes, and zeros outside; the address behind it. */
+static char *
+lay(const Axis *axes, int count, npy_intp item, char *x, char *out)
+{
+    npy_intp size = item, inside = axes->high - axes->low;
+    for (int i = 1; i < count; ++i) {
+        size *= axes[i].extent;
+    }
+    out = lay_zeros(axes->low * size, out);
+    x += axes->low * axes->step;
+    if (count > 1) {
+        for (npy_intp i = 0; i < inside; ++i, x += axes->step) {
+            out = lay(axes + 1, count - 1, item, x, out);
+        }
+    }
+    else if (axes->step == item) {
+        memcpy(out, x, (size_t)(inside * item));
+        out += inside * item;
+    }
+    else if (item == 4 || item == 8) {
+        char *arguments[] = {x, out};
+        npy_intp steps[] = {axes->step, item};
+        (item == 4 ? copy_4 : copy_8)(arguments, &inside, steps, NULL);
+        out += inside * item;
+    }
+    else {
+        for (npy_intp i = 0; i < inside; ++i, x += axes->step, out += item) {
+            memcpy(out, x, (size_t)item);
+        }
+    }
+    return lay_zeros((axes->extent - axes->high) * size, out);
+}
+
+PyDoc_STRVAR(windows_doc,
+"windows(x, down, across, images_last, out)\n"
+"--\n\n"
+"Write for each channel and tap what the windows of images read, zeros where there is no pixel.\n\n"
+"Parameters\n"
+"----------\n"
+"x : numpy.ndarray of numbers, shape (n, c, h, w)\n"
+"down, across : lucid_gpu.kernels.windows.Taps\n"
+"images_last : bool\n"
+"out : numpy.ndarray, contiguous, of x's type\n"
+"    Of shape (c, kh, kw, down, across, n) where images are last, else (c, kh, kw, n, down, across).\n\n"
+"Raises\n"
+"------\n"
+"TypeError, ValueError\n"
+"    For other arrays.");
+
+static PyObject *
+windows(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    enum { FURTHEST = 0x7fffffff }; /* products of two such numbers fit npy_intp */
+    PyArrayObject *x, *out;
+    int last;
+    Taps taps[2];
+    if (!PyArg_ParseTuple(args, "O!(nnnnn)(nnnnn)pO!:windows", &PyArray_Type, &x, &taps[0].number,
+                          &taps[0].start, &taps[0].stride, &taps[0].dilation, &taps[0].steps,
+                          &taps[1].number, &taps[1].start, &taps[1].stride, &taps[1].dilation,
+                          &taps[1].steps, &last, &PyArray_Type, &out)) {
+        return NULL;
+    }
+    int fits = PyArray_NDIM(x) == 4 && PyArray_NDIM(out) == 6 && PyArray_ISCARRAY(out) &&
+               PyArray_ISNUMBER(x) && PyArray_EquivTypes(PyArray_DESCR(x), PyArray_DESCR(out));
+    const npy_intp *shape = PyArray_DIMS(out), *size = PyArray_DIMS(x), *steps = PyArray_STRIDES(x);
+    fits = fits && shape[0] == size[1] && shape[last ? 5 : 3] == size[0];
+    for (int i = 0; fits && i < 2; ++i) {
+        const Taps *along = taps + i;
+        fits = shape[1 + i] == along->number && shape[(last ? 3 : 4) + i] == along->steps &&
+               along->stride > 0 && along->stride < FURTHEST && size[2 + i] < FURTHEST &&
+               -FURTHEST < along->start && along->start < FURTHEST && along->number < FURTHEST &&
+               -FURTHEST < along->dilation && along->dilation < FURTHEST;
+    }
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "windows(): the arrays do not belong together");
+        return NULL;
+    }
+    const Axis images = {size[0], 0, size[0], steps[0]};
+    const npy_intp item = PyArray_ITEMSIZE(x), channels = PyArray_SIZE(out) == 0 ? 0 : size[1];
+    char *channel = PyArray_DATA(x), *to = PyArray_DATA(out);
+    Py_BEGIN_ALLOW_THREADS
+    for (npy_intp c = 0; c < channels; ++c, channel += steps[1]) {
+        for (npy_intp i = 0; i < taps[0].number; ++i) {
+            const npy_intp row = taps[0].start + i * taps[0].dilation;
+            const Axis down = seen(row, &taps[0], size[2], steps[2]);
+            for (npy_intp j = 0; j < taps[1].number; ++j) {
+                const npy_intp column = taps[1].start + j * taps[1].dilation;
+                const Axis across = seen(column, &taps[1], size[3], steps[3]);
+                Axis axes[] = {last ? down : images, last ? across : down, last ? images : across};
+                char *first = channel + row * steps[2] + column * steps[3];
+                to = lay(axes, join(axes, 3), item, first, to);
+            }
+        }
+    }
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"own_loops", own_loops, METH_NOARGS, own_loops_doc},
     {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, walk_doc},
     {"point", (PyCFunction)(void (*)(void))point, METH_FASTCALL, point_doc},
     {"find_loop", find_loop, METH_VARARGS, find_loop_doc},
+    {"windows", windows, METH_VARARGS, windows_doc},
     {"address", address, METH_O, address_doc},
     {"addresses", addresses, METH_O, addresses_doc},
     {NULL, NULL, 0, NULL},

@@ -40,8 +40,10 @@ def share(
         run(lambda: work(waiting))
 
 
-def each(blocks: Sequence[Any], work: Callable[[Any], Any]) -> list[Any]:
+def each(blocks: Sequence[Any], work: Callable[[Any], Any], small: bool = False) -> list[Any]:
     """Call ``work`` for each block, on all threads, with one BLAS thread each.
+
+    ``small`` says that BLAS uses no more for their products anyway.
 
     Returns
     -------
@@ -49,7 +51,8 @@ def each(blocks: Sequence[Any], work: Callable[[Any], Any]) -> list[Any]:
         What the calls returned, in the blocks' order.
     """
     if len(blocks) == 1:
-        return [on_few_threads(0, threads.run_quietly, work, blocks[0])]
+        run = threads.run_quietly
+        return [run(work, blocks[0]) if small else on_few_threads(0, run, work, blocks[0])]
     results: list[Any] = [None] * len(blocks)
 
     def take(numbers: Iterator[int]) -> None:

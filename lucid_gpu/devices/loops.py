@@ -34,6 +34,7 @@ __all__ = [
     "loop_of",
     "point",
     "walk",
+    "windows",
 ]
 
 POINTER = np.dtype(np.intp)
@@ -95,5 +96,6 @@ address = _address if _native is None else _native.address
 addresses = _addresses if _native is None else _native.addresses
 
 
-walk: Any = None if _native is None else _native.walk  # both only where `available`
+walk: Any = None if _native is None else _native.walk  # all only where `available`
 point: Any = None if _native is None else _native.point
+windows: Any = None if _native is None else _native.windows

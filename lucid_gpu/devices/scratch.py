@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from lucid_gpu.devices.pool import aligned
 from lucid_gpu.dtypes import dtype
 
@@ -19,18 +21,18 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self.memory: list[Any] = []
 
+    def view(self, kind: Any, shape: tuple[int, ...], nbytes: int, number: int = 0) -> Any:
+        """An uninitialized array; it holds until somebody asks for another of this number."""
+        if number == len(self.memory):
+            self.memory.append(aligned(nbytes))
+        elif self.memory[number].nbytes < nbytes:
+            self.memory[number] = aligned(nbytes)
+        return np.ndarray(shape, kind, self.memory[number])
+
     def views(self, types: Sequence[dtype], shape: tuple[int, ...]) -> list[Any]:
         """Uninitialized arrays of one shape; they hold until somebody asks for others."""
         count = prod(shape)
-        result = []
-        for i, d in enumerate(types):
-            nbytes = count * d.itemsize
-            if i == len(self.memory):
-                self.memory.append(aligned(0))
-            if self.memory[i].nbytes < nbytes:
-                self.memory[i] = aligned(nbytes)
-            result.append(self.memory[i][:nbytes].view(d.numpy).reshape(shape))
-        return result
+        return [self.view(d.numpy, shape, count * d.itemsize, i) for i, d in enumerate(types)]
 
 
 memory_of_thread = _Scratch()

@@ -260,7 +260,8 @@ class Executable:
         ]
         count = outer * middle
         few = core is not None and count * len(self.code.lines) <= FEW_LINES
-        if not (1 if few else native_loops.NARROWEST) <= width <= native_loops.WIDEST:
+        pieces = native_loops.pieces(width)
+        if len(groups) == 3 and pieces > 1 or width < (1 if few else native_loops.NARROWEST):
             return None
         leaps: dict[str, int] = {}
         if len(groups) == 2:
@@ -278,7 +279,11 @@ class Executable:
             if name in strides and step != wide[name][0].itemsize:
                 return None  # NumPy walks along other dimensions, which have other bits
             moves[name] = move, step
-        return native_loops.Rows(count, width, moves, period, leaps)
+        if pieces > 1:
+            leaps = {name: move for name, (move, _) in moves.items()}
+            moves = {name: (width // pieces * step, step) for name, (_, step) in moves.items()}
+            period = pieces
+        return native_loops.Rows(count * pieces, width // pieces, moves, period, leaps)
 
     @property
     def source(self) -> str:

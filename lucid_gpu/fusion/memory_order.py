@@ -11,8 +11,6 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from lucid_gpu.core.program import axes_of
 from lucid_gpu.devices.copies import inverse
 from lucid_gpu.fusion import cuda_executor
@@ -100,7 +98,7 @@ class Ordered(Executable):
         if self.plan.reduction is None:
             return results
         pairs = zip(results, self.plan.stores, strict=True)
-        return [np.ascontiguousarray(a).reshape(s.shape) for a, s in pairs]
+        return [a.reshape(-1).reshape(s.shape) for a, s in pairs]  # with the strides of rows
 
 
 class OrderedOnGPU:

@@ -29,7 +29,7 @@ from lucid_gpu.tape.native import core
 WIDTH = 2048  # elements of a row where the iteration space is flat, or fewer: see `row_bytes`
 LONG = 5  # calls for each array from which a call's own cost counts more than where rows lie
 LONG_WIDTH = 4096
-NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks
+NARROWEST, WIDEST = 64, 8192  # elements of a row given by the shape: wider ones are cut
 SHORTEST = 4096  # elements of a period of rows: each costs a table's pointers anew
 CHUNK_ELEMENTS = 256 * 1024  # drawn at once: each turn costs 30 us
 SHARES = 2  # of each thread, at least: another may be slower
@@ -41,6 +41,11 @@ def row_bytes(long: bool) -> int:
     """What the rows of all arrays take: they stay in the L1 cache, long ones in the L2 cache."""
     first, second = caches()
     return second // 8 if long else first * 2 // 3
+
+
+def pieces(width: int) -> int:
+    """Into how many equal parts a row is cut that is wider than `WIDEST`."""
+    return next(n for n in range(-(-width // WIDEST), width + 1) if width % n == 0) if width else 1
 
 
 class Statement(NamedTuple):

@@ -203,9 +203,9 @@ def _of_piece(x: Any, wide: Any) -> tuple[Any, Any]:
         mean = sums.reshape(channels, inner).sum(1) / (rows * inner)
         apart = x - mean[:, None]
         return mean, np.einsum("rci,rci->c", apart, apart)
-    mean = x.mean((0, 2))
+    mean = np.add.reduce(x, (0, 2)) / wide.type(rows * inner)
     apart = x - mean[:, None]
-    return mean, np.vecdot(apart, apart).sum(0)
+    return mean, np.add.reduce(np.vecdot(apart, apart), 0)
 
 
 def _by_channel(x: Any) -> Any:

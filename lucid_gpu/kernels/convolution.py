@@ -24,22 +24,22 @@ import itertools
 from collections.abc import Iterator, Sequence
 from math import gcd, prod
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array, cudnn, threads
-from lucid_gpu.devices.blas import UNPACKED
+from lucid_gpu.devices.blas import UNPACKED, UNSHARED, UNSPLIT
 from lucid_gpu.devices.blocks import each, slices
-from lucid_gpu.devices.copies import inverse
+from lucid_gpu.devices.copies import inverse, laid_in
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.kernels import depthwise
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.im2col import IMAGE_FIRST, ROW_FIRST, col2im, im2col
-from lucid_gpu.kernels.windows import Frame, Pair, Taps, Window, empty
+from lucid_gpu.kernels.windows import Frame, Pair, Taps, Window, empty, windows
 from lucid_gpu.launch import runs_cuda_c
 
 __all__ = ["convolve", "input_gradient", "memory_order", "takes_volumes", "weight_gradient"]
@@ -68,7 +68,7 @@ def memory_order(frame: Frame, where: device) -> tuple[int, ...]:
 
 
 @by_device
-def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
+def convolve(x: Any, weight: Any, frame: Frame, groups: int, bias: Any = None) -> Any:
     """Slide filters over images.
 
     Parameters
@@ -77,6 +77,7 @@ def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     weight : array, shape (o, c // groups, kh, kw)
     frame : Frame
     groups : int
+    bias : array, shape (o,), optional
 
     Returns
     -------
@@ -85,13 +86,15 @@ def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     """
     shape = frame.shape[0], weight.shape[0], *frame.steps
     output = _by_library("conv_fprop", x, weight, shape, frame.window)
-    if output is not None or x.ndim > 4:
-        return output
-    return _convolve_in_parts(x, weight, frame, groups)
+    if output is None and x.ndim == 4:
+        output = _convolve_in_parts(x, weight, frame, groups)
+    if bias is not None:
+        output += bias.reshape(-1, *[1] * (output.ndim - 2))
+    return output
 
 
 @convolve.on_meta
-def _convolve_shape(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
+def _convolve_shape(x: Any, weight: Any, frame: Frame, groups: int, bias: Any = None) -> Any:
     return empty(x, (frame.shape[0], weight.shape[0], *frame.steps))
 
 
@@ -265,57 +268,76 @@ def axes_in_memory(frame: Frame) -> tuple[int, int, int, int]:
 
 
 @convolve.on_host
-def convolve_on_host(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
+def convolve_on_host(x: Any, weight: Any, frame: Frame, groups: int, bias: Any = None) -> Any:
     """Return what `convolve` does, of NumPy's arrays."""
-    axes, wide = axes_in_memory(frame), _wide(x.dtype)
-    outputs, shape = len(weight), (groups, len(weight) // groups, prod(weight.shape[1:]))
-    out = pool.empty(itemgetter(*axes)((frame.shape[0], outputs, *frame.steps)), wide)
-    filters = weight.astype(wide, copy=False).reshape(shape)
-    _slide(filters, x.astype(wide, copy=False), _forward(frame), axes, out)
-    return out.astype(x.dtype, copy=False).transpose(inverse(axes))
+    if (wide := _wide(x.dtype)) != x.dtype:
+        bias = None if bias is None else bias.astype(wide)
+        result = convolve_on_host(x.astype(wide), weight.astype(wide), frame, groups, bias)
+        return result.astype(x.dtype)
+    axes, outputs = axes_in_memory(frame), len(weight)
+    filters = weight.reshape(groups, outputs // groups, frame.rows // groups)
+    if bias is not None:
+        bias = bias.reshape(groups, outputs // groups, 1)
+    return _slide(filters, x, _forward(frame), axes, None, bias).transpose(inverse(axes))
 
 
 @input_gradient.on_host
 def input_gradient_on_host(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
     """Return what `input_gradient` does, of NumPy's arrays."""
-    axes, wide = axes_in_memory(frame), _wide(g.dtype)
-    result = pool.empty(itemgetter(*axes)(frame.shape), wide)
-    images = result.transpose(inverse(axes))
-    filters, cotangents = weight.astype(wide, copy=False), g.astype(wide, copy=False)
-    (sh, sw), (h, w) = frame.window.stride, frame.shape[2:]
-    for row, column in itertools.product(range(min(sh, h)), range(min(sw, w))):
-        part = images[:, :, row::sh, column::sw]
-        (rows, down), (columns, across) = _backward(frame, 0, row), _backward(frame, 1, column)
-        if down.number and across.number:
-            turned = _turned(filters[:, :, rows, columns], groups)
-            _slide(turned, cotangents, (down, across), axes, part.transpose(axes))
+    if (wide := _wide(g.dtype)) != g.dtype:
+        result = input_gradient_on_host(g.astype(wide), weight.astype(wide), frame, groups)
+        return result.astype(g.dtype)
+    axes, phases = axes_in_memory(frame), _phases(frame)
+    if len(phases) == 1:  # of all pixels
+        ((_, _, slides),) = phases
+        return _slide(_turned(weight, groups), g, slides, axes).transpose(inverse(axes))
+    images = pool.empty(itemgetter(*axes)(frame.shape), wide).transpose(inverse(axes))
+    for pixels, taps, slides in phases:
+        part = images[pixels]
+        if slides[0].number and slides[1].number:
+            _slide(_turned(weight[taps], groups), g, slides, axes, part.transpose(axes))
         else:
             part[...] = 0
-    return result.astype(g.dtype, copy=False).transpose(inverse(axes))
+    return images
 
 
 @weight_gradient.on_host
 def weight_gradient_on_host(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     """Return what `weight_gradient` does, of NumPy's arrays."""
-    axes, wide, slides = axes_in_memory(frame), _wide(g.dtype), _forward(frame)
-    images, cotangents = x.astype(wide, copy=False), g.astype(wide, copy=False)
+    if (wide := _wide(g.dtype)) != g.dtype:
+        result = weight_gradient_on_host(x.astype(wide), g.astype(wide), frame, groups)
+        return result.astype(g.dtype)
+    axes, slides = axes_in_memory(frame), _forward(frame)
     shape = g.shape[1], frame.shape[1] // groups, *frame.window.kernel
-    if g.size and depthwise.applies(groups, x.shape[1], g.shape[1], wide):
-        gradient = depthwise.weight_gradient(images, cotangents, slides, axes)
-    else:
-        laid = np.ascontiguousarray(cotangents.transpose(axes))
-        laid = laid.reshape(groups, len(laid) // groups, prod(laid.shape[1:]))
-        gradient = _correlate(_windows(images, slides, axes), laid).swapaxes(-1, -2)
-    return gradient.reshape(shape).astype(g.dtype, copy=False)
+    if not g.size:
+        return np.zeros(shape, wide)
+    if depthwise.applies(groups, x.shape[1], g.shape[1], wide):
+        return depthwise.weight_gradient(x, g, slides, axes).reshape(shape)
+    laid = laid_in(g, axes).transpose(axes)
+    laid = laid.reshape(groups, shape[0] // groups, prod(laid.shape[1:]))
+    gradient = _correlate(x, slides, axes, laid).swapaxes(1, 2)
+    return np.ascontiguousarray(gradient).reshape(shape)
 
 
-def _slide(filters: Any, x: Any, slides: Slides, axes: Pair, out: Any) -> None:
-    """Filters (groups, o, c kh kw) along images (n, c, h, w), into ``out``, which lies as said."""
+def _slide(
+    filters: Any, x: Any, slides: Slides, axes: Pair, out: Any = None, bias: Any = None
+) -> Any:
+    """Filters (groups, o, c kh kw) along images (n, c, h, w), into ``out``, which lies as said;
+    with a bias (groups, o, 1).
+    """
     groups, outputs, _ = filters.shape
-    if out.size and depthwise.applies(groups, x.shape[1], groups * outputs, x.dtype):
+    blocks = _blocks(x.shape, slides, axes, groups, outputs, threads.team.count)
+    if out is None:
+        out = pool.empty((groups * outputs, *blocks.extents), x.dtype)
+    if not out.size:
+        return out
+    if depthwise.applies(groups, x.shape[1], groups * outputs, x.dtype):
         depthwise.convolve(filters[:, 0], x, slides, axes, out)
+        if bias is not None:
+            out += bias[:, None]
     else:
-        _multiply(filters, _windows(x, slides, axes), out)
+        _multiply(filters, x, axes, blocks, out, bias)
+    return out
 
 
 # --- NumPy: which pixels are read -----------------------------------------------------------------
@@ -348,94 +370,97 @@ def _backward(frame: Frame, axis: int, phase: int) -> tuple[slice, Taps]:
     return slice(taps[0], None, s // shared), seen
 
 
+@_remembered
+def _phases(frame: Frame) -> list[tuple[Any, Any, Slides]]:
+    """For each phase of the strides its pixels, the taps that see them, and how these slide."""
+    strides = zip(frame.window.stride, frame.shape[2:], strict=True)
+    along = [[(at, s, *_backward(frame, axis, at)) for at in range(min(s, size))]
+             for axis, (s, size) in enumerate(strides)]  # fmt: skip
+    everything = slice(None), slice(None)
+    return [
+        ((*everything, slice(i, None, s), slice(j, None, t)), (*everything, rows, columns),
+         (down, across))
+        for (i, s, rows, down), (j, t, columns, across) in itertools.product(*along)
+    ]  # fmt: skip
+
+
 def _turned(filters: Any, groups: int) -> Any:
     """Filters (o, c / groups, kh, kw) as those of the adjoint: (groups, c / groups, o kh kw)."""
     outputs, inputs, *kernel = filters.shape
-    split = filters[:, :, ::-1, ::-1].reshape(groups, outputs // groups, inputs, *kernel)
+    split = filters.reshape(groups, outputs // groups, inputs, *kernel)[..., ::-1, ::-1]
     taps = outputs // groups * prod(kernel)  # no -1: there may be no inputs
-    return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(groups, inputs, taps)
-
-
-@_remembered
-def _reading(size: Pair, slides: Slides, axes: Pair, item: int, dense: bool) -> Any:
-    """Return how windows read images (n, c, h, w), which lie densely in an order of axes or not.
-
-    That is the extents of a copy of the pixels that they reach, or None where they are views of the
-    images; which pixels are copied, and to which rows and columns, between zeros; and the shape,
-    first byte and strides of the windows.
-    """
-    lows = [max(t.start, 0) for t in slides]
-    extents = zip(slides, size[2:], lows, strict=True)
-    source = [slice(low, max(min(t.start + t.span, n), low)) for t, n, low in extents]
-    inside = [slice(s.start - t.start, s.stop - t.start) for s, t in zip(source, slides)]
-    spans = slides[0].span, slides[1].span
-    whole = dense and 0 not in size and inside == [slice(0, span) for span in spans]
-    lies = size if whole else (*size[:2], *spans)
-    steps = {axis: item * prod([lies[a] for a in axes[i:]]) for i, axis in enumerate(axes, 1)}
-    places, taps = {0: (size[0], steps[0])}, []
-    for axis, t in enumerate(slides, 2):
-        places[axis] = (t.steps, steps[axis] * t.stride)
-        taps.append((t.number, steps[axis] * t.dilation))
-    rest = [places[axis] for axis in axes[1:]]
-    shape, strides = zip((size[1], steps[1]), *taps, *rest, strict=True)
-    first = lows[0] * steps[2] + lows[1] * steps[3] if whole else 0
-    copied = None if whole else itemgetter(*axes)(lies)
-    return copied, (..., *source), inside, shape, first, strides
-
-
-def _windows(x: Any, slides: Slides, axes: Pair) -> Any:
-    """A view (c, kh, kw, ...) whose last three axes are images, rows and columns as they lie."""
-    laid = x.transpose(axes)
-    copied, source, inside, shape, first, strides = _reading(
-        x.shape, slides, axes, x.itemsize, laid.flags.c_contiguous
-    )
-    if copied is not None:
-        laid = pool.empty(copied, x.dtype)
-        _copy_padded(x[source], inside, laid.transpose(inverse(axes)))
-    return np.ndarray(shape, x.dtype, laid, first, strides)
-
-
-def _copy_padded(x: Any, inside: Sequence[slice], out: Any) -> None:
-    """Copy the pixels that windows reach into ``out``, and zeros where there are none."""
-    rows, columns = inside
-
-    def fill(channels: slice) -> None:
-        part = out[:, channels]
-        part[:, :, : rows.start] = 0
-        part[:, :, rows.stop :] = 0
-        part[:, :, rows, : columns.start] = 0
-        part[:, :, rows, columns.stop :] = 0
-        part[:, :, rows, columns] = x[:, channels]
-
-    count = x.shape[1]
-    step = max(-(-count // threads.team.count), BLOCK * count // max(out.size, 1), 1)
-    if step < count:
-        each(slices(count, step), fill)
-    else:
-        fill(slice(0, count))
+    return split.swapaxes(1, 2).reshape(groups, inputs, taps)
 
 
 # --- NumPy: products ------------------------------------------------------------------------------
 
 
-_Block = tuple[slice, slice, slice]  # of windows: parts of two axes, and where they lie among all
+class _Block(NamedTuple):
+    """A part of the windows: how they slide, the shape of their columns, and which these are."""
+
+    cut: tuple[slice, slice, slice]  # of all channels, along the two axes next in memory
+    images: slice | None  # None are all
+    down: Taps
+    across: Taps
+    shape: Pair
+    size: int
+    matrices: Pair  # for each group: (groups, c kh kw, windows)
+    place: slice
+
+
+class _Blocks(NamedTuple):
+    """Windows of images in blocks; ``extents`` are those of images, rows and columns as they lie.
+
+    ``pixels`` says that each is a pixel, ``small`` that BLAS leaves the product to one thread.
+    """
+
+    parts: list[_Block]
+    extents: Pair
+    pixels: bool
+    small: bool
 
 
 @_remembered
-def _blocks(shape: Pair, multiplications: int, count: int) -> list[_Block]:
-    """Return a view of windows cut into blocks whose columns stay in cache, for so many threads."""
-    rows, (a, b, c) = prod(shape[:3]), shape[3:]
-    if multiplications < ALONE and rows * a * b * c <= BLOCK:
-        return [(slice(0, a), slice(0, b), slice(0, a * b * c))]
-    wide = max(BLOCK // max(rows, 1), FEWEST)
-    outer = min(wide // max(b * c, 1), -(-a // count))
+def _blocks(
+    size: Pair, slides: Slides, axes: Pair, groups: int, outputs: int, count: int
+) -> _Blocks:
+    """Cut windows of images (n, c, h, w) into blocks that stay in cache, for so many threads."""
+    down, across = slides
+    extents = size[0], size[1], down.steps, across.steps
+    a, b, c = itemgetter(*axes[1:])(extents)
+    rows, places = size[1] * down.number * across.number, a * b * c
+
+    def block(first: slice, second: slice) -> _Block:
+        parts = [slice(0, extent) for extent in extents]
+        parts[axes[1]], parts[axes[2]] = first, second
+        lengths = [part.stop - part.start for part in parts]
+        v, u = [
+            t._replace(start=t.start + t.stride * part.start, steps=part.stop - part.start)
+            for t, part in zip(slides, parts[2:], strict=True)
+        ]
+        shape = size[1], down.number, across.number, *itemgetter(*axes[1:])(lengths)
+        start = (first.start * b + second.start) * c
+        width = prod(shape[3:])
+        images = None if lengths[0] == size[0] else parts[0]
+        matrices, place = (groups, rows // groups, width), slice(start, start + width)
+        return _Block(
+            (slice(None), first, second), images, v, u, shape, rows * width, matrices, place
+        )
+
+    most = max(BLOCK // max(rows, 1), FEWEST)
+    outer = min(most // max(b * c, 1), -(-a // count))
+    products = rows * places * outputs
+    if products < ALONE and rows * places <= BLOCK:
+        outer, count = a, 1
     if outer:
-        whole = slice(0, b)
-        return [(s, whole, slice(s.start * b * c, s.stop * b * c)) for s in _cut(a, outer)]
-    return [
-        (slice(i, i + 1), s, slice((i * b + s.start) * c, (i * b + s.stop) * c))
-        for i in range(a) for s in _cut(b, max(wide // max(c, 1), 1))
-    ]  # fmt: skip
+        turns = count * -(-a // (count * outer))  # as many for each thread
+        parts = [block(part, slice(0, b)) for part in _cut(a, -(-a // turns))]
+    else:
+        inner = _cut(b, max(most // max(c, 1), 1))
+        parts = [block(slice(i, i + 1), part) for i in range(a) for part in inner]
+    pixels = all(t == Taps(1, 0, 1, t.dilation, n) for t, n in zip(slides, size[2:], strict=True))
+    few = UNSPLIT if min(outputs, places, rows // groups) > 1 else UNSHARED
+    return _Blocks(parts, (a, b, c), pixels, products <= few * groups)
 
 
 def _cut(size: int, most: int) -> list[slice]:
@@ -444,37 +469,46 @@ def _cut(size: int, most: int) -> list[slice]:
     return slices(size, max(step, 1))
 
 
-def _laid_out(view: Any, block: _Block) -> Any:
-    """The windows of a block as columns (c kh kw, windows)."""
-    rows = prod(view.shape[:3])
-    if view.flags.c_contiguous:
-        return view.reshape(rows, prod(view.shape[3:]))[:, block[2]]
-    part = view[:, :, :, block[0], block[1]]
-    (columns,) = memory_of_thread.views([from_numpy_dtype(view.dtype)], part.shape)
-    columns[...] = part
-    return columns.reshape(rows, prod(part.shape[3:]))
+def _in_order(x: Any, axes: Pair, blocks: _Blocks) -> Any:
+    """Images as windows are read from them: along memory, whose axes lie in this order."""
+    if x.strides[axes[3]] == x.itemsize and not blocks.pixels:
+        return x
+    return laid_in(x, axes)
 
 
-def _multiply(filters: Any, view: Any, out: Any) -> None:
-    """Products of filters (groups, o, c kh kw) with the windows of a view, into (o, ...)."""
-    groups, outputs, depth = filters.shape
-    flat = None
-    if out.flags.c_contiguous:
-        flat = out.reshape(groups, outputs, prod(out.shape[1:]))
+def _laid_out(x: Any, axes: Pair, blocks: _Blocks, block: _Block) -> Any:
+    """The windows of a block as columns (groups, c kh kw, windows)."""
+    if blocks.pixels:
+        columns = x.transpose(axes).reshape(x.shape[1], prod(blocks.extents))[:, block.place]
+    else:
+        columns = memory_of_thread.view(x.dtype, block.shape, block.size * x.itemsize)
+        x = x if block.images is None else x[block.images]
+        windows(x, block.down, block.across, axes[3] == 0, columns)
+    return columns.reshape(block.matrices)
+
+
+def _multiply(
+    filters: Any, x: Any, axes: Pair, blocks: _Blocks, out: Any, bias: Any = None
+) -> None:
+    """Products of filters (groups, o, c kh kw) with the windows of images, into (o, ...)."""
+    groups, outputs, _ = filters.shape
+    flat = out.reshape(groups, outputs, prod(blocks.extents)) if out.flags.c_contiguous else None
+    x = _in_order(x, axes, blocks)
 
     def work(block: _Block) -> None:
-        columns = _laid_out(view, block)
-        columns = columns.reshape(groups, depth, columns.shape[1])
-        if flat is not None:
-            _product(filters, columns, flat[:, :, block[2]])
-            return
-        products = np.empty((groups, outputs, columns.shape[2]), out.dtype)
+        columns = _laid_out(x, axes, blocks, block)
+        if flat is None:
+            products = np.empty((groups, outputs, columns.shape[2]), out.dtype)
+        else:
+            products = flat[:, :, block.place]
         _product(filters, columns, products)
-        part = out[:, block[0], block[1]]
-        part[...] = products.reshape(part.shape)
+        if bias is not None:
+            np.add(products, bias, products)
+        if flat is None:
+            part = out[block.cut]
+            part[...] = products.reshape(part.shape)
 
-    if out.size:
-        each(_blocks(view.shape, out.size * depth, threads.team.count), work)
+    each(blocks.parts, work, blocks.small)
 
 
 def _product(filters: Any, columns: Any, out: Any) -> None:
@@ -487,25 +521,26 @@ def _product(filters: Any, columns: Any, out: Any) -> None:
     np.matmul(filters, columns, out)
 
 
-def _correlate(view: Any, g: Any) -> Any:
+def _correlate(x: Any, slides: Slides, axes: Pair, g: Any) -> Any:
     """Products of windows with cotangents (groups, o, windows), summed: (groups, c kh kw, o)."""
     groups, outputs, _ = g.shape
-    depth = prod(view.shape[:3]) // groups
+    count = threads.team.count
+    blocks = _blocks(x.shape, slides, axes, groups, outputs, count)
+    x = _in_order(x, axes, blocks)
 
-    def work(blocks: Sequence[_Block]) -> Any:
-        total = np.zeros((groups, depth, outputs), view.dtype)
-        for block in blocks:
-            columns, part = _laid_out(view, block), g[:, :, block[2]]
-            columns = columns.reshape(groups, depth, columns.shape[1])
-            total += columns @ part.swapaxes(1, 2)
+    def work(parts: Sequence[_Block]) -> Any:
+        total = None
+        for block in parts:
+            columns = _laid_out(x, axes, blocks, block)
+            product = columns @ g[:, :, block.place].swapaxes(1, 2)
+            total = product if total is None else np.add(total, product, total)
         return total
 
-    count = threads.team.count
-    blocks = _blocks(view.shape, g.size * depth, count)
-    share = max(-(-len(blocks) // count), 1)  # by thread: the order of sums is fixed
-    shares = [blocks[i : i + share] for i in range(0, len(blocks), share)]
-    parts = each(shares, work)
-    return sum(parts[1:], parts[0]) if parts else work([])
+    parts = blocks.parts
+    share = -(-len(parts) // count)  # by thread: the order of sums is fixed
+    shares = [parts[i : i + share] for i in range(0, len(parts), share)]
+    totals = each(shares, work, blocks.small)
+    return sum(totals[1:], totals[0])
 
 
 @_remembered

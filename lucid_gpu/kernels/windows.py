@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import backend_of_array
+from lucid_gpu.devices import backend_of_array, loops
 from lucid_gpu.devices.copies import inverse, strided
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import from_numpy_dtype
@@ -236,6 +236,26 @@ def _clipped(start: int, step: int, size: int, count: int) -> tuple[slice, slice
     last = max(min((size - 1 - start) // step + 1, count), first)
     low = start + first * step
     return slice(low, max(low + (last - first - 1) * step + 1, low), step), slice(first, last)
+
+
+def _windows(x: Any, down: Taps, across: Taps, images_last: bool, out: Any) -> None:
+    """Write for each channel and tap what windows of images read, and zeros outside of them.
+
+    ``out`` has the shape (c, kh, kw, down, across, n) where images are last, or (c, kh, kw, n,
+    down, across).
+    """
+    columns = out.transpose(0, 1, 2, 5, 3, 4) if images_last else out
+    for i, j in np.ndindex(down.number, across.number):
+        (rows, v), (pixels, u) = [
+            _clipped(t.start + k * t.dilation, t.stride, size, t.steps)
+            for t, k, size in zip((down, across), (i, j), x.shape[2:], strict=True)
+        ]
+        part = columns[:, i, j]
+        part[...] = 0
+        part[:, :, v, u] = x[:, :, rows, pixels].swapaxes(0, 1)
+
+
+windows: Any = loops.windows if loops.available() else _windows
 
 
 def memory_order(array: Any) -> tuple[int, ...]:

@@ -15,6 +15,8 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import cudnn
 from lucid_gpu.devices.copies import inverse
+from lucid_gpu.fusion.costs import costs_of
+from lucid_gpu.fusion.pending_reductions import summed_to
 from lucid_gpu.kernels import convolution
 from lucid_gpu.kernels.windows import Frame, frame_of
 from lucid_gpu.ops import windows
@@ -25,9 +27,11 @@ from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import framed
 from lucid_gpu.ops.user_warnings import warn_user_once
 from lucid_gpu.tape import costly
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import interpreters, op
+from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching, jvp
-from lucid_gpu.tensor import Tensor, in_free_order
+from lucid_gpu.tensor import Tensor, from_array, in_free_order
 
 __all__ = ["conv1d", "conv2d", "conv3d", "named"]
 
@@ -105,8 +109,12 @@ def conv2d(
     """
     x, frame = framed(2, input, weight, bias, stride, padding, dilation, groups)
     order = channels_order(x, weight)
-    result = leads_back(_convolved(x, weight, frame, groups), order)
-    return finished(result, bias, order, x is input)
+    seen = open_levels or interpreters or costly.active
+    if bias is None or seen or not costs_of(x.device).walks_blocks:
+        result = leads_back(_convolved(x, weight, frame, groups), order)
+        return finished(result, bias, order, x is input)
+    result = leads_back(_biased(x, weight, bias, frame, groups), order)
+    return finished(result, None, order, x is input)
 
 
 @op(autocast="lower")
@@ -208,12 +216,12 @@ def _computed(
 
 
 def _recorded(
-    name: str, result: Any, a: Tensor, b: Tensor, vjp: Any, frame: Frame, groups: int
+    name: str, result: Any, a: Tensor, b: Tensor, vjp: Any, frame: Frame, groups: int, *more: Tensor
 ) -> Tensor:
     """Return the result of a bilinear map; an operand is saved for the other's gradient."""
     left, right = a._expr.program, b._expr.program
     recorded: Tensor = record(
-        *(name, result, (a, b), vjp),
+        *(name, result, (a, b, *more), vjp),
         (a if right.needs_grad else None, b if left.needs_grad else None),
         left.dtype,
         frame=frame,
@@ -222,10 +230,27 @@ def _recorded(
     return recorded
 
 
+def _biased(x: Tensor, weight: Tensor, bias: Tensor, frame: Frame, groups: int) -> Tensor:
+    """`_convolved` with a bias, which is added while the products are in cache."""
+    result = convolution.convolve(x.array, weight.array, frame, groups, bias.array)
+    name = "ConvolutionBackward0"
+    return _recorded(name, result, x, weight, _biased_vjp, frame, groups, bias)
+
+
+def _biased_vjp(node: Any, g: Tensor) -> Any:
+    gradients, channels = _convolved_vjp(node, g), g._expr.shape[1]
+    if not node.needs_input_grad[2]:
+        return *gradients, None
+    if is_grad_enabled() or interpreters or g._wrapper is not None:
+        return *gradients, g.sum((0, 2, 3))
+    array = summed_to(g._expr, (channels, 1, 1))  # now: a sum that waits would keep the cotangent
+    return *gradients, from_array(array.reshape(channels), g.dtype)
+
+
 def _convolved_vjp(node: Any, g: Tensor) -> Any:
     x, weight = node.saved_values
     g_x = g_weight = None
-    if all(node.needs_input_grad):
+    if all(node.needs_input_grad[:2]):
         g = _in_order(g, node.frame)
     if node.needs_input_grad[0]:
         g_x = _input_gradient(g, _conj(weight), node.frame, node.groups)

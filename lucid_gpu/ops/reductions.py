@@ -192,7 +192,7 @@ def result_shape(shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -
     return kept_shape(shape, dims) if keepdim else dropped_shape(shape, dims)
 
 
-_ALL: Dims = ()  # there is one
+_PLAIN = frozenset((int, type(None)))  # no truth values: they equal numbers, and are refused
 
 
 def _recipe(row: str, value: Expr, dim: Dims, keepdim: bool) -> Recipe:
@@ -201,7 +201,8 @@ def _recipe(row: str, value: Expr, dim: Dims, keepdim: bool) -> Recipe:
     A mean is divided by the number of what is added.
     """
     key = None
-    if (dim is None or type(dim) is int or dim is _ALL) and state.off is OFF:
+    kinds = map(type, dim) if type(dim) is tuple else (type(dim),)
+    if _PLAIN.issuperset(kinds) and state.off is OFF:
         key = (row, dim, keepdim, value.shape)
         found: Recipe | None = value.program.next.get(key)
         if found is not None:

@@ -12,6 +12,8 @@ from lucid_gpu.tensor import Tensor
 
 Sizes = tuple[int, ...]
 
+_INTS = frozenset((int,))
+
 
 def framed(
     rank: int,
@@ -104,6 +106,8 @@ def setting(value: Any, name: str, rank: int) -> Sizes:
     """Return an int for each axis, of a setting that is one or as many."""
     if type(value) is int:
         return (value,) * rank
+    if type(value) is tuple and len(value) == rank and _INTS.issuperset(map(type, value)):
+        return value
     several = isinstance(value, (tuple, list, Sequence))
     values = tuple(value) if several else (value,)
     if len(values) == 1:

@@ -16,6 +16,7 @@ import pytest
 
 from lucid_gpu.devices import loops
 from lucid_gpu.devices.loops import POINTER, TABLE, loop_of
+from lucid_gpu.kernels.windows import Taps, _windows
 
 needs_native = pytest.mark.skipif(
     not loops.compiled(), reason="the C file was not compiled: there was no C compiler"
@@ -158,6 +159,71 @@ def test_loops_are_found_for_the_types_that_a_ufunc_lists() -> None:
         loops.loop_of(len, "d->d")
 
 
+SLIDES = {
+    "padding": (Taps(3, -1, 1, 1, 6), Taps(3, -1, 1, 1, 5)),
+    "strides and dilation": (Taps(2, -3, 2, 3, 4), Taps(3, 0, 3, 1, 1)),
+    "one pixel": (Taps(1, 0, 1, 1, 6), Taps(1, 0, 1, 1, 5)),
+    "only beyond the image": (Taps(2, -9, 1, 1, 3), Taps(2, 7, 2, 1, 2)),
+    "from a stride's phase": (Taps(2, 1, 1, 2, 3), Taps(1, -2, 1, 1, 9)),
+    "no windows": (Taps(2, 0, 1, 1, 0), Taps(1, 0, 1, 1, 5)),
+    "no taps": (Taps(0, 0, 1, 1, 3), Taps(1, 0, 1, 1, 5)),
+}
+
+
+def read_windows(write: Any, x: Any, down: Taps, across: Taps, images_last: bool) -> Any:
+    n, c, places = x.shape[0], x.shape[1], (down.steps, across.steps)
+    rest = (*places, n) if images_last else (n, *places)
+    out = np.full((c, down.number, across.number, *rest), 7, x.dtype)
+    write(x, down, across, images_last, out)
+    return out
+
+
+@needs_native
+@pytest.mark.parametrize("name", SLIDES)
+@pytest.mark.parametrize("images_last", [False, True])
+@pytest.mark.parametrize("kind", ["f", "d", "F", "D", "e", "b", "l"])
+def test_windows_are_those_that_numpy_copies(kind: str, images_last: bool, name: str) -> None:
+    rng, slides = np.random.default_rng(0), SLIDES[name]
+    for images in (0, 1, 3):
+        laid = (9 * rng.standard_normal((images, 4, 6, 5))).astype(kind)
+        last = np.ascontiguousarray(laid.transpose(1, 2, 3, 0)).transpose(3, 0, 1, 2)
+        for x in (laid, last, laid[::-1, ::2], laid[..., ::-1], laid[:, :, :0], laid[:, :0]):
+            got = read_windows(loops.windows, x, *slides, images_last)
+            expected = read_windows(_windows, x, *slides, images_last)
+            np.testing.assert_array_equal(got, expected)
+
+
+@needs_native
+def test_windows_of_other_arrays_are_refused() -> None:
+    x, down, across = np.ones((2, 3, 6, 5), "f"), *SLIDES["padding"]
+    out, far = np.empty((3, 3, 3, 2, 6, 5), "f"), 1 << 31
+    loops.windows(x, down, across, False, out)
+    fixed = out.copy()
+    fixed.flags.writeable = False
+    wrong: list[tuple[Any, ...]] = [
+        (x, down, across, True, out),
+        (x[0], down, across, False, out),
+        (x.astype("d"), down, across, False, out),
+        (x.astype(">f4"), down, across, False, out),
+        (x.astype(object), down, across, False, out.astype(object)),
+        (x[:1], down, across, False, out),
+        (x[:, :2], down, across, False, out),
+        (x, down, across, False, out.reshape(-1)),
+        (x, down, across, False, out[..., ::-1]),
+        (x, down, across, False, fixed),
+        (x, across, down, False, out),
+        *[(x, down._replace(**{name: value}), across, False, out)
+          for name, value in (("number", 2), ("steps", 5), ("stride", 0), ("stride", far),
+                              ("start", far), ("start", -far), ("dilation", far))],
+    ]  # fmt: skip
+    for arguments in wrong:
+        with pytest.raises(ValueError, match="do not belong together"):
+            loops.windows(*arguments)
+    for arguments in ((x, down, across, False), (x, down[:4], across, False, out), (1,) * 5):
+        with pytest.raises(TypeError):
+            loops.windows(*arguments)
+
+
 PROGRAM = """
 import sys
 if sys.argv[1] == "without":
@@ -173,15 +239,16 @@ digest = hashlib.sha256()
 lstm = torch.nn.LSTM(24, 32, 2)
 norm, mlp = torch.nn.LayerNorm(32), torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU())
 other, conv = torch.nn.RMSNorm(32), torch.nn.Conv2d(12, 12, 3, padding=1, groups=12)
+filters = torch.nn.Conv2d(12, 12, 3, padding=2, dilation=2, groups=2)
 table = torch.nn.Embedding(50, 24)
-parts = [lstm, norm, mlp, other, conv, table]
+parts = [lstm, norm, mlp, other, conv, filters, table]
 optimizer = torch.optim.Adam([p for part in parts for p in part.parameters()])
 for step in range(5):  # of most shapes, from their third run on they walk a table
     x = torch.randn(64, 12, 24) + table(torch.arange(64 * 12).reshape(64, 12) * 7 % 50)
     y = norm(lstm(x)[0])
     q = other(y).reshape(64, 4, 12, 8)
     z = F.scaled_dot_product_attention(q, q, q, is_causal=step == 1).reshape(64, 12, 32) + y
-    z = z + conv(z[None].transpose(1, 2))[0].transpose(0, 1)
+    z = z + filters(conv(z[None].transpose(1, 2)))[0].transpose(0, 1)
     target = torch.arange(64 * 12) % 32
     loss = mlp(z).tanh().square().mean() + F.cross_entropy(z.reshape(-1, 32), target)
     loss = loss + z.cumsum(0).tanh().mean()

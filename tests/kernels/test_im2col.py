@@ -134,6 +134,7 @@ def test_blocks_of_windows_add_up(
     for name, value in (("BLOCK", columns), ("FEWEST", columns), ("ALONE", 0), ("UNPACKED", 1000),
                         ("NARROWEST", 2)):  # fmt: skip
         monkeypatch.setattr(convolution, name, value)
+    convolution._blocks.cache_clear()
     rng = np.random.default_rng(4)
     for window in (
         Window((3, 3), (1, 1), (1, 1)),
@@ -166,6 +167,23 @@ def test_blocks_of_windows_add_up(
             np.testing.assert_allclose(y_half, y[:, half], rtol=1e-12, atol=1e-12)
             got = convolution.weight_gradient_on_host(x[:, one], g[:, half], alone, 1)
             np.testing.assert_allclose(got, expected[half], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_a_bias_is_added(kind: Any, groups: int, executor: str) -> None:
+    """Images of single channels, and a batch that comes last in memory, too."""
+    rng, window = np.random.default_rng(5), Window((3, 3), padding=(1, 1))
+    for shape in ((2, 4, 5, 6), (9, 4, 5, 6)):
+        frame = Frame(shape, window)
+        x, weight = rng.standard_normal(shape), rng.standard_normal((4, 4 // groups, 3, 3))
+        x, weight, bias = [a.astype(kind) for a in (x, weight, rng.standard_normal(4))]
+        got = convolution.convolve(x, weight, frame, groups, bias)
+        assert got.dtype == kind
+        wide = [a.astype(np.float64) for a in (x, weight)]
+        expected = convolution.convolve_on_host(*wide, frame, groups) + bias[:, None, None]
+        limit = LIMITS[kind]
+        np.testing.assert_allclose(got, expected, rtol=limit, atol=limit * 8)
 
 
 def test_columns_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
