@@ -14,7 +14,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lucid_gpu.core.planning import steps
-from lucid_gpu.core.program import OF_PLACE, Pattern, Program, Shape, order_in, spend
+from lucid_gpu.core.program import (
+    OF_PLACE,
+    Pattern,
+    Program,
+    Shape,
+    derived,
+    order_in,
+    spend,
+)
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.tape import watched
@@ -322,11 +330,16 @@ def order_of(value: Expr) -> tuple[int, ...] | None:
     if not program.laid:
         return None
     strides = strides_read(value)
-    key = (value.shape, strides)
-    if key not in program.orders:
-        program.orders[key] = order_in(program, value.shape, strides)
+    key = (program, value.shape, strides)
+    if key not in _orders:
+        _orders[key] = order_in(program, value.shape, strides)
         spend(OF_PLACE)
-    return program.orders[key]
+    return _orders[key]
+
+
+_orders: dict[tuple[Program, Shape, tuple[Shape, ...]], Shape | None] = derived(
+    "orders in which values lie"
+)
 
 
 def order_among(values: Sequence[Expr]) -> tuple[int, ...] | None:

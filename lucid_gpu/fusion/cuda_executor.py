@@ -13,7 +13,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from lucid_gpu.core.layout import count
-from lucid_gpu.core.program import when_forgotten
+from lucid_gpu.core.program import derived
 from lucid_gpu.devices import owners
 from lucid_gpu.devices.threads import processors
 from lucid_gpu.dtypes import uint8
@@ -344,8 +344,7 @@ def text_of(kernel: Kernel) -> Text:
     return Text(kernel.name, kernel.source, kernel.cooperative, contract=False)
 
 
-_ops: dict[Any, Executable] = {}  # of plans of one op
-when_forgotten.append(_ops.clear)
+_ops: dict[Any, Executable] = derived("executables of plans of one op")
 
 
 def _shared(plan: Plan) -> Executable:

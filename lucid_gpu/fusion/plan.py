@@ -24,11 +24,11 @@ from lucid_gpu.core.program import (
     Program,
     axes_of,
     constant_value,
+    derived,
     expand_pattern,
     extents_at,
     live,
     spend,
-    when_forgotten,
 )
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
@@ -136,8 +136,7 @@ class Body(NamedTuple):
 
 
 _ROW_MAJOR: Mapping[int, tuple[int, ...]] = {}
-_bodies: dict[Any, Body] = {}
-when_forgotten.append(_bodies.clear)
+_bodies: dict[Any, Body] = derived("bodies of plans")
 
 
 class Plan:

@@ -713,6 +713,7 @@ if core is not None:
         off=OFF,
         unpack=_unpack,
         boundary_of=building.boundary_of,
+        boundaries=building.boundaries,
     )
 
 

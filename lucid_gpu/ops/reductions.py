@@ -15,7 +15,14 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.core.layout import repeated
-from lucid_gpu.core.program import SHARED, WRAPPED, load_program
+from lucid_gpu.core.program import (
+    SHARED,
+    WRAPPED,
+    Program,
+    Shape,
+    derived,
+    load_program,
+)
 from lucid_gpu.core.value import Cell, Expr
 from lucid_gpu.devices import backend, backend_of_array, xp_of
 from lucid_gpu.devices.threads import run_quietly
@@ -24,6 +31,7 @@ from lucid_gpu.fusion import Eager, building, realize
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.pending_reductions import Pending, Recipe, plan_of, recipe_of, start
+from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.fusion.scheduler import mark_computed
 from lucid_gpu.ops.arguments import guarded, is_number, one_by_one, public, require_tensor
@@ -195,8 +203,8 @@ def _recipe(row: str, value: Expr, dim: Dims, keepdim: bool) -> Recipe:
     """
     key = None
     if (dim is None or type(dim) is int or dim is _ALL) and state.off is OFF:
-        key = (row, dim, keepdim, value.shape)
-        found: Recipe | None = value.program.next.get(key)
+        key = (value.program, row, dim, keepdim, value.shape)
+        found = _recipes.get(key)
         if found is not None:
             return found
     shape = value.shape
@@ -204,8 +212,13 @@ def _recipe(row: str, value: Expr, dim: Dims, keepdim: bool) -> Recipe:
     count = math.prod(map(shape.__getitem__, dims)) if row == "mean" else None
     recipe = recipe_of(value, row, dims, result_shape(shape, dims, keepdim), count)
     if key is not None:
-        value.program.next[key] = recipe
+        _recipes[key] = recipe
     return recipe
+
+
+_recipes: dict[tuple[Program, str, int | Shape | None, bool, Shape], Recipe] = derived(
+    "reductions as called"
+)
 
 
 def _started(input: Tensor, recipe: Recipe) -> Any:
@@ -490,8 +503,8 @@ def _var_mean_by_plans(
     value: Expr, dims: tuple[int, ...], shape: tuple[int, ...], divisor: float
 ) -> tuple[Any, Any]:
     """Variance and mean of a row-major array, by two plans."""
-    key = ("var", dims, shape, divisor, value.shape)
-    plans = value.program.next.get(key)
+    key = (value.program, dims, shape, divisor, value.shape)
+    plans = _plans_of_var.get(key)
     if plans is None:
         program, kept = value.program, result_shape(value.shape, dims, True)
         plain = load_program(program.dtype, value.shape, False, False, program.device)
@@ -503,10 +516,15 @@ def _var_mean_by_plans(
         square = building.build(TABLE["square"], [apart], OFF, scheduled=False)
         spread = recipe_of(square, "mean", dims, shape, divisor)
         plans = [plan_of([Pending(*pair)])[0] for pair in ((x, mean_of), (square, spread))]
-        value.program.next[key] = plans
+        _plans_of_var[key] = plans
     (center,) = realize.execute(plans[0], value.leaves)
     (variance,) = realize.execute(plans[1], (*value.leaves, Cell(center)))
     return variance, center
+
+
+_plans_of_var: dict[tuple[Program, Shape, Shape, float, Shape], list[Plan]] = derived(
+    "plans of a mean and a variance"
+)
 
 
 def _var_vjp(node: Any, g: Tensor) -> Any:
