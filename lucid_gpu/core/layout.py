@@ -24,6 +24,12 @@ def repeated(shape: Shape, target: Shape) -> tuple[int, ...]:
     )
 
 
+def sums_to(shape: Shape, target: Shape) -> bool:
+    """Whether sums of a shape have another one: that broadcasts to it."""
+    pairs = zip(shape[::-1], target[::-1], strict=False)
+    return len(shape) >= len(target) and all(n in (1, m) for m, n in pairs)
+
+
 def row_major(shape: Shape) -> Shape:
     """The strides, in elements, of a row-major array."""
     strides: list[int] = []

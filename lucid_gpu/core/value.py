@@ -38,6 +38,10 @@ LEAF_WRITTEN = -2  # a leaf of the graph that was written in place: a recorded o
 ALWAYS = sys.maxsize  # no kernel has to compute it: never old
 
 
+# Who adds a weak reference to a list that is so long forgets the dead first.
+DUE = frozenset([1 << n for n in range(4, 48)])
+
+
 class Array(Protocol):
     """An array of NumPy or CuPy."""
 
@@ -153,7 +157,7 @@ class Cell:
         sharers = self.sharers
         if sharers is None:
             sharers = self.sharers = [weakref.ref(self)]
-        elif len(sharers) > 8 and len(sharers) & (len(sharers) - 1) == 0:
+        elif len(sharers) in DUE:
             sharers[:] = [r for r in sharers if r() is not None]
         sharers.append(weakref.ref(other))
         other.sharers = sharers

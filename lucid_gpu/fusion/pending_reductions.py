@@ -106,7 +106,7 @@ class Pending:
     def __init__(self, value: Expr, recipe: Recipe, tensor: Any = None) -> None:
         self.tensor: Any = nobody if tensor is None else weakref.ref(tensor)
         stored = type(value) is Expr and value.program.is_load
-        self.value = value if stored else _apart(value)
+        self.value = value if stored else _without_node(value)
         self.recipe = recipe
         self.thread = get_ident()
         self.cells: list[Any] = []
@@ -164,7 +164,7 @@ class Pending:
                     for node, _ in cell.node._edges:
                         if node is not None:
                             node._remake(own, again)
-        self.value = _apart(again)
+        self.value = _without_node(again)
         rest = recipe.row, recipe.axes, recipe.shape, recipe.divisor
         self.recipe = recipe_of(again, *rest)
 
@@ -173,7 +173,7 @@ class Pending:
         return [cell for r in self.cells if (cell := r()) is not None]
 
 
-def _apart(value: Expr) -> Expr:
+def _without_node(value: Expr) -> Expr:
     """A value without its node."""
     other = Expr(value.program, value.leaves, value.made_by, value.shape)
     other.since = value.since
