@@ -8,14 +8,6 @@ from collections.abc import Sequence
 Shape = tuple[int, ...]
 
 
-def count(shape: Sequence[int]) -> int:
-    """The number of elements of a shape."""
-    n = 1
-    for extent in shape:
-        n *= extent
-    return n
-
-
 def repeated(shape: Shape, target: Shape) -> tuple[int, ...]:
     """The dimensions of a shape along which broadcasting ``target`` to it repeats."""
     extra = len(shape) - len(target)

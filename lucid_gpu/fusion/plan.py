@@ -10,6 +10,7 @@ of work.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -328,24 +329,17 @@ class Plan:
 
     @property
     def bytes_read(self) -> int:
-        return sum(_size(load.shape) * load.dtype.itemsize for load in self.all_loads)
+        return sum(math.prod(load.shape) * load.dtype.itemsize for load in self.all_loads)
 
     @property
     def bytes_written(self) -> int:
-        return sum(_size(store.shape) * store.dtype.itemsize for store in self.all_stores)
+        return sum(math.prod(store.shape) * store.dtype.itemsize for store in self.all_stores)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def row_major_strides(shape: Shape, itemsize: int) -> tuple[int, ...]:
     """The strides, in bytes, of a dense array whose last dimension is innermost."""
     return tuple([itemsize * step for step in row_major(shape)])
-
-
-def _size(shape: Shape) -> int:
-    n = 1
-    for extent in shape:
-        n *= extent
-    return n
 
 
 _PLAIN = frozenset(("add", "sub", "mul", "div", "neg", "square", "where", "identity"))

@@ -234,18 +234,6 @@ def _convolved_vjp(node: Any, g: Tensor) -> Any:
     return g_x, g_weight
 
 
-@batching(_convolved)
-def _convolved_batched(
-    level: Batch, f: Any, x: Tensor, weight: Tensor, frame: Frame, groups: int
-) -> Any:
-    """The examples as one batch; with filters of their own, as groups that see no other."""
-    n, c, size = frame.shape[0], frame.shape[1], level.size
-    if not level.holds(weight):
-        return level.parted(f(level.joined(x), weight, frame.of(size * n), groups), n)
-    images, filters = _as_groups(level, x), _as_filters(level, weight)
-    return _from_groups(level, f(images, filters, frame.of(n, size * c), groups * size))
-
-
 def _as_groups(level: Batch, x: Tensor) -> Tensor:
     """A batch of images (examples, n, c, h, w) as images (n, examples * c, h, w)."""
     n, c, *size = x.shape
@@ -274,6 +262,18 @@ def _input_gradient(g: Tensor, weight: Tensor, frame: Frame, groups: int) -> Ten
     return _recorded(_SECOND, result, g, weight, _input_gradient_vjp, frame, groups)
 
 
+@batching(_convolved, _input_gradient)
+def _convolved_batched(
+    level: Batch, f: Any, x: Tensor, weight: Tensor, frame: Frame, groups: int
+) -> Any:
+    """The examples as one batch; with filters of their own, as groups that see no other."""
+    n, c, size = frame.shape[0], frame.shape[1], level.size
+    if not level.holds(weight):
+        return level.parted(f(level.joined(x), weight, frame.of(size * n), groups), n)
+    images, filters = _as_groups(level, x), _as_filters(level, weight)
+    return _from_groups(level, f(images, filters, frame.of(n, size * c), groups * size))
+
+
 def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
     g, weight = node.saved_values
     u_g = u_weight = None
@@ -282,17 +282,6 @@ def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
     if node.needs_input_grad[1]:
         u_weight = _weight_gradient(u, _conj(g), node.frame, node.groups)
     return u_g, u_weight
-
-
-@batching(_input_gradient)
-def _input_gradient_batched(
-    level: Batch, f: Any, g: Tensor, weight: Tensor, frame: Frame, groups: int
-) -> Any:
-    n, c, size = frame.shape[0], frame.shape[1], level.size
-    if not level.holds(weight):
-        return level.parted(f(level.joined(g), weight, frame.of(size * n), groups), n)
-    images, filters = _as_groups(level, g), _as_filters(level, weight)
-    return _from_groups(level, f(images, filters, frame.of(n, size * c), groups * size))
 
 
 @op

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 import math
 import operator
 from collections.abc import Sequence
@@ -68,6 +69,19 @@ def normalize_dim(dim: int, rank: int) -> int:
             f"got {dim})"
         )
     return dim % extent
+
+
+def along_dim(level: Batch, f: Any, *args: Any, **named: Any) -> Any:
+    """The batching rule of ops along a dimension ``dim`` of their ``input``: it is one further."""
+    signature = _signature(body_of(f))
+    given = signature.bind(*args, **named).arguments
+    x, dim = given.pop("input"), given.pop("dim", signature.parameters["dim"].default)
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap_all(f(level.value(x), dim=normalize_dim(dim, x.ndim) + 1, **given))
+
+
+_signature = functools.lru_cache(inspect.signature)
 
 
 def _integer(dim: Any) -> int:

@@ -415,9 +415,7 @@ def _alias(input: Tensor) -> Tensor:
     )
 
 
-@batching(_alias)
-def _alias_batched(level: Batch, f: Any, x: Tensor) -> Any:
-    return level.wrap(f(level.value(x)))
+batching(_alias)(on_value)
 
 
 def _copied(array: Any, reshaped: Any, input: Tensor) -> bool:
