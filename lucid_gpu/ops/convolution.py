@@ -21,6 +21,7 @@ from lucid_gpu.ops import windows
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import channels_order, led_in, signals_order
 from lucid_gpu.ops.record import keeping, leads_back, record
+from lucid_gpu.ops.registry import named
 from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import framed
 from lucid_gpu.ops.user_warnings import warn_user_once
@@ -38,11 +39,9 @@ _WORDS = {
 }
 
 
-def named(function: Callable[..., Any], name: str, doc: str, rank: int) -> Callable[..., Any]:
+def of_rank(function: Callable[..., Any], name: str, doc: str, rank: int) -> Callable[..., Any]:
     """Return a function made for a rank, under its name, with its documentation."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc.format(**_WORDS[rank])
-    return function
+    return named(function, name, doc.format(**_WORDS[rank]))
 
 
 @op(autocast="lower")
