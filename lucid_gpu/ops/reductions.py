@@ -73,12 +73,20 @@ def normalize_dim(dim: int, rank: int) -> int:
 
 def along_dim(level: Batch, f: Any, *args: Any, **named: Any) -> Any:
     """The batching rule of ops along a dimension ``dim`` of their ``input``: it is one further."""
-    signature = _signature(body_of(f))
-    given = signature.bind(*args, **named).arguments
-    x, dim = given.pop("input"), given.pop("dim", signature.parameters["dim"].default)
+    given = arguments_of(f, args, named)
+    x = given.pop("input")
     if not x.ndim:
         return NotImplemented
-    return level.wrap_all(f(level.value(x), dim=normalize_dim(dim, x.ndim) + 1, **given))
+    dim = normalize_dim(given.pop("dim"), x.ndim) + 1
+    return level.wrap_all(f(level.value(x), dim=dim, **given))
+
+
+def arguments_of(f: Any, args: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
+    """A call's arguments by an op's names, with the defaults of those that may be positional."""
+    signature = _signature(body_of(f))
+    given = signature.bind(*args, **named).arguments
+    known = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return {**{p.name: p.default for p in known}, **given}
 
 
 _signature = functools.lru_cache(inspect.signature)
