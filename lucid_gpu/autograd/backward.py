@@ -10,11 +10,7 @@ from typing import Any
 from lucid_gpu.autograd.graph import GradientEdge
 from lucid_gpu.core import engine
 from lucid_gpu.core.node import FOLLOWS
-from lucid_gpu.core.program import (
-    SHARED,
-    Program,
-    derived,
-)
+from lucid_gpu.core.program import SHARED, Program, derived
 from lucid_gpu.core.value import Expr
 from lucid_gpu.fusion import building
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve

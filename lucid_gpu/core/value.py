@@ -14,15 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lucid_gpu.core.planning import steps
-from lucid_gpu.core.program import (
-    OF_PLACE,
-    Pattern,
-    Program,
-    Shape,
-    derived,
-    order_in,
-    spend,
-)
+from lucid_gpu.core.program import OF_PLACE, Pattern, Program, Shape, derived, order_in, spend
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.tape import watched

@@ -13,12 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.core.program import (
-    Program,
-    Shape,
-    both_of_load,
-    derived,
-)
+from lucid_gpu.core.program import Program, Shape, both_of_load, derived
 from lucid_gpu.device import device
 from lucid_gpu.devices import cudnn
 from lucid_gpu.dtypes import dtype

@@ -8,14 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lucid_gpu.core import layout
-from lucid_gpu.core.program import (
-    Program,
-    Shape,
-    derived,
-    load_program,
-    loads_of_type,
-    spend,
-)
+from lucid_gpu.core.program import Program, Shape, derived, load_program, loads_of_type, spend
 from lucid_gpu.core.value import Cell, Expr, LateCell
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, cublaslt

@@ -12,13 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lucid_gpu.core.node import SECOND_TIME
-from lucid_gpu.core.program import (
-    Program,
-    Shape,
-    derived,
-    extents_at,
-    load_program,
-)
+from lucid_gpu.core.program import Program, Shape, derived, extents_at, load_program
 from lucid_gpu.core.value import Cell, Expr
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype

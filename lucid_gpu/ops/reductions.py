@@ -16,14 +16,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.core.layout import repeated
-from lucid_gpu.core.program import (
-    SHARED,
-    WRAPPED,
-    Program,
-    Shape,
-    derived,
-    load_program,
-)
+from lucid_gpu.core.program import SHARED, WRAPPED, Program, Shape, derived, load_program
 from lucid_gpu.core.value import Cell, Expr
 from lucid_gpu.devices import backend, backend_of_array, xp_of
 from lucid_gpu.devices.threads import run_quietly

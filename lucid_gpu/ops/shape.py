@@ -14,14 +14,7 @@ from typing import Any, TypeVar, cast
 from lucid_gpu import dtypes as dt
 from lucid_gpu.core import layout, saved
 from lucid_gpu.core.owner import SameMemory, Storage
-from lucid_gpu.core.program import (
-    INFERENCE,
-    SHARED,
-    Shape,
-    changed_load,
-    load_program,
-    marked,
-)
+from lucid_gpu.core.program import INFERENCE, SHARED, Shape, changed_load, load_program, marked
 from lucid_gpu.core.value import Variable, load_as, order_of
 from lucid_gpu.devices import backend, held, xp_of
 from lucid_gpu.devices.copies import inverse, laid_in, row_major, strided, write
