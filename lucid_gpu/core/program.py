@@ -267,7 +267,7 @@ def forget() -> None:
         kept.count = 0
         for empty in when_forgotten:
             empty()
-        for table in tables.values():
+        for table in tuple(tables.values()):  # which an import may add to
             table.clear()
         for program in tuple(_alive):
             program.plans.clear()
