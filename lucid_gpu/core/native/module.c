@@ -93,7 +93,7 @@ static const struct {
     {"finish_one", &custom.finish_one, NULL},
     {"store_together", &custom.store_together, NULL},
     {"boundary_of", &custom.boundary_of, NULL},
-    {"boundaries", &custom.boundaries, NULL},
+    {"boundaries", &custom.boundaries, &PyDict_Type},
     {"unpack", &custom.unpack, NULL},
     {"tell", &custom.tell, NULL},
     {"function", &custom.node, &PyType_Type},
