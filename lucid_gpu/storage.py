@@ -6,6 +6,7 @@ A `Size` says how many there are along each dimension. A `layout` keeps elements
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +54,7 @@ class Size(tuple[int, ...]):
 
     def numel(self) -> int:
         """The product of the extents."""
-        n = 1
-        for extent in self:
-            n *= extent
-        return n
+        return math.prod(self)
 
     if not TYPE_CHECKING:
 

@@ -40,6 +40,7 @@ from lucid_gpu.core.program import (
     Program,
     Shape,
     changed_load,
+    derived,
     load_program,
     marked,
     spend,
@@ -1418,15 +1419,18 @@ def on_borrowed(like: Program, array: Any) -> Tensor:
     """A tensor on an array, a part of memory that others have too, of another one's type and
     device.
     """
-    key = (on_borrowed, array.shape, array.strides)
-    kept = like.next.get(key)
+    key = (like, array.shape, array.strides)
+    kept = _parts.get(key)
     if kept is None:
         strided = not array.flags.c_contiguous
-        kept = like.next[key] = load_program(like.dtype, array.shape, strided, False, like.device)
+        kept = _parts[key] = load_program(like.dtype, array.shape, strided, False, like.device)
         spend(OF_SHOWN)
     tensor = _wrapped(kept, array, None, 0, array.shape)
     tensor._expr.leaves[0].borrowed = True
     return tensor
+
+
+_parts: dict[tuple[Program, Shape, Shape], Program] = derived("loads of parts of memory")
 
 
 Tensor._of = staticmethod(_tensor)  # for files below this one

@@ -10,7 +10,7 @@ from typing import Any
 from lucid_gpu.autograd.graph import GradientEdge
 from lucid_gpu.core import engine
 from lucid_gpu.core.node import FOLLOWS
-from lucid_gpu.core.program import SHARED
+from lucid_gpu.core.program import SHARED, Program, derived
 from lucid_gpu.core.value import Expr
 from lucid_gpu.fusion import building
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
@@ -328,11 +328,14 @@ def cotangent_of(i: int, output: Any, cotangent: Any) -> Tensor:
 def _ones(like: Any) -> Tensor:
     """A cotangent that takes no memory; its program is looked up."""
     program, shape = like.program, like.shape
-    ones = program.gradients.get("ones")
+    ones = _ones_of.get(program)
     if ones is None:
         made = building.of_constant(1.0, program.dtype, shape, program.device)
-        ones = program.gradients["ones"] = made.program
+        ones = _ones_of[program] = made.program
     return _tensor(Expr(ones, (), None, shape))
+
+
+_ones_of: dict[Program, Program] = derived("ones, the first cotangents")
 
 
 def _shape(output: Any, like: Any) -> Any:

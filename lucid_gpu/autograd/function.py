@@ -17,6 +17,7 @@ from lucid_gpu.autograd.second_derivatives import (
     once_differentiable,
     refusing_what_lacks,
 )
+from lucid_gpu.core.layout import sums_to
 from lucid_gpu.core.node import SECOND_TIME, Node
 from lucid_gpu.core.program import Program, Shape
 from lucid_gpu.core.value import Like
@@ -380,7 +381,7 @@ class FunctionCtx(Node):
         if tuple(result.shape) != shape:
             from lucid_gpu.ops.reductions import sum_to_shape
 
-            if not _can_sum(tuple(result.shape), shape):
+            if not sums_to(tuple(result.shape), shape):
                 raise RuntimeError(
                     f"{invalid}got {list(result.shape)} but expected shape compatible with "
                     f"{list(shape)}"
@@ -409,12 +410,6 @@ def _refuse_keywords(function: type[Function], keywords: dict[str, Any]) -> None
             f"({', '.join(keywords)}) under forward-mode AD or vmap, nor kwarg-only Tensor args: "
             "let forward take it by position"
         )
-
-
-def _can_sum(have: tuple[int, ...], want: tuple[int, ...]) -> bool:
-    if len(have) < len(want):
-        return False
-    return all(n in (1, m) for m, n in zip(have[::-1], want[::-1], strict=False))
 
 
 class _ReadOnce(FunctionCtx):

@@ -8,20 +8,18 @@ from collections.abc import Sequence
 Shape = tuple[int, ...]
 
 
-def count(shape: Sequence[int]) -> int:
-    """The number of elements of a shape."""
-    n = 1
-    for extent in shape:
-        n *= extent
-    return n
-
-
 def repeated(shape: Shape, target: Shape) -> tuple[int, ...]:
     """The dimensions of a shape along which broadcasting ``target`` to it repeats."""
     extra = len(shape) - len(target)
     return tuple(
         [i for i, n in enumerate(shape) if i < extra or (target[i - extra] == 1 and n != 1)]
     )
+
+
+def sums_to(shape: Shape, target: Shape) -> bool:
+    """Whether sums of a shape have another one: that broadcasts to it."""
+    pairs = zip(shape[::-1], target[::-1], strict=False)
+    return len(shape) >= len(target) and all(n in (1, m) for m, n in pairs)
 
 
 def row_major(shape: Shape) -> Shape:

@@ -18,6 +18,7 @@ from lucid_gpu.core.hooks import (
     run_after,
     run_before,
 )
+from lucid_gpu.core.layout import sums_to
 from lucid_gpu.tape.door import op
 
 if TYPE_CHECKING:
@@ -268,8 +269,7 @@ class Refitted(Node):
             return (None,)
         have, shape = tuple(gradient.shape), self.shape
         if have != shape:
-            pairs = zip(have[::-1], shape[::-1], strict=False)
-            if len(have) < len(shape) or any(n not in (1, m) for m, n in pairs):
+            if not sums_to(have, shape):
                 node: Any = self._edges[0][0]
                 raise RuntimeError(
                     f"{node.name()} got an invalid gradient - got {list(have)} but expected shape "

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lucid_gpu.core.value import DUE
+
 if TYPE_CHECKING:
     from lucid_gpu.core.value import Array, Cell
     from lucid_gpu.tensor import Tensor
@@ -92,16 +94,11 @@ class Storage:
 
     def add(self, tensor: Tensor, cell: Cell | None = None) -> None:
         """Note a tensor on this memory, and its leaf."""
-        own, tensors, read = weakref.ref(tensor), self.tensors, self.read
-        count = len(tensors)
-        if count > 8 and count & (count - 1) == 0:  # the dead are forgotten now and then
-            tensors[:] = [r for r in tensors if r() is not None]
-            self.cells[:] = [r for r in self.cells if r() is not None]
-        count = len(read)  # `tidy` keeps `tensors` short
-        if count > 8 and count & (count - 1) == 0:
-            read[:] = [r for r in read if r() is not None]
-        tensors.append(own)
-        read.append(own)
+        own = weakref.ref(tensor)
+        for references in (self.tensors, self.read):
+            if len(references) in DUE:
+                references[:] = [r for r in references if r() is not None]
+            references.append(own)
         if cell is None:
             return
         if cell.sharers is None and cell.home is None and type(self) is Storage:
@@ -120,8 +117,7 @@ class Storage:
         One that is borrowed lies, with its twins, on the memory of another record, its home.
         """
         own, cells = weakref.ref(self), self.cells
-        count = len(cells)
-        if count > 8 and count & (count - 1) == 0:
+        if len(cells) in DUE:
             cells[:] = [r for r in cells if r() is not None]
         if cell.borrowed:
             cells.append(weakref.ref(cell))
@@ -242,7 +238,7 @@ class Mirror(Storage):
         self.uncounted = False
         memory = raw._memory()
         known = memory.mirrors or []
-        if len(known) > 8 and len(known) & (len(known) - 1) == 0:
+        if len(known) in DUE:
             known = [r for r in known if r() is not None]
         memory.mirrors = [*known, weakref.ref(self)]
 

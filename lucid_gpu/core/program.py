@@ -2,8 +2,9 @@
 
 A `Program` is a straight line of `Instruction`s over numbered leaves, the last but not always the
 only use of which is its root. Programs are interned: equal programs are one object, and what
-follows from a program (the program of ``a * b``, its gradient, its plans) is kept on it. So dtypes
-and devices are checked once a program, and building an op afterwards is one look-up.
+follows from a program (the program of ``a * b``, its gradient) stands in one of the tables that
+`derived` makes. So dtypes and devices are checked once a program, and building an op afterwards is
+one look-up.
 
 A program knows neither extents nor strides: those are the value's, so a shape that was never seen
 before derives nothing. In their place stands for each axis of an instruction which of the root's it
@@ -21,7 +22,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import EllipsisType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from lucid_gpu.core.layout import (
     dense_order,
@@ -47,6 +48,8 @@ def _bytes() -> int:
 BYTES = _bytes()  # that tables of programs and plans take before they start anew; as counted here:
 OF_PROGRAM, OF_PLACE, OF_INSTRUCTION = 600, 8, 350
 
+K = TypeVar("K")
+V = TypeVar("V")
 Shape = tuple[int, ...]
 Number = bool | int | float | complex
 Pattern = int | Shape | None  # see `lucid_gpu.core.value.merge`
@@ -119,16 +122,14 @@ class Program:
         `Function.forward` computes on its way from inputs that require grad.
     region : object or None
         What the autograd nodes of this program have in common (`lucid_gpu.fusion.region.Facts`).
-    next : dict
-        Programs of ops applied to this one, by (op, other operands, leaf pattern, grad mode).
     plans : dict
         By the shape of the value, and the strides of the leaves that are strided.
     """
 
     __slots__ = (
-        *("__weakref__", "axes", "backward", "barred", "device", "dtype", "free", "gradients"),
-        *("independent", "instructions", "is_boundary", "is_load", "laid", "leaves", "marks"),
-        *("needs_grad", "next", "orders", "plans", "region", "root", "stored", "strided"),
+        *("__weakref__", "axes", "backward", "barred", "device", "dtype", "free", "independent"),
+        *("instructions", "is_boundary", "is_load", "laid", "leaves", "marks", "needs_grad"),
+        *("plans", "region", "root", "stored", "strided"),
     )
 
     def __init__(
@@ -155,10 +156,7 @@ class Program:
         loads = [i.value for i in instructions if i.op == "load"]
         self.strided = tuple(sorted({leaf for leaf, strided, _ in loads if strided}))
         self.laid = any(_is_laid(strided, free) for _, strided, free in loads)
-        self.next: dict[Any, Any] = {}
-        self.gradients: dict[Any, Any] = {}
         self.plans: dict[Any, Any] = {}
-        self.orders: dict[Any, tuple[int, ...] | None] = {}
         self.region: Any = None
         self.stored: Program | None = None  # the program of this value once it is an array
 
@@ -166,8 +164,23 @@ class Program:
         return f"Program({listing(self.instructions)})"
 
 
-_programs: dict[Any, Program] = {}
-_instructions: dict[Instruction, Instruction] = {}  # each once: programs have most in common
+tables: dict[str, dict[Any, Any]] = {}  # all that follows from programs, by what it is
+
+
+def derived(what: str) -> dict[K, V]:
+    """Return a table, empty and emptied by `forget`, of what follows from programs.
+
+    Who derives something declares its table once, with types; keys begin with the program.
+    """
+    assert what not in tables
+    table: dict[K, V] = {}
+    tables[what] = table
+    return table
+
+
+_Key = tuple[tuple[Instruction, ...], int, device, int]
+_programs: dict[_Key, Program] = derived("programs, each once")
+_instructions: dict[Instruction, Instruction] = derived("instructions, which many have in common")
 _alive: weakref.WeakSet[Program] = weakref.WeakSet()
 _lock = threading.RLock()
 
@@ -245,7 +258,7 @@ class kept:
     count = 0
 
 
-when_forgotten: list[Callable[[], None]] = []  # empties of tables that hold programs
+when_forgotten: list[Callable[[], None]] = []  # empties of other tables that hold programs
 
 
 def forget() -> None:
@@ -254,15 +267,11 @@ def forget() -> None:
         kept.count = 0
         for empty in when_forgotten:
             empty()
-        _programs.clear()
-        _instructions.clear()
-        _loads.clear()
-        _constants.clear()
+        for table in tuple(tables.values()):  # which an import may add to
+            table.clear()
         for program in tuple(_alive):
-            for table in (program.next, program.gradients, program.plans, program.orders):
-                table.clear()
+            program.plans.clear()
             program.region = program.stored = None
-        _numbers_seen.clear()
 
 
 def forget_numbers() -> None:
@@ -295,10 +304,10 @@ def load_program(
 
 def loads_of(program: Program) -> tuple[Program, Program]:
     """The programs of row-major arrays of a program's axes and type, not recorded and recorded."""
-    pair: tuple[Program, Program] | None = program.next.get("loads")
+    pair = _row_major.get(program)
     if pair is None:
         pair = loads_of_type(program.dtype, program.axes, program.device)
-        program.next["loads"] = pair
+        _row_major[program] = pair
     return pair
 
 
@@ -354,12 +363,12 @@ def numbers_seen(program: Program) -> Numbers:
     state begins as zeros runs other programs in its first turn than in its second, and the number
     that changes from turn to turn should not be new to these again.
     """
-    seen: Numbers | None = program.next.get("numbers")
+    seen = _numbers.get(program)
     if seen is None:
         root = program.root
         operands = tuple([_kind(program.instructions[a]) for a in root.args])
         like = (_kind(root), operands, root.dtype, len(program.axes), program.device)
-        seen = program.next["numbers"] = _numbers_seen.setdefault(like, {})
+        seen = _numbers[program] = _numbers_seen.setdefault(like, {})
     return seen
 
 
@@ -367,9 +376,14 @@ def _kind(ins: Instruction) -> str:
     return "leaf" if ins.op in ("load", "constant", "identity", "index") else ins.op
 
 
-_numbers_seen: dict[Any, Numbers] = {}
-_loads: dict[Any, Program] = {}
-_constants: dict[Any, Program] = {}
+_Alike = tuple[str, tuple[str, ...], dtype, int, device]
+_Free = bool | tuple[int, ...]
+_numbers: dict[Program, Numbers] = derived("numbers that met a program")
+_numbers_seen: dict[_Alike, Numbers] = derived("numbers that met programs that are alike")
+_loads: dict[tuple[dtype, Shape, bool, bool | None, device, int, _Free], Program] = derived("loads")
+_row_major: dict[Program, tuple[Program, Program]] = derived("loads of the same axes and type")
+_constants: dict[tuple[str, dtype, Shape, device, int], Program] = derived("constants")
+_marked: dict[tuple[Program, int], Program] = derived("programs with other marks")
 
 
 def _is_laid(strided: bool | None, free: bool | tuple[int, ...]) -> bool:
@@ -420,10 +434,10 @@ def marked(program: Program, marks: int) -> Program:
     """The same program with these marks."""
     if program.marks == marks:
         return program
-    twin: Program | None = program.next.get(("marked", marks))
+    twin = _marked.get((program, marks))
     if twin is None:
         like = program.instructions, program.leaves, program.device, marks
-        twin = program.next["marked", marks] = _interned(*like)
+        twin = _marked[program, marks] = _interned(*like)
     return twin
 
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lucid_gpu.core.planning import steps
-from lucid_gpu.core.program import OF_PLACE, Pattern, Program, Shape, order_in, spend
+from lucid_gpu.core.program import OF_PLACE, Pattern, Program, Shape, derived, order_in, spend
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.tape import watched
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 COMPUTED = -1  # a kernel has computed it: older than all
 LEAF_WRITTEN = -2  # a leaf of the graph that was written in place: a recorded op stores it first
 ALWAYS = sys.maxsize  # no kernel has to compute it: never old
+
+
+# Who adds a weak reference to a list that is so long forgets the dead first.
+DUE = frozenset([1 << n for n in range(4, 48)])
 
 
 class Array(Protocol):
@@ -145,7 +149,7 @@ class Cell:
         sharers = self.sharers
         if sharers is None:
             sharers = self.sharers = [weakref.ref(self)]
-        elif len(sharers) > 8 and len(sharers) & (len(sharers) - 1) == 0:
+        elif len(sharers) in DUE:
             sharers[:] = [r for r in sharers if r() is not None]
         sharers.append(weakref.ref(other))
         other.sharers = sharers
@@ -322,11 +326,16 @@ def order_of(value: Expr) -> tuple[int, ...] | None:
     if not program.laid:
         return None
     strides = strides_read(value)
-    key = (value.shape, strides)
-    if key not in program.orders:
-        program.orders[key] = order_in(program, value.shape, strides)
+    key = (program, value.shape, strides)
+    if key not in _orders:
+        _orders[key] = order_in(program, value.shape, strides)
         spend(OF_PLACE)
-    return program.orders[key]
+    return _orders[key]
+
+
+_orders: dict[tuple[Program, Shape, tuple[Shape, ...]], Shape | None] = derived(
+    "orders in which values lie"
+)
 
 
 def order_among(values: Sequence[Expr]) -> tuple[int, ...] | None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices.port import Calls
+from lucid_gpu.devices.port import OneDevice
 from lucid_gpu.dtypes import dtype
 
 __all__ = ["META", "MetaArray", "MetaBackend", "meta_array", "no_rule"]
@@ -510,23 +510,12 @@ def _decomposed(name: str, a: Any, *others: Any, **options: Any) -> Any:
     raise no_rule(f"linalg.{name}")
 
 
-class MetaBackend(Calls):
+class MetaBackend(OneDevice):
     """Arrays without elements."""
 
     type = "meta"
-    multiplies_16_bits = False
-    joins_rows = False
     xp: Any = _Namespace()
     new = staticmethod(meta_array)
-
-    def current_index(self) -> int:
-        return 0
-
-    def is_current(self, index: int) -> bool:
-        return True
-
-    def require_index(self, index: int) -> None:
-        """There is one, whatever its number."""
 
     def device_of(self, array: Any) -> device:
         return META
@@ -569,15 +558,6 @@ class MetaBackend(Calls):
 
     def matmul_of_rows(self, a: Any, b: Any, d: dtype) -> Any:
         return self.matmul(a.T, b, d)
-
-    def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> None:
-        return None
-
-    def matmul_in_background(self, a: Any, b: Any, d: dtype) -> None:
-        return None
-
-    def convolve(self, op: str, a: Any, b: Any, shape: Sequence[int], window: Any) -> Any:
-        return None
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         if module == "linalg":

@@ -13,7 +13,7 @@ from lucid_gpu.devices.background_matmul import BackgroundMatmul, worth_it
 from lucid_gpu.devices.blas import UNSHARED, UNSPLIT, on_few_threads
 from lucid_gpu.devices.loops import address
 from lucid_gpu.devices.pool import aligned, pool, wrapped
-from lucid_gpu.devices.port import Calls
+from lucid_gpu.devices.port import OneDevice
 from lucid_gpu.dtypes import dtype, float64
 
 _WORK = {  # multiplications, in n^3; of the last ones those that a second thread hastens
@@ -24,23 +24,12 @@ _WORK = {  # multiplications, in n^3; of the last ones those that a second threa
 FEW_INTEGERS = 1 << 10  # elements of a matrix: below it NumPy's loops are as good as BLAS
 
 
-class NumpyBackend(Calls):
+class NumpyBackend(OneDevice):
     """NumPy arrays, with large buffers recycled by a pool."""
 
     type = "cpu"
-    multiplies_16_bits = False
-    joins_rows = False
     xp: Any = np
     new = pool.empty
-
-    def current_index(self) -> int:
-        return 0
-
-    def is_current(self, index: int) -> bool:
-        return True
-
-    def require_index(self, index: int) -> None:
-        """There is one CPU, whatever its number."""
 
     def device_of(self, array: Any) -> device:
         return CPU
@@ -115,9 +104,6 @@ class NumpyBackend(Calls):
     def matmul_of_rows(self, a: Any, b: Any, d: dtype) -> Any:
         return self.matmul(a.T, b, d)  # `joins_rows` is not said: they are matrices
 
-    def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> None:
-        return None
-
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> BackgroundMatmul | None:
         """``a.T @ b``, which another thread begins, or None where that gains nothing."""
         if d.compute is not d or d.category < 2 or not worth_it(a.size * b.shape[1]):
@@ -130,9 +116,6 @@ class NumpyBackend(Calls):
         """A product of matrices while another one runs in the background: by this thread alone."""
         out = pool.empty((a.shape[0], b.shape[1]), d.numpy)
         return np.matmul(_for_blas(a), _for_blas(b), out)
-
-    def convolve(self, op: str, a: Any, b: Any, shape: Sequence[int], window: Any) -> Any:
-        return None
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         function = getattr(getattr(np, module), name)

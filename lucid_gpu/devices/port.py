@@ -52,6 +52,31 @@ class Calls(Protocol):
         change(*args)
 
 
+class OneDevice(Calls):
+    """What backends say alike that have one device each, and no library that fuses or convolves."""
+
+    multiplies_16_bits = False
+    joins_rows = False
+
+    def current_index(self) -> int:
+        return 0
+
+    def is_current(self, index: int) -> bool:
+        return True
+
+    def require_index(self, index: int) -> None:
+        """There is one, whatever its number."""
+
+    def matmul_with_vector(self, a: Any, b: Any, d: dtype, vector: Any, sums: bool) -> Any:
+        return None
+
+    def matmul_in_background(self, a: Any, b: Any, d: dtype) -> Any:
+        return None
+
+    def convolve(self, op: str, a: Any, b: Any, shape: Sequence[int], window: Any) -> Any:
+        return None
+
+
 class Backend(Calls, Protocol):
     """One array library with its memory.
 

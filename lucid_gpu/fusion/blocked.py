@@ -7,12 +7,12 @@ Where every op is a plain ufunc, `native_loops` walks the same lines without the
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lucid_gpu.core.layout import count as element_count
 from lucid_gpu.core.layout import row_major, step_of, walk_of
 from lucid_gpu.core.program import when_forgotten
 from lucid_gpu.devices import threads
@@ -70,7 +70,7 @@ class _Form:
         self.once = None if code.once is None else Function(code.once, self.constants)
         arrays = [(v.shape, v.strides) for v in plan.loads]
         arrays += [(plan.shape_at(i), None) for _, i in code.small.values()]
-        whole_or_one = [s is None and (n == plan.shape or element_count(n) == 1) for n, s in arrays]
+        whole_or_one = [s is None and (n == plan.shape or math.prod(n) == 1) for n, s in arrays]
         self.flat = whole and plan.reduction is None and not plan.indices and all(whole_or_one)
         self.cold = COLD if self.flat else 0
         self.native: native_loops.Kernel | None = None
@@ -99,7 +99,6 @@ def _keep_used() -> None:
 when_forgotten.append(_keep_used)
 
 
-FEW = 3  # calls of ufuncs
 FEW_LINES = 256  # calls along rows that C makes however narrow they are
 _NARROW = 65504.0  # float16's largest: no conversion to floats overflows up to here
 
@@ -137,7 +136,7 @@ class Index:
 
 def _memory_for(store: Store) -> Callable[..., Any]:
     """What makes an array that is stored: small ones do not come from the pool."""
-    small = element_count(store.shape) * store.dtype.itemsize < SMALLEST
+    small = math.prod(store.shape) * store.dtype.itemsize < SMALLEST
     return np.empty if small else pool.empty
 
 
@@ -146,7 +145,7 @@ class Executable:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.total = element_count(plan.shape)
+        self.total = math.prod(plan.shape)
         whole = runs_whole(plan)
         self.form = form = _form_of(plan, whole)
         self.code = code = form.code
@@ -160,8 +159,6 @@ class Executable:
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
         self.sums = self.total > UNSHARED and np.add in self.ufuncs
-        # Python calls the ufuncs of one block sooner than it fills in a table of them
-        self.few = core is None and self.layout is None and len(code.lines) <= FEW
         # runs line by line before there is a table
         self.cold = COLD if whole and not form.flat else 0
         self.stores = [(_memory_for(s), s.shape, s.dtype.numpy) for s in plan.stores]
@@ -171,7 +168,7 @@ class Executable:
         self.indices = [
             np.arange(n).reshape(own) if whole or n < self.total else Index(own)
             for own in plan.indices
-            for n in [element_count(own)]
+            for n in [math.prod(own)]
         ]
 
     @functools.cached_property
@@ -191,7 +188,7 @@ class Executable:
         none, or one that was made for another.
         """
         plan = self.plan
-        if plan.reduction is not None or not self.total or plan.indices or self.few:
+        if plan.reduction is not None or not self.total or plan.indices:
             return None
         made = self.build({f"o{i}": (v.dtype, v.shape) for i, v in enumerate(plan.stores)})
         if self.form.flat:
@@ -218,7 +215,7 @@ class Executable:
         if rows is None:
             return None
         once = [] if code.once is None else [v for v in code.once.body if "= empty(" not in v]
-        sizes = {name: element_count(shape) for name, (_, shape) in arrays.items()}
+        sizes = {name: math.prod(shape) for name, (_, shape) in arrays.items()}
         return native_loops.build(
             code.lines, types, fixed, [*arrays], [*scratch], rows, once, sizes
         )
@@ -228,15 +225,13 @@ class Executable:
     ) -> native_loops.Rows | None:
         """One row after another: of the flat space, or of matrices that vectors are spread over."""
         space, rank = self.plan.shape, len(self.plan.shape)
-        wide = {
-            n: (d, s) for n, (d, s) in arrays.items() if element_count(s) > 1 or self.total == 1
-        }
+        wide = {n: (d, s) for n, (d, s) in arrays.items() if math.prod(s) > 1 or self.total == 1}
         strides = {  # in bytes
             f"a{i}": load.strides
             for i, load in enumerate(self.plan.loads)
-            if load.strides is not None and element_count(load.shape) > 1
+            if load.strides is not None and math.prod(load.shape) > 1
         }
-        if all(element_count(s) == self.total for _, s in wide.values()):
+        if all(math.prod(s) == self.total for _, s in wide.values()):
             found = {n: step_of(wide[n][1], own) for n, own in strides.items()}
             steps = {n: step for n, step in found.items() if step is not None}
             if len(steps) == len(strides):
@@ -255,8 +250,7 @@ class Executable:
             return None
         cut, inner = groups[0][1], groups[-1][0]
         outer, middle, width = [
-            element_count(space[part])
-            for part in (slice(cut), slice(cut, inner), slice(inner, None))
+            math.prod(space[part]) for part in (slice(cut), slice(cut, inner), slice(inner, None))
         ]
         count = outer * middle
         few = core is not None and count * len(self.code.lines) <= FEW_LINES
@@ -326,10 +320,7 @@ class Executable:
         outs = []
         for empty, shape, d in self.stores:
             outs.append(empty(shape, d))
-        if self.few and self.total:
-            threads.run_quietly(self._run_whole, arrays, scalars, outs)
-        else:
-            self._fill(arrays, scalars, outs)
+        self._fill(arrays, scalars, outs)
         return outs
 
     def bound(
@@ -472,7 +463,7 @@ class Executable:
         keep = tuple([1 if i in self.axes else n for i, n in enumerate(layout.shape)])
         for number, (ufunc, out) in enumerate(zip(self.ufuncs, outs, strict=True)):
             kind = parts[0][number].dtype
-            if element_count(keep) == 1:
+            if math.prod(keep) == 1:
                 stacked = np.array([p[number].reshape(()) for p in parts])
                 total = ufunc.reduce(stacked, 0, kind)
             else:
@@ -572,10 +563,10 @@ def _by_blas(value: Any, axes: Sequence[int]) -> Any:
     if count == value.ndim or not value.flags.c_contiguous:
         return None
     if tuple(axes) == tuple(range(count)):
-        rows = value.reshape(element_count(shape[:count]), -1)
+        rows = value.reshape(math.prod(shape[:count]), -1)
         return np.matmul(_ones(len(rows), value.dtype), rows).reshape((1,) * count + shape[count:])
     kept = value.ndim - count
-    columns = element_count(shape[kept:])
+    columns = math.prod(shape[kept:])
     if tuple(axes) != tuple(range(kept, value.ndim)) or columns > LONG:
         return None
     sums = np.matmul(value.reshape(-1, columns), _ones(columns, value.dtype))
@@ -592,5 +583,5 @@ LONG = 2048  # elements of a row
 
 
 def _scratch(types: Sequence[dtype], shape: Shape) -> list[Any]:
-    count = element_count(shape)
+    count = math.prod(shape)
     return [aligned(count * d.itemsize).view(d.numpy).reshape(shape) for d in types]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lucid_gpu.core.layout import count as element_count
 from lucid_gpu.core.layout import walk_of
 from lucid_gpu.devices.caches import caches
 from lucid_gpu.fusion.plan import Shape
@@ -70,11 +70,11 @@ def collapse(shape: Shape, operands: Sequence[tuple[Shape, Any]]) -> tuple[tuple
 def layout_of(shape: Shape, operands: Sequence[tuple[Shape, Any]], block: int) -> Layout:
     """Collapse, then cut into blocks of about ``block`` elements along the leading dimensions."""
     groups = collapse(shape, operands)
-    small = tuple([element_count(shape[a:b]) for a, b in groups]) or (1,)
+    small = tuple([math.prod(shape[a:b]) for a, b in groups]) or (1,)
     k = 0
-    while k < len(small) - 1 and element_count(small[k + 1 :]) > block:
+    while k < len(small) - 1 and math.prod(small[k + 1 :]) > block:
         k += 1
-    step = max(1, block // max(element_count(small[k + 1 :]), 1))
+    step = max(1, block // max(math.prod(small[k + 1 :]), 1))
     index: list[tuple[slice, ...]] = []
     shapes: list[Shape] = []
     for outer in itertools.product(*[range(n) for n in small[:k]]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lucid_gpu.core.planning import steps
 from lucid_gpu.core.program import (
@@ -19,13 +19,13 @@ from lucid_gpu.core.program import (
     changed_load,
     constant_program,
     constant_value,
+    derived,
     expand_pattern,
     intern,
     leaf_of,
     marked,
     numbers_seen,
     relocate,
-    when_forgotten,
 )
 from lucid_gpu.core.value import ALWAYS, Cell, Expr, Like, give, merge
 from lucid_gpu.device import device
@@ -82,18 +82,17 @@ def of_number(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> E
 
 def zeros_like(value: Expr) -> Expr:
     """A tensor full of zeros, of the shape and type of another one."""
-    program, key = value.program, ("zeros", modes.watchers and made_here())
-    zeros = program.next.get(key)
+    program = value.program
+    key = (program, modes.watchers and made_here())
+    zeros = _zeros.get(key)
     if zeros is None:
         made = of_number(0, program.dtype, value.shape, program.device)
-        zeros = program.next[key] = made.program
+        zeros = _zeros[key] = made.program
     return Expr(zeros, (), None, value.shape)
 
 
-_filled: dict[Any, Any] = {}
-
-
-when_forgotten.append(_filled.clear)
+_zeros: dict[tuple[Program, int], Program] = derived("zeros like a program's value")
+_filled: dict[Any, Any] = derived("numbers that filled tensors, by type, rank and device")
 
 
 def reshaped_uniform(value: Expr, shape: tuple[int, ...]) -> Expr | None:
@@ -102,14 +101,15 @@ def reshaped_uniform(value: Expr, shape: tuple[int, ...]) -> Expr | None:
     None for any other value.
     """
     program, axes = value.program, axes_of(shape, shape)
-    reshaped: Any = program.next.get((reshaped_uniform, axes))
+    reshaped = _uniform.get((program, axes))
     if reshaped is None:
-        reshaped = _reshaped(program, axes) or NOT_UNIFORM
-        program.next[reshaped_uniform, axes] = reshaped
-    return None if reshaped is NOT_UNIFORM else Expr(reshaped, value.leaves, None, shape)
+        reshaped = _uniform[program, axes] = _reshaped(program, axes) or False
+    return Expr(reshaped, value.leaves, None, shape) if reshaped else None
 
 
-NOT_UNIFORM: Any = object()  # remembered in place of a program
+_uniform: dict[tuple[Program, Shape], Program | Literal[False]] = derived(
+    "uniform values, reshaped"
+)
 
 
 def _reshaped(program: Program, axes: Shape) -> Program | None:
@@ -168,10 +168,7 @@ def drawn(
     return Expr(program, (Cell(stream[0]), Cell(stream[1])), None, shape)
 
 
-_draws: dict[Any, Program] = {}
-
-
-when_forgotten.append(_draws.clear)
+_draws: dict[tuple[Op, dtype, Shape, device, int, tuple[str, ...]], Program] = derived("draws")
 
 
 def made_here() -> int:
@@ -225,7 +222,7 @@ def build(
     turns = scheduler.TURNS if state.task is None else costs_of(program.device).turns
     space = first.shape
     axes = None if shape is None else axes_of(shape, shape)
-    key: list[Any] = [op, mode, to, axes, scheduled, turns]
+    key: list[object] = [program, op, mode, to, axes, scheduled, turns]
     marks: list[Any] = []
     for position, operand in enumerate(operands):
         if operand is first:
@@ -239,18 +236,22 @@ def build(
             mark, leaves = _scalar_mark(first, op, position, operand, leaves)
             key += mark
             marks.append(mark)
-    derived = program.next.get(tuple(key))
-    if derived is None:
+    made = _applied.get(tuple(key))
+    if made is None:
         one_device(op.name, values)
     if len(values) > 1 or shape is not None:
         space = shape_of(tuple(shapes), op.name, shape)
-    if derived is None:
-        derived = _derived(op, marks, len(leaves), mode, to, axes, scheduled, turns)
-        program.next[tuple(key)] = derived
-    if type(derived) is not Program:
+    if made is None:
+        made = _derived(op, marks, len(leaves), mode, to, axes, scheduled, turns)
+        _applied[tuple(key)] = made
+    if not isinstance(made, Program):
         pending = [o for o in values if not o.program.is_load]
-        raise MustStore(scheduler.stored_first(derived, pending))
-    return Expr(derived, leaves, (op, *operands), space)
+        raise MustStore(scheduler.stored_first(made, pending))
+    return Expr(made, leaves, (op, *operands), space)
+
+
+# Or why an operand must be an array first.
+_applied: dict[tuple[object, ...], Program | scheduler.Cut] = derived("ops on a program")
 
 
 # Exponents that are never arguments: they, or those of the gradients, make roots, whose values at
@@ -308,7 +309,7 @@ _CHANGING: Any = (-1, frozenset())  # no step, and no numbers: all are arguments
 
 def _derived(
     op: Op, marks: Any, leaves: int, mode: Any, to: Any, axes: Any, scheduled: bool, turns: int
-) -> Any:
+) -> Program | scheduler.Cut:
     """The program of an op on programs, or why `scheduler.cut` says that there is to be none."""
     programs = [m[0] for m in marks if isinstance(m[0], Program)]
     assembly = Assembly()
@@ -370,10 +371,14 @@ def boundary_of(program: Program) -> tuple[Program, tuple[int, ...] | None]:
     """Return the program of a value without its marks for grad, under a new mark, and the leaves
     that stay, None for all in order.
     """
-    pair: tuple[Program, tuple[int, ...] | None] | None = program.next.get("boundary")
+    pair = boundaries.get(program)
     if pair is None:
-        pair = program.next["boundary"] = _boundary(program)
+        pair = boundaries[program] = _boundary(program)
     return pair
+
+
+_inner: dict[Program, Program] = derived("programs inside of boundaries")
+boundaries: dict[Program, tuple[Program, Shape | None]] = derived("boundaries around programs")
 
 
 def _boundary(program: Program) -> tuple[Program, tuple[int, ...] | None]:
@@ -400,11 +405,11 @@ def _boundary(program: Program) -> tuple[Program, tuple[int, ...] | None]:
 
 def _inside(program: Program) -> Program:
     """The program whose value a boundary marks."""
-    inner: Program | None = program.next.get("inside")
+    inner = _inner.get(program)
     if inner is None:
         known, where = program.instructions[:-1], program.device
         shared = program.marks & SHARED
-        inner = program.next["inside"] = intern(known, program.leaves - 1, where, shared)
+        inner = _inner[program] = intern(known, program.leaves - 1, where, shared)
     return inner
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from lucid_gpu.core.layout import Shape, collapse, count, row_major
+from lucid_gpu.core.layout import Shape, collapse, row_major
 from lucid_gpu.fusion.cuda_index import (
     ACCESS,
     BODY,
@@ -78,7 +79,7 @@ def _flat(
     repeat = max(1, min(8 if width == 1 else 4, moves.in_flight // (read * width)))
     while repeat > 1 and repeat * width * work.operations > BODY:
         repeat //= 2
-    total = count(shape)
+    total = math.prod(shape)
     tile = THREADS * repeat * width
     index = Indices(total > SHORT if long_index is None else long_index)
     index.size("n", total)

@@ -5,6 +5,7 @@ That is on a GPU, or compiled for the host (``LUCID_EXECUTOR=host-cuda``).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from functools import partial, reduce
@@ -12,8 +13,7 @@ from itertools import starmap
 from operator import or_
 from typing import Any, NamedTuple
 
-from lucid_gpu.core.layout import count
-from lucid_gpu.core.program import when_forgotten
+from lucid_gpu.core.program import derived
 from lucid_gpu.devices import owners
 from lucid_gpu.devices.threads import processors
 from lucid_gpu.dtypes import uint8
@@ -98,7 +98,7 @@ class Executable:
         self.processors = launcher.processors
         self.results = [(store.shape, store.dtype.numpy) for store in plan.all_stores]
         self.work = work_of(plan)
-        self.empty_space = count(plan.shape) == 0
+        self.empty_space = math.prod(plan.shape) == 0
         self.copied = [i for i, load in enumerate(plan.all_loads) if ragged(load)]
         self.numbers = numbers_of(plan)
         self._launches: dict[bool, list[Launch] | None] = {True: None, False: None}
@@ -344,8 +344,7 @@ def text_of(kernel: Kernel) -> Text:
     return Text(kernel.name, kernel.source, kernel.cooperative, contract=False)
 
 
-_ops: dict[Any, Executable] = {}  # of plans of one op
-when_forgotten.append(_ops.clear)
+_ops: dict[Any, Executable] = derived("executables of plans of one op")
 
 
 def _shared(plan: Plan) -> Executable:

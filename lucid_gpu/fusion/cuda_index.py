@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lucid_gpu.core.layout import Shape, count, reach
+from lucid_gpu.core.layout import Shape, reach
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.cuda_source import Size, Work, c_type, call_element
 
@@ -93,7 +94,7 @@ class Indices:
 
 def needs_long(shape: Shape, walks: Sequence[Shape]) -> bool:
     """Do indices need 64 bits?"""
-    return count(shape) > SHORT or any(reach(shape, walk) > SHORT for walk in walks)
+    return math.prod(shape) > SHORT or any(reach(shape, walk) > SHORT for walk in walks)
 
 
 def vector_width(

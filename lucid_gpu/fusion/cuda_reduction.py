@@ -9,11 +9,12 @@ gives the same bits, on every GPU.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lucid_gpu.core.layout import Shape, collapse, count, row_major
+from lucid_gpu.core.layout import Shape, collapse, row_major
 from lucid_gpu.fusion.cuda_index import (
     BODY,
     SHORT,
@@ -146,7 +147,7 @@ def _power_of_two(n: int) -> int:
 
 
 def _share(space: _Space) -> Shares:
-    outputs, length = count(space.kept), count(space.reduced)
+    outputs, length = math.prod(space.kept), math.prod(space.reduced)
     if space.rows:
         length //= space.width
         enough = _power_of_two(length)

@@ -7,11 +7,12 @@ but the loop's own.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lucid_gpu.core.layout import Shape, count, row_major
+from lucid_gpu.core.layout import Shape, row_major
 from lucid_gpu.fusion.cuda_index import (
     BODY,
     Indices,
@@ -42,7 +43,7 @@ def walked(work: Work, shape: Shape, walks: Sequence[Shape], width: int) -> Walk
         return held * (1 - 1 / shape[g]), shape[g]
 
     g = max(range(max(len(shape) - 1, 1)), key=saved)
-    across = _across(count(shape) // shape[g] // (width if len(shape) > 1 else 1))
+    across = _across(math.prod(shape) // shape[g] // (width if len(shape) > 1 else 1))
     return Walk(g, across, THREADS // across)
 
 
@@ -82,7 +83,7 @@ def along_rows(
     cut = [n // width if k == inner else n for k, n in enumerate(shape) if k != g]
     index = Indices(needs_long(shape, walks) if long_index is None else long_index)
     index.size("rows", shape[g])
-    index.size("places", count(cut))
+    index.size("places", math.prod(cut))
     lines, offsets, steps = _offsets(index, shape, walks, g, cut, width)
     reads = _Reads(work, walks, offsets, g, width, moves)
     types = [d for (d, _), w in zip(work.loads, walks) if w[g]] or stores
@@ -121,7 +122,7 @@ def along_rows(
     amount = "one element" if width == 1 else f"{width} neighbors"
     comment = f"A thread walks from row to row with {amount}, {repeat} rows under way at a time."
     source = write(work, comment, body, index.sizes, stores, ["pack.cuh", "index.cuh"])
-    across = -(-count(cut) // walk.across)
+    across = -(-math.prod(cut) // walk.across)
     down = min(-(-shape[g] // (walk.down * repeat)), max(most // across, 1), 65535)
     aligned = alignments(work, walks, stores, inner, width)
     block = walk.across, walk.down

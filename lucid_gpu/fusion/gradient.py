@@ -1,4 +1,4 @@
-"""The gradient of a whole program, derived once and kept on it.
+"""The gradient of a whole program, derived once a program.
 
 Reverse accumulation over a program's instructions with the formulas of the op table, done on
 symbols: the result is again programs, so gradients are pending expressions like any other, fuse
@@ -21,9 +21,11 @@ from lucid_gpu.core.program import (
     VALUES_FIRST,
     Assembly,
     Instruction,
+    Pattern,
     Program,
     Shape,
     constant_value,
+    derived,
     expand_pattern,
     extents_at,
     intern,
@@ -244,12 +246,19 @@ def gradient_of(
         derivation = _Derivation(program, leaf_count, grad, output, wanted, large)
         derivation.read_elsewhere(elsewhere)
         return derivation.run(cotangent, pattern)
-    key = (cotangent, pattern, leaf_count, grad, output, wanted, large)
-    gradient: Gradient | None = program.gradients.get(key)
+    key = (program, cotangent, pattern, leaf_count, grad, output, wanted, large)
+    gradient = _gradients.get(key)
     if gradient is None:
         derivation = _Derivation(program, leaf_count, grad, output, wanted, large)
-        gradient = program.gradients[key] = derivation.run(cotangent, pattern)
+        gradient = _gradients[key] = derivation.run(cotangent, pattern)
     return gradient
+
+
+_Stored = tuple[int, bool, bool | Shape] | None
+_Leaves = frozenset[int] | None
+_gradients: dict[
+    tuple[Program, Program, Pattern, int, bool, _Stored, _Leaves, frozenset[Shape]], Gradient
+] = derived("gradients")
 
 
 class _Derivation:

@@ -7,6 +7,7 @@ once, before the blocks.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Sequence
 from types import CodeType
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.core.layout import count as element_count
 from lucid_gpu.core.planning import made
 from lucid_gpu.core.program import Instruction
 from lucid_gpu.devices import threads
@@ -42,7 +42,7 @@ class _Writer:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.total = element_count(plan.shape)
+        self.total = math.prod(plan.shape)
         self.once: list[str] = []
         self.lines: list[str] = []
         self.names: list[str] = []
@@ -64,7 +64,7 @@ class _Writer:
         return last
 
     def is_small(self, ins: Instruction) -> bool:
-        return element_count(ins.shape) < self.total or (self.total == 1 and ins.op == "constant")
+        return math.prod(ins.shape) < self.total or (self.total == 1 and ins.op == "constant")
 
     def _direct_stores(self) -> dict[int, int]:
         """Values computed straight into an output."""
@@ -99,7 +99,7 @@ class _Writer:
     def _value(self, i: int, ins: Instruction) -> str:
         if ins.op in ("load", "index"):
             name = f"{'a' if ins.op == 'load' else 'i'}{ins.value}"
-            if not self.is_small(ins) or element_count(ins.shape) > 1:
+            if not self.is_small(ins) or math.prod(ins.shape) > 1:
                 self.sliced[name] = None
             return name
         if ins.op == "constant":
@@ -150,7 +150,7 @@ class _Writer:
         self.small[name] = (ins.dtype, i)
         self.once.append(f"{name} = empty(z{i}, {_dtype_name(ins.dtype)})")
         self.once.append(_call(ins, operands, name))
-        if ins.shape and element_count(ins.shape) > 1:
+        if ins.shape and math.prod(ins.shape) > 1:
             self.sliced[name] = None
         return name
 
@@ -187,7 +187,7 @@ class _Writer:
         self.small[name] = (d, index)
         self.once.append(f"{name} = empty(z{index}, {_dtype_name(d)})")
         self.once.append(f"special.cast({value}, {name})")
-        if element_count(shape) > 1:
+        if math.prod(shape) > 1:
             self.sliced[name] = None
         return name
 
@@ -332,7 +332,7 @@ class Code(NamedTuple):
 
 def runs_whole(plan: Plan) -> bool:
     """Whether a plan runs in one call, not block by block."""
-    return element_count(plan.shape) <= SINGLE or _one_product(plan)
+    return math.prod(plan.shape) <= SINGLE or _one_product(plan)
 
 
 def generate(plan: Plan, whole: bool) -> Code:
@@ -379,7 +379,7 @@ def _one_product(plan: Plan) -> bool:
     if plan.reduction is None or len(plan.body.instructions) != 1 or len(plan.loads) != 1:
         return False
     (load,), (axes, names, *_) = plan.loads, plan.reduction
-    rows = element_count(plan.shape[: len(axes)])
+    rows = math.prod(plan.shape[: len(axes)])
     return (
         load.strides is None
         and load.shape == plan.shape
@@ -387,7 +387,7 @@ def _one_product(plan: Plan) -> bool:
         and axes == tuple(range(len(axes)))
         and len(axes) < len(plan.shape)
         and rows <= ROWS
-        and element_count(plan.shape) <= ADDED
+        and math.prod(plan.shape) <= ADDED
         and all(REDUCTIONS[name].ufunc == "add" for name in names)
     )
 
@@ -425,7 +425,7 @@ def lay_out(plan: Plan, code: Code) -> tuple[Layout, list[Any], tuple[int, ...]]
     for name, shape, _ in operands:
         if name[0] == "o" and plan.reduction is not None:
             continue
-        own = tuple([element_count(shape[a:b]) for a, b in layout.groups]) or (1,)
+        own = tuple([math.prod(shape[a:b]) for a, b in layout.groups]) or (1,)
         wide = tuple([m == n for m, n in zip(own, layout.shape, strict=True)])
         cut.append((name, own, None if all(wide) else wide))
     axes = tuple(

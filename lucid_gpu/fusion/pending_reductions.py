@@ -19,7 +19,7 @@ from threading import get_ident
 from typing import Any
 
 from lucid_gpu.core.layout import repeated
-from lucid_gpu.core.program import Program, load_program, spend, when_forgotten
+from lucid_gpu.core.program import Program, derived, load_program, spend
 from lucid_gpu.core.value import ALWAYS, Cell, Expr, LateCell, order_among, strides_read
 from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.fusion.building import made_here
@@ -110,7 +110,7 @@ class Pending:
     def __init__(self, value: Expr, recipe: Recipe, tensor: Any = None) -> None:
         self.tensor: Any = nobody if tensor is None else weakref.ref(tensor)
         stored = type(value) is Expr and value.program.is_load
-        self.value = value if stored else _apart(value)
+        self.value = value if stored else _without_node(value)
         self.recipe = recipe
         self.thread = get_ident()
         self.cells: list[Any] = []
@@ -168,7 +168,7 @@ class Pending:
                     for node, _ in cell.node._edges:
                         if node is not None:
                             node._remake(own, again)
-        self.value = _apart(again)
+        self.value = _without_node(again)
         self.recipe = recipe.on(again)
 
     def results(self) -> list[Any]:
@@ -176,7 +176,7 @@ class Pending:
         return [cell for r in self.cells if (cell := r()) is not None]
 
 
-def _apart(value: Expr) -> Expr:
+def _without_node(value: Expr) -> Expr:
     """A value without its node."""
     other = Expr(value.program, value.leaves, value.made_by, value.shape)
     other.since = value.since
@@ -229,20 +229,21 @@ start: Callable[[Expr, Recipe, Any], Pending] = started if core is None else cor
 
 def summed_to(value: Expr, shape: Shape) -> Any:
     """The sum over what broadcasting ``shape`` repeated, as an array: computed without waiting."""
-    key = (summed_to, shape, value.shape, value.program.strided and strides_read(value))
-    plan: Plan | None = value.program.next.get(key)
+    program = value.program
+    key = (program, shape, value.shape, program.strided and strides_read(value))
+    plan = _plans_of_sums.get(key)
     if plan is None:
         recipe = recipe_of(value, "sum", repeated(value.shape, shape), shape, None)
-        plan = value.program.next[key] = plan_of([Pending(value, recipe)])[0]
+        plan = _plans_of_sums[key] = plan_of([Pending(value, recipe)])[0]
     return realizing.execute(plan, value.leaves)[0]
 
 
 def recipe_of(value: Expr, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any) -> Recipe:
     """What `start` has to know of a value, made once."""
-    key = (row, axes, shape, divisor, value.shape, modes.watchers and made_here())
-    recipe: Recipe | None = value.program.next.get(key)
+    key = (value.program, row, axes, shape, divisor, value.shape, modes.watchers and made_here())
+    recipe = _recipes.get(key)
     if recipe is None:
-        recipe = value.program.next[key] = Recipe(value, row, axes, shape, divisor)
+        recipe = _recipes[key] = Recipe(value, row, axes, shape, divisor)
         spend(OF_RECIPE)
     return recipe
 
@@ -448,8 +449,11 @@ def _consumed(values: Sequence[Expr]) -> list[Pending]:
     return reductions if fits_a_kernel(steps, len(leaves) + count) else []
 
 
-_plans: dict[Any, Plan] = {}
-when_forgotten.append(_plans.clear)
+_plans: dict[Any, Plan] = derived("plans of several reductions")
+_plans_of_sums: dict[tuple[Program, Shape, Shape, tuple[Shape, ...]], Plan] = derived(
+    "plans of sums over what was repeated"
+)
+_recipes: dict[tuple[Program, str, Shape, Shape, Any, Shape, int], Recipe] = derived("reductions")
 
 
 def _run(group: Sequence[Pending], values: Sequence[Expr], made_of_them: bool) -> list[Any]:

@@ -10,6 +10,7 @@ of work.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -24,11 +25,11 @@ from lucid_gpu.core.program import (
     Program,
     axes_of,
     constant_value,
+    derived,
     expand_pattern,
     extents_at,
     live,
     spend,
-    when_forgotten,
 )
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
@@ -136,8 +137,7 @@ class Body(NamedTuple):
 
 
 _ROW_MAJOR: Mapping[int, tuple[int, ...]] = {}
-_bodies: dict[Any, Body] = {}
-when_forgotten.append(_bodies.clear)
+_bodies: dict[Any, Body] = derived("bodies of plans")
 
 
 class Plan:
@@ -329,24 +329,17 @@ class Plan:
 
     @property
     def bytes_read(self) -> int:
-        return sum(_size(load.shape) * load.dtype.itemsize for load in self.all_loads)
+        return sum(math.prod(load.shape) * load.dtype.itemsize for load in self.all_loads)
 
     @property
     def bytes_written(self) -> int:
-        return sum(_size(store.shape) * store.dtype.itemsize for store in self.all_stores)
+        return sum(math.prod(store.shape) * store.dtype.itemsize for store in self.all_stores)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def row_major_strides(shape: Shape, itemsize: int) -> tuple[int, ...]:
     """The strides, in bytes, of a dense array whose last dimension is innermost."""
     return tuple([itemsize * step for step in row_major(shape)])
-
-
-def _size(shape: Shape) -> int:
-    n = 1
-    for extent in shape:
-        n *= extent
-    return n
 
 
 _PLAIN = frozenset(("add", "sub", "mul", "div", "neg", "square", "where", "identity"))

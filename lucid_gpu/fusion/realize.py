@@ -8,7 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from lucid_gpu.core.program import Program, when_forgotten
+from lucid_gpu.core.program import Program, derived
 from lucid_gpu.core.value import Cell, Expr, order_among, order_of
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import as_laid, laid_out
@@ -20,8 +20,7 @@ from lucid_gpu.tape import watched
 from lucid_gpu.tape.levels import ENDED
 from lucid_gpu.tape.native import core
 
-_plans: dict[Any, Plan] = {}
-when_forgotten.append(_plans.clear)
+_plans: dict[Any, Plan] = derived("plans of several values")
 misdeclared = 0  # arrays that did not lie as their leaf's program said, so far
 # Asked first, while reductions wait, for values that it computes in a kernel with them.
 askers: list[Callable[[Sequence[Expr]], list[Any] | None]] = []

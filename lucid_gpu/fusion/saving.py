@@ -10,11 +10,19 @@ computes on its way.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.core.node import FOLLOWS
-from lucid_gpu.core.program import Instruction, Program, constant_value, intern, load_program
+from lucid_gpu.core.program import (
+    Instruction,
+    Program,
+    Shape,
+    constant_value,
+    derived,
+    intern,
+    load_program,
+)
 from lucid_gpu.core.saved import Follows, Saved, is_written, saved, written_values
 from lucid_gpu.core.value import Cell, Expr, mark_of
 from lucid_gpu.device import CPU
@@ -93,17 +101,18 @@ def composed(
     ``operands`` are those that a gradient may go to, where they are others than ``saved``.
     """
     program, leaves = value.program, value.leaves
-    key: Any = (composed, output, title, len(saved))
+    read = []
     for operand in (*saved, *operands):
         own = operand.leaves
-        key += (operand.program, None if own == leaves else _places(own, leaves))
-    entry: Composed | None = program.gradients.get(key)
+        read.append((operand.program, None if own == leaves else _places(own, leaves)))
+    key = (program, output, title, len(saved), tuple(read))
+    entry = _composed.get(key)
     if entry is None:
         every = tuple(range(len(leaves)))
-        pairs = [(p, every if places is None else places) for p, places in _pairs(key[4:])]
+        pairs = [(p, every if places is None else places) for p, places in read]
         held = tuple([pair for pair in pairs[: len(saved)] if pair[1] is not _ELSEWHERE])
         to = tuple(pairs[len(saved) :] or pairs)
-        entry = program.gradients[key] = Composed(program, every, held, output, title, to)
+        entry = _composed[key] = Composed(program, every, held, output, title, to)
     return entry
 
 
@@ -114,8 +123,13 @@ def _places(own: Sequence[Any], leaves: Sequence[Any]) -> tuple[int, ...]:
     return tuple([leaves.index(c) for c in own]) if all(c in leaves for c in own) else _ELSEWHERE
 
 
-def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    return zip(flat[::2], flat[1::2], strict=True)
+_Read = tuple[Program, Shape | None]  # an operand, and where its leaves stand, None for all
+_composed: dict[tuple[Program, bool, str | None, int, tuple[_Read, ...]], Composed] = derived(
+    "compositions that end in a program"
+)
+_saved_leaves: dict[tuple[Program, frozenset[int] | None, frozenset[int]], Shape] = derived(
+    "leaves that ops save"
+)
 
 
 class Replacements(NamedTuple):
@@ -233,8 +247,8 @@ def saved_leaves(
     comes to, as below a comparison, are not asked, nor those that lead to none of the leaves
     ``wanted``, where that is given. Leaves ``ends`` take none: see `takes_none`.
     """
-    key = ("saved leaves", wanted, ends)
-    saved: tuple[int, ...] | None = program.gradients.get(key)
+    key = (program, wanted, ends)
+    saved = _saved_leaves.get(key)
     if saved is None:
         known, leaves = program.instructions, set()
         reached = {len(known) - 1}
@@ -256,7 +270,7 @@ def saved_leaves(
                     operand = known[operand.args[0]]
                 if operand.op == "load":
                     leaves.add(operand.value[0])
-        saved = program.gradients[key] = tuple(sorted(leaves))
+        saved = _saved_leaves[key] = tuple(sorted(leaves))
     return saved
 
 

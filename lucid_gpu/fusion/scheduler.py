@@ -29,6 +29,7 @@ import functools
 import math
 import weakref
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from typing import Any
 
 from lucid_gpu.core.node import AccumulateGrad, Edge
@@ -257,8 +258,13 @@ def mark_written(value: Any) -> None:
 
 TURNS = 2  # of a loop outside of `backward` that bring in arrays and are one kernel
 SUMMED = 4  # ... of a single op: a sum of losses
-FULL: Any = object()  # why a program is cut: it has too many ops, or reads too many arrays
-REPEATS: Any = object()  # ...: a turn of a loop is complete
+
+
+class Cut(Enum):
+    """Why a program is cut."""
+
+    FULL = "it has too many ops, or reads too many arrays"
+    REPEATS = "a turn of a loop is complete"
 
 
 def fits_a_kernel(instructions: int, leaves: int = 0) -> bool:
@@ -266,8 +272,8 @@ def fits_a_kernel(instructions: int, leaves: int = 0) -> bool:
     return instructions <= LIMIT and leaves <= MAX_LEAVES
 
 
-def cut(instructions: Sequence[Instruction], leaves: int, most_turns: int) -> Any:
-    """Whether operands are stored before the last of these instructions: `FULL`, `REPEATS` or None.
+def cut(instructions: Sequence[Instruction], leaves: int, most_turns: int) -> Cut | None:
+    """Say why operands are stored before the last of these instructions, None where they are not.
 
     ``most_turns`` is how many turns of a loop that each bring in an array make one kernel: `TURNS`,
     or in a pass back what the costs say.
@@ -279,21 +285,21 @@ def cut(instructions: Sequence[Instruction], leaves: int, most_turns: int) -> An
     next whole one would not fit. Asked by `lucid_gpu.fusion.building.build`.
     """
     if not fits_a_kernel(len(instructions), leaves):
-        return FULL
+        return Cut.FULL
     turns = turns_behind(instructions)
     if turns is None:
         return None
     if turns.bring_arrays:
         most = most_turns if turns.ops > 1 else max(most_turns, SUMMED)
-        return REPEATS if turns.behind >= most else None
+        return Cut.REPEATS if turns.behind >= most else None
     reads = sum([ins.op in ("load", "scalar") for ins in instructions])
     next_one = len(instructions) + turns.length, reads + turns.numbers
-    return None if fits_a_kernel(*next_one) else REPEATS
+    return None if fits_a_kernel(*next_one) else Cut.REPEATS
 
 
-def stored_first(why: Any, pending: Sequence[Any]) -> Sequence[Any]:
+def stored_first(why: Cut, pending: Sequence[Any]) -> Sequence[Any]:
     """Which of an op's pending operands are stored before it, where its program is cut."""
-    if why is REPEATS:
+    if why is Cut.REPEATS:
         begin_step()
         return pending
     return [max(pending, key=lambda value: len(value.program.instructions))]

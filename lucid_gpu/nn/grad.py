@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu.autograd.grad import grad
 from lucid_gpu.nn import functional as F
-from lucid_gpu.ops.convolution import named
+from lucid_gpu.ops.convolution import of_rank
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled
 from lucid_gpu.tensor import Tensor
 
@@ -84,7 +84,7 @@ def _of_rank(rank: int) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
         return _gradient(lambda w: convolution(input, w, None, *settings), weight_size, grad_output)
 
     return tuple(
-        named(function, f"conv{rank}d_{what}", doc.replace("{rank}", str(rank)), rank)
+        of_rank(function, f"conv{rank}d_{what}", doc.replace("{rank}", str(rank)), rank)
         for function, what, doc in ((of_input, "input", _INPUT), (of_weight, "weight", _WEIGHT))
     )  # type: ignore[return-value]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.ops import registry
+
 __all__ = ["named"]
 
 
 def named(function: Callable[..., Any], name: str, doc: str = "`numpy.{}`.") -> Callable[..., Any]:
     """A function under the name that its users know, which its docstring gives, too."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc.format(name)
-    return function
+    return registry.named(function, name, doc.format(name))

@@ -15,7 +15,7 @@ from lucid_gpu.devices.pool import overflow
 from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.kernels.resampling import area
 from lucid_gpu.ops.arguments import as_ints, require_tensor
-from lucid_gpu.ops.convolution import named
+from lucid_gpu.ops.convolution import of_rank
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.interpolate import resample
 from lucid_gpu.ops.memory_formats import (
@@ -27,6 +27,7 @@ from lucid_gpu.ops.memory_formats import (
 )
 from lucid_gpu.ops.pooling import _avg_pool, _max_pool
 from lucid_gpu.ops.record import keeping, keeps, leads_back, ties
+from lucid_gpu.ops.registry import named
 from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Sizes
 from lucid_gpu.tape.door import Truth, op
@@ -120,7 +121,7 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
         order = None if rank == 3 else channels_order(input)
         return keeps(ties(leads_back(resample(input, bands), order)), input)
 
-    return named(adaptive_avg_pool, name, _MEAN, rank)
+    return of_rank(adaptive_avg_pool, name, _MEAN, rank)
 
 
 def _max_of_rank(rank: int) -> Callable[..., Any]:
@@ -145,7 +146,7 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
         pooled = own(ties(flat.gather(-1, indices)).reshape(*lead, *size))
         return (pooled, own(indices.reshape(*lead, *size))) if return_indices else pooled
 
-    return named(adaptive_max_pool, name, _MAX, rank)
+    return of_rank(adaptive_max_pool, name, _MAX, rank)
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_mean_of_rank, (1, 2, 3))
@@ -158,9 +159,8 @@ def _always_a_pair(pool: Callable[..., Any]) -> Callable[..., Any]:
         found: tuple[Tensor, Tensor] = pool(input, output_size, True)
         return found
 
-    with_indices.__name__ = with_indices.__qualname__ = pool.__name__
-    with_indices.__doc__ = f"`nn.functional.{pool.__name__}` and the indices of the maxima."
-    return with_indices
+    doc = f"`nn.functional.{pool.__name__}` and the indices of the maxima."
+    return named(with_indices, pool.__name__, doc)
 
 
 FUNCTIONS = (adaptive_avg_pool1d, _always_a_pair(adaptive_max_pool1d))

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.core.program import both_of_load
+from lucid_gpu.core.program import Program, Shape, both_of_load, derived
 from lucid_gpu.device import device
 from lucid_gpu.devices import cudnn
 from lucid_gpu.dtypes import dtype
@@ -228,8 +228,8 @@ def _in_tiles(
     if not kernels.applies(q, k, v):
         return None
     program = query._expr.program
-    lies = _in_tiles, a, program.strided and query._expr.leaves[0].array.strides
-    results = None if modes.watchers else program.next.get(lies)
+    lies = program, a, program.strided and query._expr.leaves[0].array.strides
+    results = None if modes.watchers else _results.get(lies)
     if costly.active:
         operands = (q, k, v, scale, causal, d, where)
         out, lse = _watched(kernels.forward, operands, (q, k, v), causal, where)
@@ -250,8 +250,13 @@ def _in_tiles(
     if results is None:  # else it lies as the first of such a query did
         result = lay(result, _order_of_rows(query))
         if not (modes.watchers or result._expr.program.marks):
-            program.next[lies] = both_of_load(result._expr.program)
+            _results[lies] = both_of_load(result._expr.program)
     return result
+
+
+_results: dict[tuple[Program, Shape, Shape], tuple[Program, Program]] = derived(
+    "results of attention, not recorded and recorded, by the query"
+)
 
 
 def _watched(

@@ -13,6 +13,7 @@ from lucid_gpu.ops import shape
 from lucid_gpu.ops.arguments import guarded, one_by_one
 from lucid_gpu.ops.in_place import count_write, refuse_inference, refuse_recorded
 from lucid_gpu.ops.reductions import sum_to_shape
+from lucid_gpu.ops.registry import named
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import FORWARD, state
 from lucid_gpu.tensor import Tensor, _tensor, dense_order
@@ -86,9 +87,7 @@ def becoming(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return _become(self, lambda before: function(before, *args, **kwargs), function.__name__)
 
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"`{function.__name__}` in place: the memory stays as it is."
-    return method
+    return named(method, name, f"`{function.__name__}` in place: the memory stays as it is.")
 
 
 def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> Tensor:

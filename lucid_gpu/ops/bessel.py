@@ -11,8 +11,9 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import bessel
 from lucid_gpu.ops.arguments import public, require_tensor
 from lucid_gpu.ops.memory_formats import joint_order, lying
+from lucid_gpu.ops.registry import named
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.rules import Batch, batching
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor, from_array
 
 NO_GRADIENT = (
@@ -47,14 +48,8 @@ def _function(name: str, compute: Callable[..., Any], text: str) -> Callable[...
         require_tensor(f"special_{name}", "input", 1, input)
         return computed(compute, float_type(name, input.dtype), input)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{text}, of each element.{NO_GRADIENT}"
-    batching(function)(_batched)
-    return public(function)
-
-
-def _batched(level: Batch, f: Any, input: Tensor) -> Any:
-    return level.wrap(f(level.value(input)))
+    batching(function)(on_value)
+    return public(named(function, name, f"{text}, of each element.{NO_GRADIENT}"))
 
 
 def _of_order(order: int) -> list[Callable[..., Tensor]]:

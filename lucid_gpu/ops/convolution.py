@@ -23,6 +23,7 @@ from lucid_gpu.ops import windows
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import channels_order, led_in, signals_order
 from lucid_gpu.ops.record import keeping, leads_back, record
+from lucid_gpu.ops.registry import named
 from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import framed
 from lucid_gpu.ops.user_warnings import warn_user_once
@@ -42,11 +43,9 @@ _WORDS = {
 }
 
 
-def named(function: Callable[..., Any], name: str, doc: str, rank: int) -> Callable[..., Any]:
+def of_rank(function: Callable[..., Any], name: str, doc: str, rank: int) -> Callable[..., Any]:
     """Return a function made for a rank, under its name, with its documentation."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc.format(**_WORDS[rank])
-    return function
+    return named(function, name, doc.format(**_WORDS[rank]))
 
 
 @op(autocast="lower")
@@ -259,18 +258,6 @@ def _convolved_vjp(node: Any, g: Tensor) -> Any:
     return g_x, g_weight
 
 
-@batching(_convolved)
-def _convolved_batched(
-    level: Batch, f: Any, x: Tensor, weight: Tensor, frame: Frame, groups: int
-) -> Any:
-    """The examples as one batch; with filters of their own, as groups that see no other."""
-    n, c, size = frame.shape[0], frame.shape[1], level.size
-    if not level.holds(weight):
-        return level.parted(f(level.joined(x), weight, frame.of(size * n), groups), n)
-    images, filters = _as_groups(level, x), _as_filters(level, weight)
-    return _from_groups(level, f(images, filters, frame.of(n, size * c), groups * size))
-
-
 def _as_groups(level: Batch, x: Tensor) -> Tensor:
     """A batch of images (examples, n, c, h, w) as images (n, examples * c, h, w)."""
     n, c, *size = x.shape
@@ -299,6 +286,18 @@ def _input_gradient(g: Tensor, weight: Tensor, frame: Frame, groups: int) -> Ten
     return _recorded(_SECOND, result, g, weight, _input_gradient_vjp, frame, groups)
 
 
+@batching(_convolved, _input_gradient)
+def _convolved_batched(
+    level: Batch, f: Any, x: Tensor, weight: Tensor, frame: Frame, groups: int
+) -> Any:
+    """The examples as one batch; with filters of their own, as groups that see no other."""
+    n, c, size = frame.shape[0], frame.shape[1], level.size
+    if not level.holds(weight):
+        return level.parted(f(level.joined(x), weight, frame.of(size * n), groups), n)
+    images, filters = _as_groups(level, x), _as_filters(level, weight)
+    return _from_groups(level, f(images, filters, frame.of(n, size * c), groups * size))
+
+
 def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
     g, weight = node.saved_values
     u_g = u_weight = None
@@ -307,17 +306,6 @@ def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
     if node.needs_input_grad[1]:
         u_weight = _weight_gradient(u, _conj(g), node.frame, node.groups)
     return u_g, u_weight
-
-
-@batching(_input_gradient)
-def _input_gradient_batched(
-    level: Batch, f: Any, g: Tensor, weight: Tensor, frame: Frame, groups: int
-) -> Any:
-    n, c, size = frame.shape[0], frame.shape[1], level.size
-    if not level.holds(weight):
-        return level.parted(f(level.joined(g), weight, frame.of(size * n), groups), n)
-    images, filters = _as_groups(level, g), _as_filters(level, weight)
-    return _from_groups(level, f(images, filters, frame.of(n, size * c), groups * size))
 
 
 @op

@@ -23,6 +23,7 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import _gathered
 from lucid_gpu.ops.in_place import alias_of
 from lucid_gpu.ops.record import keeping, record, ties, watch
+from lucid_gpu.ops.reductions import arguments_of
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -96,19 +97,6 @@ def nll_loss(
     return _total(-picked, safe, kept, weight, reduction)
 
 
-@batching(nll_loss)
-def _nll_loss_batched(
-    level: Batch,
-    f: Any,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Any:
-    return _class_loss_batched(level, f, x, target, weight, ignore_index, reduction)
-
-
 @op
 def cross_entropy(
     input: Tensor,
@@ -163,43 +151,19 @@ def cross_entropy(
     return _by_kernel(input, target, weight, how)
 
 
-@batching(cross_entropy)
-def _cross_entropy_batched(
-    level: Batch,
-    f: Any,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Any:
-    if target.is_floating_point():
-        return NotImplemented
-    return _class_loss_batched(
-        level, f, x, target, weight, ignore_index, reduction, label_smoothing=label_smoothing
-    )
-
-
-def _class_loss_batched(
-    level: Batch,
-    f: Any,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    ignore: int,
-    reduction: str,
-    **more: Any,
-) -> Any:
+@batching(nll_loss, cross_entropy)
+def _class_loss_batched(level: Batch, f: Any, *args: Any, **named: Any) -> Any:
     """One loss an element for all examples as one batch; then each example's own reduction."""
-    smooth = more.get("label_smoothing")
+    given = arguments_of(f, args, named)
+    x, target, reduction = given.pop("input"), given.pop("target"), given.pop("reduction")
+    weight, ignore, smooth = given["weight"], given["ignore_index"], given.get("label_smoothing")
     if (weight is not None and (level.holds(weight) or smooth)) or (smooth and ignore >= 0):
         return NotImplemented
-    if x.ndim not in (1, 2) or target.ndim != x.ndim - 1:
+    if target.is_floating_point() or x.ndim not in (1, 2) or target.ndim != x.ndim - 1:
         return NotImplemented
     classes = x.shape[-1]
     flat, numbers = level.full(x).reshape((-1, classes)), level.full(target).reshape(-1)
-    each = f(flat, numbers, weight, ignore, "none", **more)
+    each = f(flat, numbers, reduction="none", **given)
     loss = level.wrap(each.reshape((level.size, *target.shape)))
     if reduction != "mean":
         return reduce_loss(loss, reduction)

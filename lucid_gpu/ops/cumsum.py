@@ -11,10 +11,10 @@ from lucid_gpu.kernels import cumsum as kernels
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.in_place import before_write, written
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalize_dim
+from lucid_gpu.ops.reductions import along_dim, normalize_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.rules import Batch, Call, batching, jvp
+from lucid_gpu.tape.rules import Call, batching, jvp
 from lucid_gpu.tensor import Tensor
 
 
@@ -91,11 +91,7 @@ def _cumsum_jvp(call: Call) -> Any:
     return [_running_sum(tangent, how["dim"], tangent.dtype, how["reverse"])]
 
 
-@batching(_running_sum)
-def _running_sum_batched(level: Batch, f: Any, x: Tensor, dim: int, *rest: Any) -> Any:
-    if not x.ndim:
-        return NotImplemented
-    return level.wrap(f(level.value(x), normalize_dim(dim, x.ndim) + 1, *rest))
+batching(_running_sum)(along_dim)
 
 
 METHODS = (public(cumsum),)

@@ -22,7 +22,7 @@ from lucid_gpu.ops.in_place import alias_before
 from lucid_gpu.ops.memory_formats import lying, row_major_order
 from lucid_gpu.ops.named_results import values_and_indices
 from lucid_gpu.ops.record import keeping, record, was_replaced
-from lucid_gpu.ops.reductions import normalize_dim
+from lucid_gpu.ops.reductions import along_dim, normalize_dim
 from lucid_gpu.ops.shape import cat, flip, stack
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -77,9 +77,7 @@ def _cumprod_vjp(node: Any, g: Tensor) -> Any:
     return (following * _shifted(y.conj_physical(), node.dim, 1.0, False),)
 
 
-@batching(_running_product)
-def _running_product_batched(level: Batch, f: Any, x: Tensor, dim: int) -> Any:
-    return level.wrap(f(level.value(x), dim + 1))
+batching(_running_product)(along_dim)
 
 
 def _shifted(input: Tensor, dim: int, edge: float, forwards: bool) -> Tensor:
@@ -214,11 +212,7 @@ def _running_extremum(row: str, name: str, input: Tensor, dim: int) -> Any:
     return values_and_indices(name, _gathered(name, input, dim, indices, fault=None), indices)
 
 
-@batching(logcumsumexp, cummax, cummin)
-def _running_batched(level: Batch, f: Any, x: Tensor, dim: int) -> Any:
-    if not x.ndim:
-        return NotImplemented
-    return level.wrap_all(f(level.value(x), normalize_dim(dim, x.ndim) + 1))
+batching(logcumsumexp, cummax, cummin)(along_dim)
 
 
 # --- differences ----------------------------------------------------------------------------------

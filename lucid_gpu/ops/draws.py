@@ -13,13 +13,7 @@ import ml_dtypes
 from lucid_gpu import dtypes as dt
 from lucid_gpu.kernels import gamma_samples
 from lucid_gpu.ops.generator import Generator, _draw
-from lucid_gpu.ops.random_numbers import (
-    _normal,
-    _on_device,
-    _uniform,
-    drawn_by,
-    drawn_for_each,
-)
+from lucid_gpu.ops.random_numbers import _normal, _on_device, _uniform, drawn_by, drawn_for_each
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.stacking import broadcast_tensors
 from lucid_gpu.tape.door import op

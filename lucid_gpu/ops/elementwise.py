@@ -45,7 +45,7 @@ from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.number_ranges import number_in, refuse_beyond, refuse_unheld
 from lucid_gpu.ops.record import composes, constant, keeping, keeps, record
-from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.registry import attach, named
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import preserve_format
 from lucid_gpu.tape.door import body_of, op, type_name
@@ -133,8 +133,7 @@ def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor
 
 def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
     function = (_unary_function if op.arity == 1 else _binary_function)(op, method)
-    function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = method.__doc__
+    named(function, op.name, method.__doc__)
     function.__signature__ = signature_of("input", *["other"] * (op.arity - 1))  # type: ignore[attr-defined]
     return function
 
@@ -457,8 +456,7 @@ def _sum_function(name: str, said: str) -> Callable[..., Any]:
         result: Tensor = _two(name, input, scaled)
         return result if out is None else into(result, out, name)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = said
+    named(function, name, said)
     function.__signature__ = signature_of("input", "other", "*old", alpha=1)  # type: ignore[attr-defined]
     return overridable(function)
 

@@ -22,6 +22,7 @@ from lucid_gpu.ops.memory_formats import strides_of
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalize_dim
+from lucid_gpu.ops.registry import named
 from lucid_gpu.ops.rolled import roll
 from lucid_gpu.tape.door import Cast, op
 from lucid_gpu.tape.rules import batching, on_value
@@ -307,18 +308,13 @@ _ARGUMENTS = """
 
 
 def _named(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-    function.__name__ = function.__qualname__ = name
     stem = name.rstrip("2n")
     several = " Along several dimensions." if stem != name else ""
-    function.__doc__ = (
-        _DOCS[stem]
-        + several
-        + _ARGUMENTS.format(
-            sizes="s : sequence of int, optional" if several else "n : int, optional",
-            dims="dim : sequence of int" if several else "dim : int",
-        )
+    arguments = _ARGUMENTS.format(
+        sizes="s : sequence of int, optional" if several else "n : int, optional",
+        dims="dim : sequence of int" if several else "dim : int",
     )
-    return function
+    return named(function, name, _DOCS[stem] + several + arguments)
 
 
 def _one(name: str, several: Callable[..., Tensor]) -> Callable[..., Tensor]:

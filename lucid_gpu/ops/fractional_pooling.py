@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid_gpu.dtypes import int64
 from lucid_gpu.ops.arguments import require_tensor
-from lucid_gpu.ops.convolution import named
+from lucid_gpu.ops.convolution import of_rank
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.random import rand
 from lucid_gpu.ops.record import keeping, ties
@@ -85,7 +85,7 @@ def _of_rank(rank: int) -> Callable[..., Any]:
         pooled = own(pooled.view(*input.shape[:-rank], *size))
         return (pooled, own(places.view(pooled.shape))) if return_indices else pooled
 
-    return named(fractional_max_pool, name, _MAX, rank)
+    return of_rank(fractional_max_pool, name, _MAX, rank)
 
 
 fractional_max_pool2d, fractional_max_pool3d = map(_of_rank, (2, 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend, resolve
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.registry import named
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.splitting import unbind
 from lucid_gpu.ops.user_warnings import warn_user
@@ -124,48 +125,33 @@ def _triangle(row: Any, col: Any, offset: int, d: Any, where: Any, below: bool) 
     return _positions(np.stack(coordinates), dt.int64 if d is None else as_dtype(d), resolve(where))
 
 
-@op
-def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
-    layout: Any = None,
-) -> Tensor:  # fmt: skip
-    """Rows and columns of a lower triangle's elements, row by row: a matrix (2, n).
+def _indices(name: str, below: bool, doc: str) -> Callable[..., Tensor]:
+    @op
+    def indices(
+        row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
+        layout: Any = None,
+    ) -> Tensor:  # fmt: skip
+        return _triangle(row, col, offset, dtype, device, below)
+
+    return named(indices, name, doc)
+
+
+_DOC = """Rows and columns of {which} triangle's elements, row by row: a matrix (2, n).
 
     Parameters
     ----------
     row, col : int
         How many rows and columns the matrix has.
     offset : int
-        The last diagonal that counts: positive ones lie above the main one.
+        The {end} diagonal that counts: positive ones lie above the main one.
 
     Raises
     ------
     RuntimeError
         For negative extents.
     """
-    return _triangle(row, col, offset, dtype, device, True)
-
-
-@op
-def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
-    layout: Any = None,
-) -> Tensor:  # fmt: skip
-    """Rows and columns of an upper triangle's elements, row by row: a matrix (2, n).
-
-    Parameters
-    ----------
-    row, col : int
-        How many rows and columns the matrix has.
-    offset : int
-        The first diagonal that counts: positive ones lie above the main one.
-
-    Raises
-    ------
-    RuntimeError
-        For negative extents.
-    """
-    return _triangle(row, col, offset, dtype, device, False)
+tril_indices = _indices("tril_indices", True, _DOC.format(which="a lower", end="last"))
+triu_indices = _indices("triu_indices", False, _DOC.format(which="an upper", end="first"))
 
 
 @op

@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.record import keeping
+from lucid_gpu.ops.registry import named
 from lucid_gpu.tensor import Tensor
 
 ALIASES = {
@@ -34,9 +35,7 @@ def _function(name: str, method: str) -> Callable[..., Tensor]:
         result: Tensor = getattr(input, method)(*args, **kwargs)
         return result
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`Tensor.{method}`, in place."
-    return function
+    return named(function, name, f"`Tensor.{method}`, in place.")
 
 
 _MADE = {name: _function(name, ALIASES.get(name, name)) for name in (*ALIASES, *NAMES.split())}

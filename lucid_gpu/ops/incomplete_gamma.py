@@ -14,6 +14,7 @@ from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_ou
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.memory_formats import joint_order, lying
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.registry import named
 from lucid_gpu.ops.stacking import broadcast_tensors
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -55,9 +56,7 @@ def _integral(name: str, scipys: str, sign: int, text: str) -> Callable[..., Ten
         result: Tensor = record(title, values.array, (a, x), vjp, (a, x), d)
         return result
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = text
-    return function
+    return named(function, name, text)
 
 
 igamma = _integral(

@@ -24,6 +24,7 @@ from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.memory_formats import channels_order
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import leads_back, record, saves_for
+from lucid_gpu.ops.reductions import arguments_of
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
@@ -65,26 +66,6 @@ def layer_norm(
     return _normalized("layer_norm", input, normalized_shape, weight, bias, eps)
 
 
-@batching(layer_norm)
-def _layer_norm_batched(
-    level: Batch,
-    f: Any,
-    x: Tensor,
-    shape: Any,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Any:
-    if not level.holds(x):
-        y = f(x, shape, None, None, eps)
-    elif level.holds(weight) or level.holds(bias):
-        y = level.wrap(f(level.value(x), shape, None, None, eps))
-    else:
-        return level.wrap(f(level.value(x), shape, weight, bias, eps))
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
-
-
 @op(autocast={"cuda": "float32"})
 def rms_norm(
     input: Tensor,
@@ -117,22 +98,16 @@ def rms_norm(
     return _normalized("rms_norm", input, normalized_shape, weight, None, eps)
 
 
-@batching(rms_norm)
-def _rms_norm_batched(
-    level: Batch,
-    f: Any,
-    x: Tensor,
-    shape: Any,
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> Any:
-    if not level.holds(x):
-        y = f(x, shape, None, eps)
-    elif level.holds(weight):
-        y = level.wrap(f(level.value(x), shape, None, eps))
-    else:
-        return level.wrap(f(level.value(x), shape, weight, eps))
-    return y if weight is None else y * weight
+@batching(layer_norm, rms_norm)
+def _norms_batched(level: Batch, f: Any, *args: Any, **named: Any) -> Any:
+    given = arguments_of(f, args, named)
+    x, weight, bias = given.pop("input"), given["weight"], given.get("bias")
+    if level.holds(x) and not (level.holds(weight) or level.holds(bias)):
+        return level.wrap(f(level.value(x), **given))
+    y = f(level.value(x), **{k: None if k in ("weight", "bias") else v for k, v in given.items()})
+    y = level.wrap(y) if level.holds(x) else y
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
 
 
 class _Plan(NamedTuple):

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lucid_gpu.core import layout
-from lucid_gpu.core.program import Program, load_program, loads_of_type, spend
+from lucid_gpu.core.program import Program, Shape, derived, load_program, loads_of_type, spend
 from lucid_gpu.core.value import Cell, Expr, LateCell
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, cublaslt
@@ -167,7 +167,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     where, d, results = left.device, left.dtype, None
     if x.ndim == y.ndim == 2 and not (observers or costly.active):
         array = backend(where).matmul(x, y, d)
-        results = left.next.get((_product, right)) or _keep_results(left, right)
+        results = _results.get((left, right)) or _keep_results(left, right)
     else:
         array = _multiply_matrices(where, x, y, d)
     result: Tensor = record(
@@ -236,8 +236,13 @@ def _by_columns(x: Tensor) -> tuple[int, int] | None:
 def _keep_results(left: Program, right: Program) -> tuple[Program, Program]:
     """The programs of a product of two matrices, for the next one."""
     results = loads_of_type(left.dtype, (left.axes[0], right.axes[1]), left.device)
-    left.next[_product, right] = results
+    _results[left, right] = results
     return results
+
+
+_results: dict[tuple[Program, Program], tuple[Program, Program]] = derived(
+    "products of two matrices, not recorded and recorded"
+)
 
 
 def _conj(x: Tensor) -> Tensor:
@@ -442,13 +447,13 @@ def linear(
         require_tensors("linear", input=input, weight=weight)
         raise
     shapes = input._expr.shape, weight._expr.shape
-    key = (linear, b, *shapes)
-    known: Linear | None = a.next.get(key)
+    key = (a, b, *shapes)
+    known = _linears.get(key)
     if known is None:
         if len(shapes[1]) == 1:
             product = input @ weight
             return product if bias is None else product + bias
-        known = a.next[key] = _linear_of(input, weight)
+        known = _linears[key] = _linear_of(input, weight)
         spend(OF_LINEAR)
     where = a.device
     if bias is not None:
@@ -503,6 +508,9 @@ def _linear_of(input: Tensor, weight: Tensor) -> Linear:
         return Linear(shape, None, None)
     of_input, of_weight = [load_program(d, s, False, False, a.device) for s in (left, right)]
     return Linear(shape, loads_of_type(d, shape, a.device), (of_input, of_weight))
+
+
+_linears: dict[tuple[Program, Program, Shape, Shape], Linear] = derived("linear layers")
 
 
 def _linear_vjp(node: Any, g: Tensor) -> Any:

@@ -11,9 +11,7 @@ from lucid_gpu.devices import backend, philox
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.random import _finish
-from lucid_gpu.ops.random_numbers import (
-    _on_device,
-)
+from lucid_gpu.ops.random_numbers import _on_device, draws_once
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
@@ -78,12 +76,7 @@ def multinomial(
 
 @batching(multinomial, unbatched=True)
 def _multinomial_batched(level: Batch, f: Any, input: Tensor, *args: Any, **kwargs: Any) -> Any:
-    if level.draws_once():
-        if level.holds(input):
-            raise RuntimeError(
-                "Vmap does not currently support same randomness with a batched tensor input: "
-                "multinomial draws each example's own; use randomness='different'"
-            )
+    if draws_once(level, f, (input,)):
         return level.outside(f, input, *args, **kwargs)
     weights = level.full(input)
     rows = weights.reshape((-1, weights.shape[-1]))

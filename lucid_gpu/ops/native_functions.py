@@ -7,48 +7,20 @@ from typing import Any
 
 from lucid_gpu.dtypes import bool as bool_
 from lucid_gpu.dtypes import int64
-from lucid_gpu.ops import (
-    batch_norm as _batch_norm,
-)
-from lucid_gpu.ops import (
-    convolution as _convolution,
-)
-from lucid_gpu.ops import (
-    ctc as _ctc,
-)
-from lucid_gpu.ops import (
-    dropout as _dropout,
-)
-from lucid_gpu.ops import (
-    embedding as _embedding,
-)
-from lucid_gpu.ops import (
-    feature_dropout as _feature_dropout,
-)
-from lucid_gpu.ops import (
-    grid_sample as _grid_sample,
-)
-from lucid_gpu.ops import (
-    group_norm as _group_norm,
-)
-from lucid_gpu.ops import (
-    layer_norm as _layer_norm,
-)
-from lucid_gpu.ops import (
-    losses as _losses,
-)
-from lucid_gpu.ops import (
-    margin_losses as _margin_losses,
-)
-from lucid_gpu.ops import (
-    pooling as _pooling,
-)
-from lucid_gpu.ops import (
-    shuffles as _shuffles,
-)
-from lucid_gpu.ops import (
-    transposed_convolution as _transposed,
-)
+from lucid_gpu.ops import batch_norm as _batch_norm
+from lucid_gpu.ops import convolution as _convolution
+from lucid_gpu.ops import ctc as _ctc
+from lucid_gpu.ops import dropout as _dropout
+from lucid_gpu.ops import embedding as _embedding
+from lucid_gpu.ops import feature_dropout as _feature_dropout
+from lucid_gpu.ops import grid_sample as _grid_sample
+from lucid_gpu.ops import group_norm as _group_norm
+from lucid_gpu.ops import layer_norm as _layer_norm
+from lucid_gpu.ops import losses as _losses
+from lucid_gpu.ops import margin_losses as _margin_losses
+from lucid_gpu.ops import pooling as _pooling
+from lucid_gpu.ops import shuffles as _shuffles
+from lucid_gpu.ops import transposed_convolution as _transposed
 from lucid_gpu.ops.arguments import require_float
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import where

@@ -11,13 +11,7 @@ from lucid_gpu.ops.arguments import public, require_one_device, takes_out
 from lucid_gpu.ops.creation import as_tensor
 from lucid_gpu.ops.named_results import VALUES, result_of
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import (
-    amax,
-    amin,
-    existing_dim,
-    kept_shape,
-    normalize_dim,
-)
+from lucid_gpu.ops.reductions import along_dim, amax, amin, existing_dim, kept_shape, normalize_dim
 from lucid_gpu.ops.sorting import sort
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -98,20 +92,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     return _at(input, dim, order, longest, keepdim, "ModeBackward0")
 
 
-@batching(kthvalue)
-def _kthvalue_batched(
-    level: Batch, f: Any, x: Tensor, k: int, dim: int = -1, keepdim: bool = False
-) -> Any:
-    if not x.ndim:
-        return NotImplemented
-    return level.wrap_all(f(level.value(x), k, normalize_dim(dim, x.ndim) + 1, keepdim))
-
-
-@batching(mode)
-def _mode_batched(level: Batch, f: Any, x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    if not x.ndim:
-        return NotImplemented
-    return level.wrap_all(f(level.value(x), normalize_dim(dim, x.ndim) + 1, keepdim))
+batching(kthvalue, mode)(along_dim)
 
 
 @result_of("aminmax")

@@ -13,6 +13,7 @@ from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.bessel import NO_GRADIENT, computed, float_type
 from lucid_gpu.ops.elementwise import _common_type
 from lucid_gpu.ops.memory_formats import joint_order, lying
+from lucid_gpu.ops.registry import named
 from lucid_gpu.ops.stacking import broadcast_tensors
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -75,13 +76,12 @@ def _function(name: str, family: _Family, text: str) -> Callable[..., Tensor]:
         both = [t if isinstance(t, Tensor) else like.new_full((), t, dtype=d) for t in (x, n)]
         return computed(values, d, *broadcast_tensors(*both))
 
-    polynomial.__name__ = polynomial.__qualname__ = name
-    polynomial.__doc__ = (
+    batching(polynomial)(_batched)
+    doc = (
         f"{text} of degree ``n``, of each element; the two broadcast, one may be a number.\n\n"
         f"A degree is cut to a whole number; where it is negative, the value is 0.{NO_GRADIENT}"
     )
-    batching(polynomial)(_batched)
-    return public(polynomial)
+    return public(named(polynomial, name, doc))
 
 
 def _batched(level: Batch, f: Any, x: Any, n: Any) -> Any:

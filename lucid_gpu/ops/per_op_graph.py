@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lucid_gpu.core.node import SECOND_TIME
-from lucid_gpu.core.program import Program, Shape, extents_at, load_program
+from lucid_gpu.core.program import Program, Shape, derived, extents_at, load_program
 from lucid_gpu.core.value import Cell, Expr
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
@@ -168,7 +168,7 @@ def _load(tensor: Tensor) -> Program:
 
 
 def _rule(op: Op, program: Program, keep_operands: bool) -> Rule:
-    rule: Rule | None = program.gradients.get(("alone", keep_operands))
+    rule = _rules.get((program, keep_operands))
     if rule is None:
         n = program.leaves
         cotangent = load_program(program.dtype, program.axes, False, False, program.device)
@@ -181,8 +181,11 @@ def _rule(op: Op, program: Program, keep_operands: bool) -> Rule:
         names[n] = "~result"  # the last: PyTorch saves it once it is known
         saves = sorted(reads & names.keys(), key=names.__getitem__)
         rule = Rule(program, tuple(saves), tuple([names[i].lstrip("~") for i in saves]), gradient)
-        program.gradients["alone", keep_operands] = rule
+        _rules[program, keep_operands] = rule
     return rule
+
+
+_rules: dict[tuple[Program, bool], Rule] = derived("ops that stand alone")
 
 
 def _names_of_leaves(op: Op, program: Program) -> dict[int, str]:

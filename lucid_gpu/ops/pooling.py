@@ -15,7 +15,7 @@ from lucid_gpu.dtypes import int64, unimplemented
 from lucid_gpu.kernels import pooling
 from lucid_gpu.kernels.windows import Frame, Window, frame_of
 from lucid_gpu.ops.arguments import as_ints, require_tensor
-from lucid_gpu.ops.convolution import named
+from lucid_gpu.ops.convolution import of_rank
 from lucid_gpu.ops.laying import is_plain, lay
 from lucid_gpu.ops.memory_formats import (
     channels_lie_last,
@@ -125,7 +125,7 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
         settings = kernel_size, stride, padding, dilation
         return _max_pool(rank, input, settings, ceil_mode, return_indices)
 
-    return named(max_pool, f"max_pool{rank}d", _MAX, rank)
+    return of_rank(max_pool, f"max_pool{rank}d", _MAX, rank)
 
 
 def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
@@ -145,7 +145,7 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
         settings, divisor = (kernel_size, stride, padding, 1), divisor_override or 0
         return _avg_pool(rank, input, settings, ceil_mode, count_include_pad, divisor)
 
-    return named(avg_pool, f"avg_pool{rank}d", _MEAN, rank)
+    return of_rank(avg_pool, f"avg_pool{rank}d", _MEAN, rank)
 
 
 @op

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
@@ -29,6 +29,7 @@ from lucid_gpu.ops.random_numbers import (
     drawn_by,
     true_everywhere,
 )
+from lucid_gpu.ops.registry import named
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -224,36 +225,26 @@ def _options_like(input: Tensor, d: Any, where: Any) -> tuple[dtype, device]:
     )
 
 
-@op
-def rand_like(
-    input: Tensor,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: Any = None,
-    generator: Generator | None = None,
-) -> Tensor:
-    """`rand` in another tensor's shape, type and device."""
-    result = _uniform(input._expr.shape, *_options_like(input, dtype, device), generator)
-    return _finish(like(result, input, memory_format), requires_grad, None, "rand_like")
+def _drawn_like(name: str, draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @op
+    def drawn_like(
+        input: Tensor,
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        memory_format: Any = None,
+        generator: Generator | None = None,
+    ) -> Tensor:
+        result = draw(input._expr.shape, *_options_like(input, dtype, device), generator)
+        return _finish(like(result, input, memory_format), requires_grad, None, f"{name}_like")
+
+    doc = f"`{name}` in another tensor's shape, type and device."
+    return named(drawn_like, f"{name}_like", doc)
 
 
-@op
-def randn_like(
-    input: Tensor,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: Any = None,
-    generator: Generator | None = None,
-) -> Tensor:
-    """`randn` in another tensor's shape, type and device."""
-    result = _normal(input._expr.shape, *_options_like(input, dtype, device), generator)
-    return _finish(like(result, input, memory_format), requires_grad, None, "randn_like")
+rand_like, randn_like = _drawn_like("rand", _uniform), _drawn_like("randn", _normal)
 
 
 @op

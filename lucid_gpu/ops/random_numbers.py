@@ -180,14 +180,20 @@ def drawn_for_each(
 
     RuntimeError where the examples' own parameters are to draw the same.
     """
-    if level.draws_once():
-        if any(level.holds(t) for t in parameters):
-            raise RuntimeError(
-                "Vmap does not currently support same randomness with a batched tensor input: "
-                f"{f.__name__} draws each example's own; use randomness='different'"
-            )
+    if draws_once(level, f, parameters):
         return level.outside(f, *parameters, generator)
     return level.wrap(level.outside(f, *[level.full(t) for t in parameters], generator))
+
+
+def draws_once(level: Batch, f: Any, parameters: Sequence[Tensor]) -> bool:
+    """Whether an op draws the same for all examples; RuntimeError if these have parameters."""
+    once = level.draws_once()
+    if once and any(level.holds(t) for t in parameters):
+        raise RuntimeError(
+            "Vmap does not currently support same randomness with a batched tensor input: "
+            f"{f.__name__} draws each example's own; use randomness='different'"
+        )
+    return once
 
 
 def true_everywhere(condition: Tensor) -> bool:

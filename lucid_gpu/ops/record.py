@@ -385,9 +385,6 @@ def _as_it_was(entry: Saved, reader: Any) -> Tensor:
     return value
 
 
-_NO_EDGE = (None, 0)
-
-
 class OpNode(Saver):
     """A recorded op: its gradient function, what it saved, and its attributes."""
 
@@ -409,20 +406,10 @@ class OpNode(Saver):
         function: Vjp,
         saved: Sequence[Tensor | None],
     ) -> None:
-        edges: list[Any] = []
-        needs = []
-        for t in inputs:  # as `edge_of` does
-            value = t._expr
-            program = value.program
-            needed = program.needs_grad
-            needs.append(needed)
-            if not needed:
-                edges.append(_NO_EDGE)
-            elif program.is_load or program.is_boundary:
-                cell = value.leaves[-1]
-                edges.append((cell.node, cell.output))
-            else:
-                edges.append((region.region_node(value), 0))
+        edges, needs = [], []
+        for t in inputs:
+            edges.append(region.edge_of(t._expr))
+            needs.append(t._expr.program.needs_grad)
         super().__init__(tuple(edges))
         self.needs_input_grad: tuple[bool, ...] = tuple(needs)
         self.function: Any = function  # None once it is freed
@@ -715,6 +702,7 @@ if core is not None:
         op_node=OpNode,
         unpack=_unpack,
         boundary_of=building.boundary_of,
+        boundaries=building.boundaries,
     )
 
 

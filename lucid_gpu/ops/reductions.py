@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.core.layout import repeated
-from lucid_gpu.core.program import SHARED, WRAPPED, load_program
+from lucid_gpu.core.program import SHARED, WRAPPED, Program, Shape, derived, load_program
 from lucid_gpu.core.value import Cell, Expr
 from lucid_gpu.devices import backend, backend_of_array, xp_of
 from lucid_gpu.devices.threads import run_quietly
@@ -24,6 +25,7 @@ from lucid_gpu.fusion import Eager, building, realize
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.pending_reductions import Pending, Recipe, plan_of, recipe_of, start
+from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.fusion.scheduler import mark_computed
 from lucid_gpu.ops.arguments import guarded, is_number, one_by_one, public, require_tensor
@@ -61,6 +63,27 @@ def normalize_dim(dim: int, rank: int) -> int:
             f"got {dim})"
         )
     return dim % extent
+
+
+def along_dim(level: Batch, f: Any, *args: Any, **named: Any) -> Any:
+    """The batching rule of ops along a dimension ``dim`` of their ``input``: it is one further."""
+    given = arguments_of(f, args, named)
+    x = given.pop("input")
+    if not x.ndim:
+        return NotImplemented
+    dim = normalize_dim(given.pop("dim"), x.ndim) + 1
+    return level.wrap_all(f(level.value(x), dim=dim, **given))
+
+
+def arguments_of(f: Any, args: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
+    """A call's arguments by an op's names, with the defaults of those that may be positional."""
+    signature = _signature(body_of(f))
+    given = signature.bind(*args, **named).arguments
+    known = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return {**{p.name: p.default for p in known}, **given}
+
+
+_signature = functools.lru_cache(inspect.signature)
 
 
 def _integer(dim: Any) -> int:
@@ -203,8 +226,8 @@ def _recipe(row: str, value: Expr, dim: Dims, keepdim: bool) -> Recipe:
     key = None
     kinds = map(type, dim) if type(dim) is tuple else (type(dim),)
     if _PLAIN.issuperset(kinds) and state.off is OFF:
-        key = (row, dim, keepdim, value.shape)
-        found: Recipe | None = value.program.next.get(key)
+        key = (value.program, row, dim, keepdim, value.shape)
+        found = _recipes.get(key)
         if found is not None:
             return found
     shape = value.shape
@@ -212,8 +235,13 @@ def _recipe(row: str, value: Expr, dim: Dims, keepdim: bool) -> Recipe:
     count = math.prod(map(shape.__getitem__, dims)) if row == "mean" else None
     recipe = recipe_of(value, row, dims, result_shape(shape, dims, keepdim), count)
     if key is not None:
-        value.program.next[key] = recipe
+        _recipes[key] = recipe
     return recipe
+
+
+_recipes: dict[tuple[Program, str, int | Shape | None, bool, Shape], Recipe] = derived(
+    "reductions as called"
+)
 
 
 def _started(input: Tensor, recipe: Recipe) -> Any:
@@ -498,8 +526,8 @@ def _var_mean_by_plans(
     value: Expr, dims: tuple[int, ...], shape: tuple[int, ...], divisor: float
 ) -> tuple[Any, Any]:
     """Variance and mean of a row-major array, by two plans."""
-    key = ("var", dims, shape, divisor, value.shape)
-    plans = value.program.next.get(key)
+    key = (value.program, dims, shape, divisor, value.shape)
+    plans = _plans_of_var.get(key)
     if plans is None:
         program, kept = value.program, result_shape(value.shape, dims, True)
         plain = load_program(program.dtype, value.shape, False, False, program.device)
@@ -511,10 +539,15 @@ def _var_mean_by_plans(
         square = building.build(TABLE["square"], [apart], OFF, scheduled=False)
         spread = recipe_of(square, "mean", dims, shape, divisor)
         plans = [plan_of([Pending(*pair)])[0] for pair in ((x, mean_of), (square, spread))]
-        value.program.next[key] = plans
+        _plans_of_var[key] = plans
     (center,) = realize.execute(plans[0], value.leaves)
     (variance,) = realize.execute(plans[1], (*value.leaves, Cell(center)))
     return variance, center
+
+
+_plans_of_var: dict[tuple[Program, Shape, Shape, float, Shape], list[Plan]] = derived(
+    "plans of a mean and a variance"
+)
 
 
 def _var_vjp(node: Any, g: Tensor) -> Any:

@@ -64,6 +64,13 @@ def _listed(module: str, table: str, name: str) -> Callable[..., Any]:
     return next(function for function in listed if function.__name__ == name)
 
 
+def named(function: Callable[..., Any], name: str, doc: str | None) -> Callable[..., Any]:
+    """Return a function that a factory made, under its name, with its documentation."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
 def findable(namespace: dict[str, Any], module: str) -> None:
     """Name functions that some factory made after the place where pickle can find them: here.
 

@@ -14,14 +14,7 @@ from typing import Any, TypeVar, cast
 from lucid_gpu import dtypes as dt
 from lucid_gpu.core import layout, saved
 from lucid_gpu.core.owner import SameMemory, Storage
-from lucid_gpu.core.program import (
-    INFERENCE,
-    SHARED,
-    Shape,
-    changed_load,
-    load_program,
-    marked,
-)
+from lucid_gpu.core.program import INFERENCE, SHARED, Shape, changed_load, load_program, marked
 from lucid_gpu.core.value import Variable, load_as, order_of
 from lucid_gpu.devices import backend, held, xp_of
 from lucid_gpu.devices.copies import inverse, laid_in, row_major, strided, write
@@ -415,9 +408,7 @@ def _alias(input: Tensor) -> Tensor:
     )
 
 
-@batching(_alias)
-def _alias_batched(level: Batch, f: Any, x: Tensor) -> Any:
-    return level.wrap(f(level.value(x)))
+batching(_alias)(on_value)
 
 
 def _copied(array: Any, reshaped: Any, input: Tensor) -> bool:

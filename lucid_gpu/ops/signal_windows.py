@@ -9,6 +9,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import as_dtype
 from lucid_gpu.ops.creation import arange, ones
+from lucid_gpu.ops.registry import named
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -73,17 +74,28 @@ def cosines(*weights: float) -> Shape:
     return shape
 
 
-@op
-def hann_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
-) -> Tensor:
+def _of_shape(name: str, shape: Shape, doc: str) -> Callable[..., Tensor]:
+    """The function that makes windows of a shape without parameters."""
+
+    @op
+    def window(
+        window_length: int,
+        periodic: bool = True,
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        pin_memory: bool = False,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        return _made(name, shape, window_length, periodic, dtype, device, requires_grad)
+
+    return named(window, name, doc)
+
+
+hann_window = _of_shape(
+    "hann_window",
+    cosines(0.5, 0.5),
     """The vector ``sin(pi k / n)^2``; ``n`` is the length if ``periodic``, else one less.
 
     Parameters
@@ -96,10 +108,21 @@ def hann_window(
     ------
     RuntimeError
         For a negative length, and types that are not floating point.
-    """
-    return _made(
-        "hann_window", cosines(0.5, 0.5), window_length, periodic, dtype, device, requires_grad
-    )
+    """,
+)
+blackman_window = _of_shape(
+    "blackman_window",
+    cosines(0.42, 0.5, 0.08),
+    """The vector ``0.42 - 0.5 cos(2 pi k / n) + 0.08 cos(4 pi k / n)``, with `hann_window`'s ``n``.
+
+    RuntimeError as there.
+    """,
+)
+bartlett_window = _of_shape(
+    "bartlett_window",
+    triangle,
+    """The vector ``1 - |2 k / n - 1|``; ``n`` and errors as in `hann_window`.""",
+)
 
 
 @op
@@ -118,40 +141,6 @@ def hamming_window(
     """The vector ``alpha - beta cos(2 pi k / n)``; ``n`` and errors as in `hann_window`."""
     shape = cosines(alpha, beta)
     return _made("hamming_window", shape, window_length, periodic, dtype, device, requires_grad)
-
-
-@op
-def blackman_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
-) -> Tensor:
-    """The vector ``0.42 - 0.5 cos(2 pi k / n) + 0.08 cos(4 pi k / n)``, with `hann_window`'s ``n``.
-
-    RuntimeError as there.
-    """
-    shape = cosines(0.42, 0.5, 0.08)
-    return _made("blackman_window", shape, window_length, periodic, dtype, device, requires_grad)
-
-
-@op
-def bartlett_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
-) -> Tensor:
-    """The vector ``1 - |2 k / n - 1|``; ``n`` and errors as in `hann_window`."""
-    return _made("bartlett_window", triangle, window_length, periodic, dtype, device, requires_grad)
 
 
 @op

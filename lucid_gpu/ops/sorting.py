@@ -14,9 +14,9 @@ from lucid_gpu.ops.gather import _gathered
 from lucid_gpu.ops.index_primitives import index_tensor
 from lucid_gpu.ops.memory_formats import lying
 from lucid_gpu.ops.named_results import VALUES
-from lucid_gpu.ops.reductions import normalize_dim
+from lucid_gpu.ops.reductions import along_dim, normalize_dim
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.rules import Batch, batching
+from lucid_gpu.tape.rules import batching
 from lucid_gpu.tensor import Tensor
 
 Op = TypeVar("Op", bound=Callable[..., Any])
@@ -125,14 +125,7 @@ def _argsort(input: Tensor, dim: int, descending: bool, count: int | None = None
     return index_tensor(input, order)
 
 
-@batching(argsort, _argsort)
-def _argsort_batched(
-    level: Batch, f: Any, x: Tensor, dim: int = -1, descending: bool = False, **options: Any
-) -> Any:
-    if not x.ndim:
-        return NotImplemented
-    dim = normalize_dim(dim, x.ndim) + 1
-    return level.wrap(f(level.value(x), dim=dim, descending=descending, **options))
+batching(argsort, _argsort)(along_dim)
 
 
 @op
@@ -175,19 +168,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return VALUES["topk"](_gathered("TopkBackward0", input, dim, where, True, None, None), where)
 
 
-@batching(topk)
-def _topk_batched(
-    level: Batch,
-    f: Any,
-    x: Tensor,
-    k: int,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
-) -> Any:
-    if not x.ndim:
-        return NotImplemented
-    return level.wrap_all(f(level.value(x), k, normalize_dim(dim, x.ndim) + 1, largest, sorted))
+batching(topk)(along_dim)
 
 
 def _leading(input: Tensor, k: int, dim: int, largest: bool) -> Tensor | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
@@ -20,6 +20,7 @@ from lucid_gpu.ops.named_results import result_of
 from lucid_gpu.ops.order import searchsorted
 from lucid_gpu.ops.record import keeping, keeps, record
 from lucid_gpu.ops.reductions import Dims, normalize_dim
+from lucid_gpu.ops.registry import named
 from lucid_gpu.ops.shape import owned
 from lucid_gpu.ops.sorting import sort
 from lucid_gpu.tape.door import op
@@ -188,30 +189,28 @@ def nanmean(
     return (total / reductions.sum(known, dim, keepdim)).to(d)
 
 
-@op
-def std_mean(
-    input: Tensor,
-    dim: Dims = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`std` and `mean`; parameters, shapes and errors as there."""
-    return _with_mean("StdMeanBackward0", reductions.std, input, dim, unbiased, keepdim, correction)
+def _with_its_mean(
+    spread: Callable[..., Tensor],
+) -> Callable[..., tuple[Tensor, Tensor]]:
+    name = spread.__name__
+    title = f"{name.capitalize()}MeanBackward0"
+
+    @op
+    def both(
+        input: Tensor,
+        dim: Dims = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        return _with_mean(title, spread, input, dim, unbiased, keepdim, correction)
+
+    doc = f"`{name}` and `mean`; parameters, shapes and errors as there."
+    return named(both, f"{name}_mean", doc)
 
 
-@op
-def var_mean(
-    input: Tensor,
-    dim: Dims = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`var` and `mean`; parameters, shapes and errors as there."""
-    return _with_mean("VarMeanBackward0", reductions.var, input, dim, unbiased, keepdim, correction)
+std_mean, var_mean = _with_its_mean(reductions.std), _with_its_mean(reductions.var)
 
 
 def _with_mean(

@@ -85,7 +85,7 @@ def _of_rank(rank: int) -> Callable[..., Tensor]:
         result = _spread(whole, weight, window, more, groups, order)
         return convolution.finished(result, bias, order, whole is input)
 
-    return convolution.named(conv_transpose, f"conv_transpose{rank}d", _DOC, rank)
+    return convolution.of_rank(conv_transpose, f"conv_transpose{rank}d", _DOC, rank)
 
 
 conv_transpose1d, conv_transpose2d, conv_transpose3d = (_of_rank(rank) for rank in (1, 2, 3))

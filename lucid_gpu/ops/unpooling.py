@@ -10,7 +10,7 @@ from lucid_gpu.dtypes import int64
 from lucid_gpu.kernels.windows import Window
 from lucid_gpu.ops import pooling
 from lucid_gpu.ops.arguments import in_float32, require_tensor
-from lucid_gpu.ops.convolution import named
+from lucid_gpu.ops.convolution import of_rank
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.memory_formats import channels_order, lying, row_major_order
 from lucid_gpu.ops.shape import own
@@ -98,7 +98,7 @@ def _unpool_of_rank(rank: int) -> Callable[..., Tensor]:
         put = empty.scatter(-1, indices.flatten(-rank), input.flatten(-rank))
         return own(put.reshape(*lead, *size))
 
-    return named(max_unpool, name, _UNPOOL, rank)
+    return of_rank(max_unpool, name, _UNPOOL, rank)
 
 
 _max_pools = {1: pooling.max_pool1d, 2: pooling.max_pool2d, 3: pooling.max_pool3d}
@@ -128,7 +128,7 @@ def _norm_of_rank(rank: int) -> Callable[..., Tensor]:
         count = kernel_size**rank if one else math.prod(kernel_size)
         return (means.sign() * means.abs().relu() * count).pow(1.0 / norm_type)
 
-    return named(lp_pool, f"lp_pool{rank}d", _NORM, rank)
+    return of_rank(lp_pool, f"lp_pool{rank}d", _NORM, rank)
 
 
 max_unpool1d, max_unpool2d, max_unpool3d = map(_unpool_of_rank, (1, 2, 3))

@@ -18,7 +18,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu import profiler
 from lucid_gpu.autograd import Function, forward_ad
-from lucid_gpu.core.program import WRAPPED, Program
+from lucid_gpu.core.program import WRAPPED, Program, tables
 from lucid_gpu.fusion import eager
 from tests.oracle import same_error, torch_module
 
@@ -604,18 +604,30 @@ def test_ordinary_tensors_keep_the_straight_path_inside_a_level() -> None:
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(x, lucid_gpu.ones(3))
         marked = dual._expr.program
-        before = set(marked.next)
+        before = set(_following(marked))
         for _ in range(3):
             dual.exp()
             dual * 2
             dual * dual
             x * dual
-        twins = {("marked", 0), ("marked", 2)}
-        assert set(marked.next) - before <= twins
+        twins = {("programs with other marks", (marked, mark)) for mark in (0, 2)}
+        assert set(_following(marked)) - before <= twins
         plain = x._expr.program
         assert marked is not plain
-        kept = [plain.next[k] for k in set(plain.next) - twins if k != "boundary"]
+        unmarked = ("programs with other marks", "boundaries around programs")
+        kept = [v for (what, _), v in _following(plain).items() if what not in unmarked]
+        assert kept
         assert not any(program.marks & WRAPPED for program in _programs_of(kept))
+
+
+def _following(program: Program) -> dict[tuple[str, Any], Any]:
+    """What is kept of a program, by table and key."""
+    return {
+        (what, key): value
+        for what, table in tables.items()
+        for key, value in table.items()
+        if key is program or (isinstance(key, tuple) and key[0] is program)
+    }
 
 
 def _programs_of(kept: Any) -> list[Program]:

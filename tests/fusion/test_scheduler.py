@@ -76,8 +76,8 @@ def test_what_a_kernel_computed_inside_of_a_value_is_old() -> None:
 
 def test_a_program_is_cut_where_a_kernel_is_full() -> None:
     most = scheduler.LIMIT - 1  # one instruction loads
-    assert cut(chain(most)) is not scheduler.FULL
-    assert cut(chain(most + 1)) is scheduler.FULL
+    assert cut(chain(most)) is not scheduler.Cut.FULL
+    assert cut(chain(most + 1)) is scheduler.Cut.FULL
     assert not scheduler.fits_a_kernel(1, scheduler.MAX_LEAVES + 1)
 
 
@@ -85,7 +85,7 @@ def test_a_program_is_cut_where_a_kernel_is_full() -> None:
 def test_turns_that_bring_in_arrays_are_cut_after_so_many(most: int) -> None:
     # The last op begins a turn: it is the ``mul`` of the next one.
     whys = [cut(op("mul", running(turns, True), 0.5), most) for turns in range(1, most + 2)]
-    assert whys.index(scheduler.REPEATS) == most - 1
+    assert whys.index(scheduler.Cut.REPEATS) == most - 1
 
 
 def test_turns_on_the_same_arrays_go_on_while_they_fit() -> None:
@@ -95,9 +95,9 @@ def test_turns_on_the_same_arrays_go_on_while_they_fit() -> None:
 def test_where_a_turn_is_complete_all_operands_are_stored() -> None:
     short, long = chain(2), chain(5)
     step = state.step
-    assert scheduler.stored_first(scheduler.FULL, [short, long]) == [long]
+    assert scheduler.stored_first(scheduler.Cut.FULL, [short, long]) == [long]
     assert state.step == step
-    assert scheduler.stored_first(scheduler.REPEATS, [short, long]) == [short, long]
+    assert scheduler.stored_first(scheduler.Cut.REPEATS, [short, long]) == [short, long]
     assert state.step > step
 
 

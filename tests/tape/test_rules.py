@@ -24,7 +24,11 @@ def of_the_package() -> Iterator[tuple[Any, Any]]:
 
 
 # Rules that serve ops of several files.
-SHARED = {("on_value", "lucid_gpu.tape.rules"), ("scatter_batched", "lucid_gpu.ops.scatter")}
+SHARED = {
+    ("along_dim", "lucid_gpu.ops.reductions"),
+    ("on_value", "lucid_gpu.tape.rules"),
+    ("scatter_batched", "lucid_gpu.ops.scatter"),
+}
 
 
 def test_each_rule_stands_in_the_file_of_its_op() -> None:

@@ -52,7 +52,7 @@ def test_several_results_and_used_graphs():
     a, b = x @ x, x * 2
     assert {"result 0", "result 1"} <= set(words(viz.graph([a, b])))
     a.backward()
-    assert "View" in words(viz.graph(a, legend=False))
+    assert "Dot" in words(viz.graph(a, legend=False))
     assert "result" in words(viz.graph(x))
 
 

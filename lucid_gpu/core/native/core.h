@@ -37,8 +37,8 @@ extern struct Known {
     Slot cell_array, cell_node, cell_output, cell_variable, cell_version;
     Slot program_is_load, program_is_boundary, program_needs_grad, program_device,
         program_dtype, program_marks, program_region, program_free, program_independent,
-        program_instructions, program_next, program_laid, program_strided,
-        program_barred, program_plans, program_stored;
+        program_instructions, program_laid, program_strided, program_barred, program_plans,
+        program_stored;
     Slot pending_value, pending_recipe, pending_tensor, pending_thread, pending_cells;
     Slot recipe_results, recipe_recorded, recipe_shape, recipe_plans, recipe_tails;
     Slot reduced_source, reduced_result;
@@ -255,6 +255,7 @@ extern struct Custom {
     PyObject *finish_one;     /* of lucid_gpu.autograd.outputs, as is the next */
     PyObject *store_together;
     PyObject *boundary_of;    /* lucid_gpu.fusion.building.boundary_of */
+    PyObject *boundaries;     /* lucid_gpu.fusion.building.boundaries, a dict */
     PyObject *unpack;         /* lucid_gpu.ops.record.unpack */
     PyObject *tell;           /* lucid_gpu.devices.cuda_errors.tell_what_to_write */
     PyTypeObject *node;       /* the class FunctionCtx */
@@ -290,7 +291,7 @@ extern struct Memory {
 #define NAMES(X) \
     X(s_add_cell, "add_cell") X(s_alone, "alone") X(s_also, "also") X(s_array, "array") \
     X(s_attach, "_attach") X(s_background, "background") X(s_base, "_base") X(s_bits, "bits") \
-    X(s_borrowed, "borrowed") X(s_boundary, "boundary") X(s_buffers, "buffers") X(s_by, "by") \
+    X(s_borrowed, "borrowed") X(s_buffers, "buffers") X(s_by, "by") \
     X(s_catch_up, "_catch_up") X(s_checked, "_checked") X(s_compute, "compute") \
     X(s_converts, "converts") X(s_copy, "copy_") X(s_creation, "_creation") \
     X(s_discard, "discard") X(s_dtype, "dtype") X(s_edges, "_edges") X(s_ends, "ends") \

@@ -1552,9 +1552,8 @@ attach(PyObject *tensor, PyObject *value, PyObject *node, PyObject *output)
     PyObject *pair = NULL, *leaves = NULL, *cell = NULL, *own = NULL;
     PyObject *args[] = {tensor, node, output};
     int stored = get(program, known.program_is_load) == Py_True;
-    if (!stored && get(tensor, known.tensor_expr) == value &&
-        PyDict_Check(get(program, known.program_next))) {
-        pair = PyDict_GetItemWithError(get(program, known.program_next), s_boundary);
+    if (!stored && get(tensor, known.tensor_expr) == value) {
+        pair = PyDict_GetItemWithError(custom.boundaries, program);
         Py_XINCREF(pair); /* programs may be forgotten meanwhile */
     }
     if (pair == NULL) {

@@ -175,7 +175,7 @@ def _require_finite(total: Tensor, order: float) -> None:
 
 
 def _type_of(tensors: list[Tensor]) -> dt.dtype:
-    types = dict.fromkeys([t._expr.program.dtype for t in tensors])
+    types = dict.fromkeys([t.dtype for t in tensors])
     return functools.reduce(dt.promote_types, [d.to_real() for d in types])
 
 
@@ -209,7 +209,7 @@ def _norm(tensors: list[Tensor], order: float) -> Tensor:
 def _by_device(tensors: list[Tensor]) -> dict[device, list[Tensor]]:
     groups: dict[device, list[Tensor]] = {}
     for t in tensors:
-        groups.setdefault(t._expr.program.device, []).append(t)
+        groups.setdefault(t.device, []).append(t)
     return groups
 
 
