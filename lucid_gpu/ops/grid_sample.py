@@ -186,8 +186,9 @@ def _summed(input: Tensor, out: tuple[int, ...], axes: Sequence[Any]) -> Tensor:
     number, weight = _corners(axes, sizes, image)
     corners = prod(number.shape[len(out) :])
     if few:  # element by element where they lie: rows would be shorter than what a row costs
-        places = number.reshape(n, 1, -1)
-        read = input.flatten(2).gather(2, places.expand(n, c, -1)) * weight.reshape(n, 1, -1)
+        places = prod(out[1:]) * corners
+        numbers = number.reshape(n, 1, places).expand(n, c, places)
+        read = input.flatten(2).gather(2, numbers) * weight.reshape(n, 1, places)
         of_few: Tensor = read.reshape(n, c, *out[1:], corners).sum(-1)
         return of_few
     last = (0, *range(2, input.ndim), 1)
@@ -205,7 +206,8 @@ def _corners(axes: Sequence[Any], sizes: Sequence[int], first: Any) -> tuple[Ten
     """
     number, weight = first, None
     for axis, ((index, share), size) in enumerate(zip(axes, sizes, strict=True)):
-        shape = (*index.shape[:-1], *[1] * axis, -1, *[1] * (len(sizes) - 1 - axis))
+        *out, read = index.shape
+        shape = (*out, *[1] * axis, read, *[1] * (len(sizes) - 1 - axis))
         index, share = index.reshape(shape), share.reshape(shape)
         number = number * size + index
         weight = share if weight is None else weight * share
