@@ -1605,8 +1605,9 @@ def _store(operands: Sequence[Any], values: Sequence[Expr]) -> None:
         if isinstance(operand, Tensor):
             tensors.append(operand)
             for leaf in operand._expr.leaves:
-                if leaf.result is not None and leaf.source is not None:
-                    tensors.append(leaf.source.tensor())
+                source = None if leaf.result is None else leaf.source
+                if source is not None:
+                    tensors.append(source.tensor())
     stored = {id(t): t for t in tensors if t is not None and t._expr in values}
     store_written(*stored.values())
 

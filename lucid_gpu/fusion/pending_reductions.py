@@ -209,9 +209,10 @@ class ReducedCell(LateCell):
 
     def _beside(self, node: Any, output: int) -> Cell:
         with _lock:
-            if self.source is None:  # another thread was faster
+            source = self.source
+            if source is None:  # another thread was faster
                 return Cell(self.array, node, output)
-            return ReducedCell(self.source, self.result, node, output)
+            return ReducedCell(source, self.result, node, output)
 
 
 def started(value: Expr, recipe: Recipe, tensor: Any) -> Pending:
@@ -501,8 +502,9 @@ def plan_of(
         parts.append((value.program, tuple(map(place_of, value.leaves))))
     if values and made_of_them:
         for place, cell in enumerate(leaves):
-            if cell.result is not None and cell.source is not None:
-                results[place] = group.index(cell.source), cell.result
+            source = None if cell.result is None else cell.source  # C computes it without the lock
+            if source is not None:
+                results[place] = group.index(source), cell.result
     lie = realizing.strides_at(parts, leaves) if any(map(_STRIDED, read)) else {}
     key = (made_of_them, *map(_RECIPE, group), *parts, *results.items(), *lie.items())
     plan = _plans.get(key)

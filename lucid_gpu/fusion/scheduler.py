@@ -236,13 +236,14 @@ def met(values: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     for other in values:
         for leaf in other.leaves:
-            if leaf.result is None or leaf.source is None:
+            source = None if leaf.result is None else leaf.source  # others compute it meanwhile
+            if source is None:
                 continue
             for value in values:
                 if value is other or value.since == ALWAYS:
                     continue
-                if not set(value.leaves).isdisjoint(leaf.source.value.leaves):
-                    shared = leaf.source.shared(value)
+                if not set(value.leaves).isdisjoint(source.value.leaves):
+                    shared = source.shared(value)
                     found += [] if shared is None else [shared]
     return found
 

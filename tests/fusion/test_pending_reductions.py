@@ -423,6 +423,20 @@ class TestWaiting:
         pending_reductions.flush()
         assert total.array is array and array == 8 and pending.cells
 
+    def test_another_may_compute_it_while_operands_are_compared(self, executor: str) -> None:
+        total = (lucid_gpu.ones(4) * 2).sum()
+
+        class Operand:
+            since = 0
+
+            @property
+            def leaves(self) -> tuple[Any, ...]:
+                assert total.item() == 8  # as another thread may at any moment
+                return ()
+
+        waiting_for_it = total * 2
+        assert scheduler.met([waiting_for_it._expr, Operand()]) == []
+
     def test_eager_computes_on_its_line(self) -> None:
         x = lucid_gpu.ones(4)
         with eager():
