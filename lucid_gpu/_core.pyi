@@ -25,7 +25,14 @@ class Door:
 
 class Method:
     def __init__(
-        self, general: Callable[..., Any], op: Any, arity: int, reflected: bool, power: bool
+        self,
+        general: Callable[..., Any],
+        op: Any,
+        arity: int,
+        reflected: bool,
+        power: bool,
+        straight: Callable[..., Any] = ...,
+        name: str = ...,
     ) -> None: ...
     def __call__(self, *args: Any, **named: Any) -> Any: ...
 

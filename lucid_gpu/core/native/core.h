@@ -323,7 +323,7 @@ extern struct Memory {
     X(s_take, "take") X(s_task, "task") X(s_tensors, "tensors") X(s_to_save, "_to_save") \
     X(s_twin, "twin") X(s_values, "values") X(s_version, "version") X(s_vjp, "vjp") \
     X(s_waiting, "waiting") X(s_watcher, "watcher") X(s_watchers, "watchers") \
-    X(s_written, "written")
+    X(s_write, "_write") X(s_written, "written")
 
 #define DECLARE(name, text) extern PyObject *name;
 NAMES(DECLARE)
@@ -389,6 +389,7 @@ PyObject *region_node(PyObject *module, PyObject *value);
 
 /* memory.c */
 int add_cell(PyObject *storage, PyObject *leaf);
+PyObject *before_write(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *twin_of(PyObject *leaf, PyObject *node, PyObject *output);
 PyObject *read_unread(PyObject *unread);
 

@@ -1138,7 +1138,7 @@ PyDoc_STRVAR(before_write_doc,
 "--\n\n"
 "The operand of an op in place, where nothing is recorded: `lucid_gpu.ops.in_place._before_write`.");
 
-static PyObject *
+PyObject *
 before_write(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     int usual = count >= 2 && undisturbed() && PyObject_TypeCheck(args[0], known.tensor) &&

@@ -226,6 +226,7 @@ typedef struct {
     int arity;
     int reflected; /* whether it is for `2 - x` */
     int power;     /* whether numbers are exponents */
+    PyObject *straight, *name; /* of one in place: the row's method, and what it is called; or NULL */
 } Method;
 
 /* What `Entry.high` says of a number: its kind, whether it is one leaf more of the program, and
@@ -613,6 +614,25 @@ of_number(Method *self, PyObject *const *args, PyObject *a, PyObject *now)
     return pending(program, leaves, made_by, shape);
 }
 
+/* The row in place: as of `_in_place` in lucid_gpu/ops/elementwise.py. */
+static PyObject *
+in_place(const Method *self, PyObject *const *args)
+{
+    PyObject *asked[] = {args[0], self->name, self->arity > 1 ? args[1] : NULL};
+    PyObject *before = before_write(NULL, asked, self->arity + 1), *written = NULL;
+    PyObject *operands[] = {before, asked[2]};
+    PyObject *value = before == NULL ? NULL
+                                     : PyObject_Vectorcall(self->straight, operands,
+                                                           (size_t)self->arity, NULL);
+    if (value != NULL) {
+        PyObject *given[] = {args[0], value, self->name};
+        written = PyObject_VectorcallMethod(s_write, given, 3, NULL);
+    }
+    Py_XDECREF(before);
+    Py_XDECREF(value);
+    return written;
+}
+
 /* Apply the row, by the table of programs where operands are a tensor, or two, or one and a float
  * or an int. The usual case of `lucid_gpu.tensor.apply`. */
 static PyObject *
@@ -621,6 +641,11 @@ method_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *nam
     Method *self = (Method *)object;
     PyObject *a = NULL, *b = NULL, *result = NULL, *now;
     int numeric = 0, usual;
+    if (self->name != NULL) {
+        usual = !closed && names == NULL && PyVectorcall_NARGS(flags) == self->arity &&
+                PyObject_TypeCheck(args[0], known.tensor);
+        return usual ? in_place(self, args) : PyObject_Vectorcall(self->general, args, flags, names);
+    }
     if (!closed && names == NULL && PyVectorcall_NARGS(flags) == self->arity &&
         PyObject_TypeCheck(args[0], known.tensor)) {
         a = value_of(args[0]);
@@ -651,21 +676,24 @@ method_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *nam
 }
 
 PyDoc_STRVAR(method_doc,
-"Method(general, op, arity, reflected, power)\n"
+"Method(general, op, arity, reflected, power, straight=None, name=None)\n"
 "--\n\n"
-"A row of the op table as a method: ``general`` is the Python function that it is a short cut of.");
+"A row of the op table as a method: ``general`` is the Python function that it is a short cut of. One\n"
+"in place has the row's method and a name.");
 
 static PyObject *
 method_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *keywords[] = {"general", "op", "arity", "reflected", "power", NULL};
-    PyObject *general, *op;
+    static char *keywords[] = {"general", "op",       "arity", "reflected",
+                               "power",   "straight", "name",  NULL};
+    PyObject *general, *op, *straight = NULL, *name = NULL;
     int arity, reflected, power;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "OOipp:Method", keywords, &general, &op, &arity,
-                                     &reflected, &power)) {
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OOipp|OU:Method", keywords, &general, &op, &arity,
+                                     &reflected, &power, &straight, &name)) {
         return NULL;
     }
-    if (arity < 1 || arity > 2 || !PyCallable_Check(general)) {
+    if (arity < 1 || arity > 2 || !PyCallable_Check(general) ||
+        (straight == NULL) != (name == NULL)) {
         PyErr_SetString(PyExc_ValueError, "Method(): a function of one or two operands");
         return NULL;
     }
@@ -679,6 +707,8 @@ method_new(PyTypeObject *type, PyObject *args, PyObject *names)
         self->arity = arity;
         self->reflected = reflected;
         self->power = power;
+        self->straight = Py_XNewRef(straight);
+        self->name = Py_XNewRef(name);
     }
     return (PyObject *)self;
 }
@@ -688,6 +718,7 @@ method_traverse(Method *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->general);
     Py_VISIT(self->op);
+    Py_VISIT(self->straight);
     return callable_traverse(&self->function, visit, arg);
 }
 
@@ -696,6 +727,8 @@ method_clear(Method *self)
 {
     Py_CLEAR(self->general);
     Py_CLEAR(self->op);
+    Py_CLEAR(self->straight);
+    Py_CLEAR(self->name);
     callable_clear(&self->function);
     return 0;
 }
