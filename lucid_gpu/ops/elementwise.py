@@ -310,12 +310,11 @@ def _in_place(op: Op) -> Callable[..., Tensor]:
         def made(self: Tensor, other: Any) -> Tensor:
             return self._write(straight(before_write(self, name, other), other), name)
 
+    as_it_is = op.name == "abs" or op.name in _DIVIDES or op.name in _BOUNDS
+    made = _checked(made) if op.name in _DIVIDES else made
+    made = _bounded(made, op.name) if op.name in _BOUNDS else made
     made.__doc__ = f"`{op.name}`, in place."
-    if op.name in _DIVIDES:
-        return _checked(made)
-    if op.name in _BOUNDS:
-        return _bounded(made, op.name)
-    return made if op.name == "abs" else _short(made, op)
+    return made if as_it_is else _short(made, op)
 
 
 def _short(made: Callable[..., Tensor], op: Op) -> Callable[..., Tensor]:
