@@ -288,7 +288,7 @@ def input_gradient_on_host(g: Any, weight: Any, frame: Frame, groups: int) -> An
         result = input_gradient_on_host(g.astype(wide), weight.astype(wide), frame, groups)
         return result.astype(g.dtype)
     axes, phases = axes_in_memory(frame), _phases(frame)
-    if len(phases) == 1:  # of all pixels
+    if frame.window.stride == (1, 1):  # of all pixels, which all taps see
         ((_, _, slides),) = phases
         return _slide(_turned(weight, groups), g, slides, axes).transpose(inverse(axes))
     images = pool.empty(itemgetter(*axes)(frame.shape), wide).transpose(inverse(axes))

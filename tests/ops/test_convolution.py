@@ -23,6 +23,12 @@ CASES = {
         {"stride": (2, 1), "padding": (0, 1), "dilation": (2, 1), "groups": 4},
     ),
     "stride leaves pixels over": ((6, 2, 8, 9), (3, 2, 3, 3), {"stride": 3}),
+    "fewer pixels than a stride": (
+        (2, 2, 1, 3),
+        (4, 1, 3, 2),
+        {"stride": (3, 2), "padding": 1, "groups": 2},
+    ),
+    "a pixel that a stride passes by": ((3, 2, 1, 1), (2, 2, 1, 1), {"stride": 2, "padding": 1}),
     "one by one": ((5, 2, 5, 5), (3, 2, 1, 1), {}),
     "one image": ((1, 2, 5, 5), (3, 2, 2, 2), {}),
     "same": ((3, 2, 6, 6), (4, 2, 3, 3), {"padding": "same"}),
@@ -42,6 +48,12 @@ SIGNALS = {
     "plain": ((2, 3, 7), (4, 3, 3), {}),
     "batch innermost": ((9, 3, 6), (4, 3, 2), {"stride": 2, "padding": 1}),
     "grouped": ((2, 4, 9), (8, 1, 3), {"stride": (2,), "dilation": 2, "groups": 4}),
+    "a pixel that a stride passes by": ((2, 1, 1), (2, 1, 1), {"stride": 2, "padding": 1}),
+    "fewer pixels than a stride": (
+        (2, 2, 2),
+        (2, 2, 3),
+        {"stride": 3, "padding": 2, "dilation": 2},
+    ),
     "same": ((2, 3, 6), (4, 3, 4), {"padding": "same"}),
     "no batch": ((3, 7), (4, 3, 3), {"padding": (1,)}),
 }
