@@ -146,10 +146,10 @@ def _per_channel(t: Tensor, input: Tensor) -> Tensor:
 
 
 def _shaped(t: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A view, or where nothing is recorded a copy, which takes a third of its time."""
-    if is_grad_enabled() or t._wrapper is not None:
-        return t.reshape(shape)
+    """A view, or on the host where nothing is recorded a copy, which takes a third of its time."""
     program = t._expr.program
+    if is_grad_enabled() or t._wrapper is not None or program.device.type != "cpu":
+        return t.reshape(shape)
     return from_array(duplicate(t.array).reshape(shape), program.dtype, program.device)
 
 
