@@ -90,6 +90,13 @@ number_of(PyObject *step)
     return step != NULL && PyLong_CheckExact(step) ? PyLong_AsLongLong(step) : -3;
 }
 
+/* The class of an extent, two bits of a key: 0, 1 or more. As `lucid_gpu.core.program.axes_of`. */
+static inline uint64_t
+class_of(long long extent)
+{
+    return extent < 2 ? (uint64_t)extent : 2;
+}
+
 /* An attribute of the thread's state, borrowed: the state holds it. NULL with an error set. */
 static inline PyObject *
 mode(PyObject *name)
@@ -373,6 +380,7 @@ int settle(PyObject *tensor, PyObject *storage, PyObject *value, PyObject *progr
            PyObject *load, PyObject *array);
 PyObject *own_storage(PyObject *tensor);
 PyObject *store(PyObject *module, PyObject *tensor);
+int store_anyhow(PyObject *tensor);
 PyObject *start(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *of_pending(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *new_reduced_cell(PyObject *pending, PyObject *node, PyObject *output);

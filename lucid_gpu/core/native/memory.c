@@ -490,8 +490,7 @@ program_of_view(PyObject *program, PyArrayObject *array)
     Entry key = {.op = memory.load_program, .a = program, .high = A_LOAD | (uint64_t)rank << 1};
     key.high |= (uint64_t)strided;
     for (int i = 0; i < rank; ++i) {
-        npy_intp extent = PyArray_DIM(array, i);
-        key.low |= (uint64_t)(extent > 1 ? 2 : extent) << (2 * i);
+        key.low |= class_of(PyArray_DIM(array, i)) << (2 * i);
     }
     PyObject *load = rank > 32 ? NULL : found(&key);
     if (load == NULL) {
@@ -978,7 +977,7 @@ detached(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 static int
 store_one_written(PyObject *entries)
 {
-    PyObject *id, *entry, *tensor, *stored = NULL;
+    PyObject *id, *entry, *tensor;
     Py_ssize_t place = 0;
     if (PyDict_GET_SIZE(entries) != 1 || !PyDict_Next(entries, &place, &id, &entry)) {
         return 0;
@@ -988,16 +987,13 @@ store_one_written(PyObject *entries)
         return 0;
     }
     PyObject *none = PyDict_New();
-    if (none != NULL && PyObject_SetAttr(known.state, s_written, none) == 0) {
-        stored = store(NULL, tensor);
-    }
+    int status = none == NULL || PyObject_SetAttr(known.state, s_written, none) < 0 ||
+                         store_anyhow(tensor) < 0 /* it waits no longer */
+                     ? -1
+                     : 1;
     Py_XDECREF(none);
-    if (stored == Py_False) { /* all the same it waits no longer */
-        Py_SETREF(stored, PyObject_CallMethodNoArgs(tensor, s_realize));
-    }
     Py_DECREF(tensor);
-    Py_XDECREF(stored);
-    return stored == NULL ? -1 : 1;
+    return status;
 }
 
 PyDoc_STRVAR(store_written_doc,

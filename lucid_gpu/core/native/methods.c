@@ -384,19 +384,14 @@ met_by(PyObject *other, PyObject *value)
 static int
 store_what_waits(PyObject *tensor, PyObject *value, PyObject *pending)
 {
-    PyObject *reduced = referent(get(pending, known.pending_tensor)), *stored = NULL;
+    PyObject *reduced = referent(get(pending, known.pending_tensor));
     int same = reduced == tensor && get(get(pending, known.pending_value), known.expr_program) ==
                                         get(value, known.expr_program);
     Py_XDECREF(reduced);
     if (!same) {
         return 0;
     }
-    stored = store(NULL, tensor);
-    if (stored == Py_False) {
-        Py_SETREF(stored, PyObject_CallMethodNoArgs(tensor, s_realize));
-    }
-    Py_XDECREF(stored);
-    return stored == NULL ? -1 : get(tensor, known.tensor_expr) != value;
+    return store_anyhow(tensor) < 0 ? -1 : get(tensor, known.tensor_expr) != value;
 }
 
 /* Store those of two tensors that are to be stored first, as the other waits for a reduction that
@@ -485,7 +480,7 @@ fits_shape(PyObject *shape, PyObject *space, Entry *key)
         long long wanted = number_of(PyTuple_GET_ITEM(space, i)), own;
         own = i < more ? 1 : number_of(PyTuple_GET_ITEM(shape, i - more));
         fits = wanted >= 0 && (own == 1 || own == wanted);
-        key->low = key->low << 2 | (wanted < 2 ? (uint64_t)wanted : 2);
+        key->low = key->low << 2 | class_of(wanted);
     }
     return fits;
 }

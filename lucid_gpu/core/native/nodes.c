@@ -302,8 +302,7 @@ load_for(const Recorded *call, PyArrayObject *array, PyObject *first, PyObject *
     key.a = get(like, known.program_device);
     key.high = (uint64_t)PyArray_NDIM(array) << 1 | !PyArray_IS_C_CONTIGUOUS(array);
     for (int i = 0; i < PyArray_NDIM(array); ++i) {
-        npy_intp extent = PyArray_DIM(array, i);
-        key.low = key.low << 2 | (extent < 2 ? (uint64_t)extent : 2); /* as `axes_of` */
+        key.low = key.low << 2 | class_of(PyArray_DIM(array, i));
     }
     PyObject *program = PyArray_NDIM(array) > 32 ? NULL : found(&key);
     if (program == NULL) {

@@ -440,14 +440,9 @@ static PyObject *
 store_part(PyObject *part, PyObject *leaves, PyObject *space)
 {
     PyObject *tensor = tensor_of_part(part, leaves, space);
-    PyObject *done = tensor == NULL ? NULL : store(NULL, tensor);
-    if (done == Py_False) {
-        Py_SETREF(done, PyObject_CallMethodNoArgs(tensor, s_realize));
-    }
-    if (done == NULL) {
+    if (tensor != NULL && store_anyhow(tensor) < 0) {
         Py_CLEAR(tensor);
     }
-    Py_XDECREF(done);
     return tensor;
 }
 

@@ -1002,6 +1002,18 @@ as_method(PyObject *Py_UNUSED(module), PyObject *function)
     return PyInstanceMethod_New(function);
 }
 
+/* Compute the pending value of a tensor, in Python where this is not the way. -1 with an error set. */
+int
+store_anyhow(PyObject *tensor)
+{
+    PyObject *stored = store(NULL, tensor);
+    if (stored == Py_False) {
+        Py_SETREF(stored, PyObject_CallMethodNoArgs(tensor, s_realize));
+    }
+    Py_XDECREF(stored);
+    return stored == NULL ? -1 : 0;
+}
+
 PyDoc_STRVAR(of_value_doc,
 "of_value(value)\n"
 "--\n\n"
