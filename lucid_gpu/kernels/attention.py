@@ -1,10 +1,10 @@
 """Attention in tiles: forward keeps one number a row, backward computes the scores again.
 
-On a GPU these are the kernels of ``attention.cu``. On a CPU a head is a recording of NumPy's loops
-and BLAS (`lucid_gpu.devices.recording`), strip after strip of rows whose scores stay in the cache;
-of a causal head only scores that are seen are computed, but for the corners of the blocks on the
-diagonal. Threads share the heads. Dao et al., "FlashAttention" (2022); Dao, "FlashAttention-2"
-(2023).
+On a GPU these are the kernels of ``attention_forward.cu`` and ``attention_backward.cu``. On a CPU a
+head is a recording of NumPy's loops and BLAS (`lucid_gpu.devices.recording`), strip after strip of
+rows whose scores stay in the cache; of a causal head only scores that are seen are computed, but
+for the corners of the blocks on the diagonal. Threads share the heads. Dao et al., "FlashAttention"
+(2022); Dao, "FlashAttention-2" (2023).
 
 `forward_by_cudnn` and `backward_by_cudnn` are cuDNN's way, for programs that ask for it.
 """
@@ -54,7 +54,8 @@ FORM = "24q 6i 2f"  # of the structure `at`: strides of eight arrays, sizes, sca
 
 def _kernel(name: str, declaration: str) -> Kernel:
     declaration += ", lucid_attention at"
-    return Kernel("attention.cu", name, declaration, _TEMPLATE, 128, {"at": FORM}, blocks=2)
+    half = "forward" if name == "attention_forward" else "backward"
+    return Kernel(f"attention_{half}.cu", name, declaration, _TEMPLATE, 128, {"at": FORM}, blocks=2)
 
 
 attention_forward = _kernel(
