@@ -90,6 +90,7 @@ class Writer(training.Run):
         self.learn(GPT(), torch.optim.AdamW, self.total // 20, lr=LEARNING_RATE, weight_decay=0.1)
         several = nn.parallel.DistributedDataParallel
         self.learner = several(self.model) if args.processes > 1 else self.model
+        self.step = self.minimizing(lambda own: (self.loss(own, self.text, self.learner),), clip=1)
 
     def about(self) -> str:
         return f"{self.weights()}: {len(self.text):,} letters, {len(self.kept):,} to validate"
@@ -107,11 +108,7 @@ class Writer(training.Run):
         for _ in range(steps):
             starts = torch.randint(len(self.text) - LENGTH, (BATCH,), device=self.device)
             own = starts[self.rank :: self.args.processes]  # of a batch that all draw alike
-            loss = self.loss(own, self.text, self.learner)
-            self.optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-            self.optimizer.step()
+            (loss,) = self.step(own)
             self.schedule.step()
             total += loss.item() / steps
             bar.update()

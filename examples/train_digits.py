@@ -88,9 +88,16 @@ class Reader(training.Run):
         self.data, self.test = digits.tensors(self.device)
         self.ticks = len(self.data[0])
         self.learn(MODELS[args.model](), torch.optim.AdamW, lr=LEARNING_RATE, weight_decay=0.05)
+        self.step = self.minimizing(self.losses)
 
     def title(self) -> str:
         return f"{self.args.model}, epoch {self.done + 1}/{self.total}"
+
+    def losses(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[Any, Any]:
+        """Return the loss of a batch, and how many of it are read right."""
+        scores = self.model(shifted(images))
+        loss = F.cross_entropy(scores, labels, label_smoothing=SMOOTHING)
+        return loss, (scores.argmax(1) == labels).sum()
 
     def advance(self, bar: Any) -> dict[str, float]:
         """Train on every image once."""
@@ -98,14 +105,10 @@ class Reader(training.Run):
         seen, loss_sum, right = 0, 0.0, 0
         for chosen in self.batches(BATCH, bar):
             images, labels = (part[chosen] for part in self.data)
-            scores = self.model(shifted(images))
-            loss = F.cross_entropy(scores, labels, label_smoothing=SMOOTHING)
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
+            loss, read = self.step(images, labels)
             seen += len(labels)
             loss_sum += loss.item() * len(labels)
-            right += (scores.argmax(1) == labels).sum().item()
+            right += read.item()
             bar.set_postfix_str(f"loss {loss_sum / seen:.3f}, accuracy {right / seen:.3f}", False)
         self.schedule.step()
         self.done += 1

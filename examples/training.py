@@ -92,6 +92,23 @@ class Run:
             self.rank = torch.distributed.get_rank()
             self.leads = self.rank == 0
 
+    def minimizing(self, losses: Callable[..., Any], clip: float = math.inf) -> Callable[..., Any]:
+        """Return a step that trains on a batch by ``losses``, of which the first is minimized.
+
+        It returns what they return, and runs as a graph where ``--captured`` asks for it.
+        """
+
+        def step(*batch: torch.Tensor) -> Any:
+            found = losses(*batch)
+            self.optimizer.zero_grad()
+            found[0].backward()
+            if clip < math.inf:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+            self.optimizer.step()
+            return found
+
+        return torch.cuda.captured(step) if self.args.captured else step
+
     def batches(self, size: int, bar: Any) -> Iterator[torch.Tensor]:
         """The numbers of all ``ticks`` examples in random order, ``size`` at a time."""
         for chosen in torch.randperm(self.ticks, device=self.device).split(size):
@@ -331,7 +348,7 @@ def run_beside(run: Run, line: list[str]) -> str | None:
 def run_again(run: Run, script: Path, flags: list[str], folder: Path) -> str:
     """Run a script to its end in a folder of its own; its curves go to ``run.peer``."""
     print(f"the same script with {run.beside}:", flush=True)
-    again = [flag for flag in flags if flag != "--resume"]
+    again = [flag for flag in flags if flag not in ("--resume", "--captured")]
     own = ["--alone", "--device", run.device.type, "--out", str(folder)]
     environment = {k: v for k, v in os.environ.items() if k != "RANK"}
     ended = subprocess.run(
@@ -395,6 +412,7 @@ def parser(description: str, out: str, **counts: int) -> Parser:
         action="store_true",
         help="without the same script with torch, or in one process, after it",
     )
+    add("--captured", action="store_true", help="replay steps as graphs, where an example can")
     add("--out", type=Path, default=Path(out), help="where results go (%(default)s)")
     for name, default in counts.items():
         add(f"--{name}", type=positive, default=default, help="(%(default)s)")

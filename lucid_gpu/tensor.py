@@ -19,6 +19,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.core import layout as memory_layout
+from lucid_gpu.core import node as nodes
 from lucid_gpu.core import saved
 from lucid_gpu.core.node import (
     FOLLOWS,
@@ -557,6 +558,8 @@ class Tensor(overrides.Fields):
         else:
             node = self._edge()[0]
         if type(node) is AccumulateGrad:
+            if nodes._before_gradient is not None:
+                new_grad(node)
             gradient: Tensor | None = node.grad
             return gradient
         kept: Tensor | None = fields(self).get("_kept_grad")

@@ -34,13 +34,13 @@ _before_gradient: Callable[[AccumulateGrad | Tensor], None] | None = None
 
 
 def watch_gradients(before: Callable[[AccumulateGrad | Tensor], None] | None) -> None:
-    """Call ``before`` as `new_grad` is called; None ends that."""
+    """Call ``before`` as `new_grad` is called; None ends that. One watches at a time."""
     global _before_gradient
     _before_gradient = before
 
 
 def new_grad(of: AccumulateGrad | Tensor) -> None:
-    """Say that an `AccumulateGrad`, or a tensor that keeps its gradient, is given another one."""
+    """Say that a leaf's gradient, or one that a tensor keeps, is read, written or replaced."""
     if _before_gradient is not None:
         _before_gradient(of)
 
@@ -349,6 +349,8 @@ class AccumulateGrad(Node):
                 elif this.create_graph or (self.grad._is_sparse and not cotangent._is_sparse):
                     self.replace_gradient(self.grad + cotangent)
                 else:
+                    if _before_gradient is not None:
+                        _before_gradient(self)
                     self.grad.add_(cotangent)
         if not watched:
             return

@@ -81,10 +81,12 @@ if TYPE_CHECKING:
         is_current_stream_capturing,
         make_graphed_callables,
     )
+    from lucid_gpu.cuda.replayed import captured
 
 _LATE = {
     name: f"lucid_gpu.cuda.{module}"
     for module, names in {
+        "replayed": "captured",
         "graphs": "CUDAGraph graph graph_pool_handle is_current_stream_capturing "
         "make_graphed_callables",
         "nvml": "clock_rate device_memory_used list_gpu_processes memory_usage power_draw "

@@ -41,7 +41,7 @@ def following(recorder: Recorder) -> Callable[[], None]:
 def _record(recorder: Recorder, optimizer: Optimizer, group: Group, members: list[Member]) -> None:
     """Make an update a call of a graph."""
     name = type(optimizer).__name__
-    if group.get("capturable") is False:
+    if group.get("capturable") is False and not recorder.capturable:
         raise RuntimeError(
             f"Attempting CUDA graph capture of step() for an instance of {name} but "
             "param_groups' capturable is False."

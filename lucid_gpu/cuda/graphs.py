@@ -51,6 +51,8 @@ __all__ = [
     "make_graphed_callables",
 ]
 
+CaptureError = capturing.CaptureError
+
 _pools = itertools.count(1)
 _MODES = ("global", "thread_local", "relaxed")
 _left_behind: deque[_Capture] = deque()  # under way in one thread; their graph died in another

@@ -135,6 +135,7 @@ class Recorder:
     def __init__(self, begun: int, user_line: Callable[[], str]) -> None:
         self.thread = get_ident()
         self.gpu: Any = None  # the `stream_capture.StreamCapture` beside it, where there is a GPU
+        self.capturable = False  # are optimizers that do not say so taken too
         self.begun = begun
         self.user_line = user_line
         self.steps: list[Step] = []
@@ -213,6 +214,12 @@ class Recorder:
         """Refuse an array of another GPU than the one whose work is captured."""
         if self._on_gpu(array) and array.data.device_id != self.gpu.index:
             self.refuse("a tensor on another GPU", "a graph has the work of one GPU")
+
+    def reads(self, array: Any) -> bool:
+        """Return whether what was recorded reads memory that was there before."""
+        if self._on_gpu(array):
+            return array.data.mem.ptr in self.gpu.held
+        return id(owner_of(array)) in self.owners
 
     def knows(self, tensor: Any) -> bool:
         """Whether a tensor was made since the recording began."""
