@@ -24,6 +24,7 @@ SETTINGS = {
     "LUCID_NATIVE_CORE": "0: the core runs in Python only",
     "LUCID_NATIVE_LOOPS": "0: NumPy's loops are called from Python only",
     "LUCID_COMPILE": "wait: for each fused kernel; background: run op by op until it is compiled",
+    "LUCID_KERNELS": "an archive of kernels that python -m lucid_gpu.precompile --archive wrote",
     "LUCID_HOST_ORDER": "host-cuda: blocks, warps and lanes run reversed, or mixed by a number",
     "LUCID_HOST_ARITHMETIC": "host-cuda: kernels contracted to fma, or denormal numbers flushed",
     "LUCID_CACHE_DIR": "where kernels compiled for the host are kept",

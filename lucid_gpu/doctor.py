@@ -225,7 +225,11 @@ def cache_folder() -> str:
         ) from None
     files = [f for f in folder.glob("**/*") if f.is_file()]
     size = sum(f.stat().st_size for f in files) / 2**20
-    return f"{folder}, {len(files)} kernels, {size:.1f} MiB"
+    from lucid_gpu.launch.nvrtc import archived
+
+    ahead = len(archived()[1])
+    archive = f"; {ahead} compiled ahead in an archive" if ahead else ""
+    return f"{folder}, {len(files)} kernels, {size:.1f} MiB{archive}"
 
 
 def compilation() -> str:
@@ -233,6 +237,7 @@ def compilation() -> str:
     cupy = cupy_backend.import_cupy()
     from cupy_backends.cuda.libs import nvrtc as library
 
+    from lucid_gpu.launch.compiling import setting
     from lucid_gpu.launch.nvrtc import OPTIONS
     from lucid_gpu.launch.source import complete
 
@@ -246,7 +251,8 @@ def compilation() -> str:
         raise Ill(f"NVRTC refuses sm_{capability}: {log[0] if log else ''}", _NEWER) from None
     finally:
         library.destroyProgram(program)
-    return f"kernels compile for sm_{capability}"
+    waits = "while a program waits" if setting.mode == "wait" else "in the background"
+    return f"kernels compile for sm_{capability}, fused ones {waits} (LUCID_COMPILE)"
 
 
 _NEWER = "python -m pip uninstall -y cupy-cuda12x && python -m pip install 'cupy-cuda13x[ctk]>=14'"

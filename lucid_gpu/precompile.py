@@ -5,8 +5,10 @@ those of the op table's ops, which run while a fused kernel is compiled
 (`lucid_gpu.fusion.op_kernels`). What NVRTC makes of them is kept where a program looks for it: in
 ``CUPY_CACHE_DIR``, under the key that it asks for on a GPU of that architecture with the same CuPy,
 NVRTC and CUDA headers. An image built so starts without waiting for a compiler, and the folder can
-be carried to another machine, where ``--missing`` says what of it fits. Kernels of fused
-expressions are generated while a program runs, and are not among them.
+be carried to another machine, where ``--missing`` says what of it fits. ``--archive FILE`` puts
+them into one file instead, which programs read where ``LUCID_KERNELS`` names it or where it lies in
+the package as ``_kernels/compiled.zip``, with any CuPy and NVRTC. Kernels of fused expressions are
+generated while a program runs, and are not among them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import os
 import pkgutil
 import sys
 import time
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -128,11 +131,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags.add_argument("--arch", required=True, help="architectures of GPUs, such as 80,90")
     flags.add_argument("--missing", action="store_true", help="only say how many are there")
     flags.add_argument("--cache", help="the folder, by default CUPY_CACHE_DIR or ~/.cupy/...")
+    flags.add_argument("--archive", help="a file to put them into, for LUCID_KERNELS")
     options = flags.parse_args(arguments)
     if options.cache is not None:
         os.environ["CUPY_CACHE_DIR"] = os.path.abspath(options.cache)  # read when CuPy is imported
     try:
-        print((_missing if options.missing else _precompile)(options.arch))
+        if options.missing:
+            print(_missing(options.arch))
+        else:
+            print(_precompile(options.arch, options.archive))
     except ImportError as error:
         message = f"{error}; NVRTC comes with {cupy_backend.INSTALL}"
     except (OSError, ValueError, RuntimeError) as error:
@@ -168,7 +175,18 @@ def _missing(arch: str) -> str:
     return summary
 
 
-def _precompile(arch: str) -> str:
+def _archived(path: str, work: Sequence[tuple[int, Source]]) -> str:
+    """Write an archive of what was compiled, all of it or nothing."""
+    part = Path(f"{path}.part")
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, s in work:
+            code = nvrtc.cache_path(s.text, s.options, number).read_bytes()
+            archive.writestr(nvrtc.archive_name(s.text, s.options, number), code)
+    os.replace(part, path)
+    return f"; {path} holds them in {Path(path).stat().st_size / 2**20:.1f} MiB"
+
+
+def _precompile(arch: str, archive: str | None = None) -> str:
     architectures, folder = _architectures(arch), _folder()
     before, began = len(list(folder.glob("*.cubin"))), time.perf_counter()
     distinct = dict.fromkeys(sources())  # two families may list the same one
@@ -181,6 +199,7 @@ def _precompile(arch: str) -> str:
         f"{len(work)} kernels for {', '.join(f'sm_{a}' for a in architectures)}, "
         f"{len(files) - before} of them new, in {time.perf_counter() - began:.0f} s: "
         f"{folder} holds {sum(f.stat().st_size for f in files) / 2**20:.1f} MiB"
+        + (_archived(archive, work) if archive else "")
     )
 
 

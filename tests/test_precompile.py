@@ -66,12 +66,23 @@ for capability in sys.argv[1:]:
 """
 
 
-def ran(script: str, *arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
+# The same two kernels as an archive, argv[2], and one that a program is told of wrongly.
+ARCHIVED = """
+import sys
+from itertools import islice
+from lucid_gpu import precompile
+every = precompile.sources
+precompile.sources = lambda: islice(every(), 2)
+precompile.main(["--arch", "80", "--cache", sys.argv[1], "--archive", sys.argv[2]])
+"""
+
+
+def ran(script: str, *arguments: str, cache: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """A fresh process, in which CuPy is the real one also where tests have a stand-in."""
     return subprocess.run(
         [sys.executable, "-c", script, *arguments],
         cwd=TREE,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(cache), "CUPY_CACHE_DIR": str(cache)},
+        env={"PATH": "/usr/bin:/bin", "HOME": str(cache), "CUPY_CACHE_DIR": str(cache), **more},
         capture_output=True,
         text=True,
     )
@@ -98,3 +109,15 @@ def test_what_is_compiled_ahead_is_found_and_nothing_else(tmp_path: Path) -> Non
 
     found = ran(AT_RUN_TIME, "80", "90", "86", cache=tmp_path)
     assert found.stdout.splitlines() == ["80 found", "90 found", "86 compiled"], found.stderr
+
+
+def test_an_archive_serves_gpus_of_its_generations(tmp_path: Path) -> None:
+    compiling.module()  # or a skip
+    archive, empty = tmp_path / "kernels.zip", tmp_path / "empty"
+    said = ran(ARCHIVED, str(tmp_path), str(archive), cache=tmp_path).stdout
+    assert f"; {archive} holds them in " in said
+    empty.mkdir()
+    found = ran(AT_RUN_TIME, "80", "86", "75", "90", cache=empty, LUCID_KERNELS=str(archive))
+    assert found.stdout.splitlines() == ["80 found", "86 found", "75 compiled", "90 compiled"]
+    wrong = ran(AT_RUN_TIME, "80", cache=tmp_path / "other", LUCID_KERNELS=str(tmp_path))
+    assert "ValueError: LUCID_KERNELS is the archive that python -m" in wrong.stderr

@@ -11,12 +11,14 @@ import functools
 import hashlib
 import os
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lucid_gpu.devices import cupy_backend, installing
 from lucid_gpu.launch.compile_errors import CompileError
+from lucid_gpu.launch.kernel_sources import kernel_folder
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true")  # IEEE arithmetic
 GENERATED = (*OPTIONS, "--fmad=false")  # see `Text.contract`; an fma() that is written stays one
@@ -37,7 +39,7 @@ def load(cupy: Any, index: int, source: str, name: str, options: Sequence[str]) 
         return cupy.RawModule(path=str(path)).get_function(name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kernel.cubin")
-        path.write_bytes(compiled(source, name, options, wanted))
+        path.write_bytes(made(source, name, options, wanted))
         return cupy.RawModule(path=str(path)).get_function(name)  # which loads it at once
 
 
@@ -57,7 +59,7 @@ def kept(source: str, name: str, options: Sequence[str], architecture: int) -> P
     path = cache_path(source, options, architecture)
     if path.exists():
         return path
-    code = compiled(source, name, options, architecture)
+    code = made(source, name, options, architecture)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(code)
@@ -91,6 +93,47 @@ def folder() -> Path:
     """Where kernels are kept."""
     cupy_backend.import_cupy()  # chooses another one where it cannot be written
     return Path(cupy_backend.cache_folder())
+
+
+def made(source: str, name: str, options: Sequence[str], architecture: int) -> bytes:
+    """Return the code for an architecture, out of the archive or else compiled.
+
+    Code runs on later GPUs of its generation too: that of sm_80 on one of sm_86.
+    """
+    archive, names = archived()
+    for older in range(architecture, architecture // 10 * 10 - 1, -1) if names else ():
+        if (entry := archive_name(source, options, older)) in names:
+            return archive.read(entry)
+    return compiled(source, name, options, architecture)
+
+
+def archive_name(source: str, options: Sequence[str], architecture: int) -> str:
+    """Return what a kernel is called in an archive, whichever NVRTC has compiled it."""
+    key = "\0".join([source, *options, str(architecture)])
+    return f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.cubin"
+
+
+@functools.cache
+def archived() -> tuple[Any, frozenset[str]]:
+    """Return the archive of `lucid_gpu.precompile` that there is, and what it holds.
+
+    Raises
+    ------
+    ValueError
+        If ``LUCID_KERNELS`` names no archive.
+    """
+    named = os.environ.get("LUCID_KERNELS")
+    path = Path(named) if named else kernel_folder() / "compiled.zip"
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        if not named:
+            return None, frozenset()
+        raise ValueError(
+            f"LUCID_KERNELS is the archive that python -m lucid_gpu.precompile --arch 90 --archive "
+            f"FILE writes; {named} is not: {error}"
+        ) from None
+    return archive, frozenset(archive.namelist())
 
 
 def compiled(source: str, name: str, options: Sequence[str], architecture: int) -> bytes:

@@ -1,0 +1,273 @@
+"""What each hand-written kernel can reach at most on an H100, read from its machine code.
+
+Nothing is run: NVRTC compiles every instance that `lucid_gpu.precompile` knows for sm_90, nvdisasm
+(NVIDIA's, from PyPI) lists the instructions, and the innermost loop that does most of the work is
+held against what a multiprocessor can do in a cycle. The ceiling is the share of its scarcest
+resource that a kernel would reach if nothing ever waited: tensor cores where the loop uses them,
+else arithmetic of floats or memory. It is an upper bound and no measurement: caches, latencies,
+barriers and the code outside of the loop are not in it.
+
+``python -m bench.sass`` writes ``bench/results/sass.md``; ``--only attention`` prints those rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.report import RESULTS
+from lucid_gpu import precompile
+from lucid_gpu.launch import nvrtc
+from lucid_gpu.launch.source import complete
+
+ARCHITECTURE = 90
+REGISTERS = 1 << 16
+LANES = 32
+
+# Cycles of one of the four schedulers that a warp's instruction takes, of an H100 SXM at 1.755 GHz:
+# its tensor cores make 512 products of 16-bit floats a cycle and scheduler, its special units 4
+# lanes; shared memory gives a multiprocessor 128 bytes a cycle, memory 3.35 TB/s to 132 of them.
+# NVIDIA, "H100 Tensor Core GPU Architecture" (2022), tables 2 and 3; CUDA C++ Programming Guide,
+# "Throughput of Native Arithmetic Instructions".
+TENSOR = 16 * 8 * 16 / 512
+SPECIAL = LANES / 4
+SHARED = 4 / 128  # a byte
+MEMORY = 4 * 132 * 1.755e9 / 3.35e12  # a byte
+
+_LABEL = re.compile(r"\s*(\.L_x_\d+):")
+_CODE = re.compile(r"\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")
+_REGISTERS = re.compile(rb"\x04\x2f\x08\x00....(....)", re.DOTALL)  # EIATTR_REGCOUNT: symbol, count
+
+
+class Processor(NamedTuple):
+    """What a multiprocessor has: bytes of shared memory, threads, blocks.
+
+    CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+    """
+
+    shared: int
+    threads: int
+    blocks: int
+
+
+PROCESSORS = {
+    80: Processor(164 << 10, 2048, 32),
+    89: Processor(100 << 10, 1536, 24),
+    90: Processor(228 << 10, 2048, 32),
+    120: Processor(100 << 10, 1536, 24),
+}
+
+
+def resident(processor: Processor, threads: int, registers: int, shared: int) -> int:
+    """Return how many warps of a kernel a multiprocessor holds.
+
+    Registers are given to a warp by 256, out of a quarter of all, each quarter with a scheduler;
+    the system takes 1 KiB of shared memory for every block.
+    """
+    warps = -(-threads // 32)
+    of_warp = -(-max(registers, 1) * 32 // 256) * 256
+    by_registers = 4 * (REGISTERS // 4 // of_warp) // warps
+    by_shared = processor.shared // (shared + 1024)
+    by_threads = processor.threads // (warps * 32)
+    return warps * min(by_registers, by_shared, by_threads, processor.blocks)
+
+
+class Loop(NamedTuple):
+    """Instructions of a warp in one turn of a loop, and the bytes its lanes move there."""
+
+    instructions: int
+    tensor: int
+    products: int
+    special: int
+    shared: int
+    memory: int
+
+    @property
+    def others(self) -> float:
+        """Instructions beside each product of the tensor cores."""
+        return (self.instructions - self.tensor) / self.tensor
+
+    @property
+    def work(self) -> float:
+        """Cycles for products of floats or for memory, what takes longer."""
+        return max(self.products, self.memory * MEMORY)
+
+    def ceiling(self) -> float:
+        """Return the share of its own peak that the loop reaches at most."""
+        work = self.tensor * TENSOR or self.work
+        others = self.special * SPECIAL, self.shared * SHARED
+        return work / max(self.instructions, work, *others)
+
+
+class Kernel(NamedTuple):
+    """An instance: what it takes, and its innermost loop."""
+
+    label: str
+    registers: int
+    warps: int
+    local: int
+    instructions: int
+    loop: Loop
+
+
+def disassembler() -> str:
+    """Return nvdisasm's path.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where it is not installed.
+    """
+    found = importlib.util.find_spec("nvidia")
+    for folder in [] if found is None else found.submodule_search_locations or ():
+        for path in Path(folder).glob("*/bin/nvdisasm"):
+            return str(path)
+    raise FileNotFoundError("nvdisasm is missing: python -m pip install nvidia-cuda-nvdisasm")
+
+
+def listed(code: bytes) -> str:
+    """Return the instructions of a cubin as text."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code + b"\0")  # CuPy's binding drops the last byte
+        file.flush()
+        command = [disassembler(), "-c", file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def parsed(text: str) -> tuple[list[tuple[str, str]], list[tuple[int, int]]]:
+    """Return instructions, each name and operands, and the loops among them, first to last."""
+    code: list[tuple[str, str]] = []
+    labels: dict[str, int] = {}
+    for line in text.splitlines():
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(code)
+        elif found := _CODE.match(line):
+            code.append((found[1], found[2]))
+    loops = []
+    for last, (name, operands) in enumerate(code):
+        target = re.search(r"\.L_x_\d+", operands) if name.startswith("BRA") else None
+        if target and labels.get(target[0], last) < last:
+            loops.append((labels[target[0]], last))
+    return code, loops
+
+
+def counted(code: Iterable[tuple[str, str]]) -> Loop:
+    """Return what a warp does in these instructions."""
+    counts: Counter[str] = Counter()
+    total = 0
+    for name, _ in code:
+        total += 1
+        kind = name.split(".")[0]
+        if kind in ("HMMA", "FFMA", "MUFU"):
+            counts[kind] += 1
+        elif kind in ("LDG", "STG", "LDGSTS"):
+            counts["memory"] += LANES * _width(name)
+        if kind in ("LDS", "STS", "LDGSTS"):
+            counts["shared"] += LANES * _width(name)
+        elif kind in ("LDSM", "STSM"):
+            counts["shared"] += LANES * 4 * int(name[-1] if name[-1].isdigit() else 1)
+    kinds = "HMMA", "FFMA", "MUFU", "shared", "memory"
+    return Loop(total, *[counts[kind] for kind in kinds])
+
+
+def _width(name: str) -> int:
+    """Return the bytes that a lane moves by an instruction."""
+    parts = name.split(".")
+    widths = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
+    return next((bytes_ for part, bytes_ in widths.items() if part in parts), 4)
+
+
+def innermost(code: Sequence[tuple[str, str]], loops: Sequence[tuple[int, int]]) -> Loop:
+    """Return the loop with most products of tensor cores, or else most work an instruction.
+
+    Of a kernel without loops that is all of it.
+    """
+    found = [counted(code[first : last + 1]) for first, last in loops]
+    return max(found or [counted(code)], key=lambda loop: (loop.tensor, loop.work))
+
+
+def _static(binary: bytes) -> int:
+    """Return the bytes of shared memory that a cubin declares: its sections without contents."""
+    (start,), (count,) = struct.unpack_from("<Q", binary, 40), struct.unpack_from("<H", binary, 60)
+    sections = [struct.unpack_from("<IIQQQQ", binary, start + 64 * i) for i in range(count)]
+    return sum(size for _, kind, _, _, _, size in sections if kind == 8)
+
+
+def read(module: Any, kernel: Any, template: dict[str, Any]) -> Kernel:
+    """Return what the code of an instance tells."""
+    instance = kernel.instance(**template)
+    path = nvrtc.kept(complete(instance.source), instance.name, nvrtc.OPTIONS, ARCHITECTURE)
+    binary = path.read_bytes()
+    code, loops = parsed(listed(binary))
+    registers = max(int.from_bytes(n, "little") for n in _REGISTERS.findall(binary))
+    dynamic = getattr(module, "shared_bytes", lambda *_: 0)(template, kernel)
+    warps = resident(PROCESSORS[ARCHITECTURE], kernel.threads, registers, dynamic + _static(binary))
+    values = [getattr(v, "name", str(v)) for v in template.values()]
+    local = sum(name.split(".")[0] in ("LDL", "STL") for name, _ in code)
+    label = " ".join([kernel.name, *values])
+    return Kernel(label, registers, warps, local, len(code), innermost(code, loops))
+
+
+def kernels(only: str = "") -> Iterator[Kernel]:
+    """Yield the instances whose kernel's name contains ``only``."""
+    chosen = [i for i in precompile.instances() if only in i[1].name]
+    with ThreadPoolExecutor() as pool:
+        yield from pool.map(lambda i: read(*i), chosen)
+
+
+HEAD = f"""\
+# What hand-written kernels can reach at most
+
+Written by `python -m bench.sass` from the machine code for sm_{ARCHITECTURE}; **nothing here was
+measured on a GPU.** A loop is the innermost one that does most of the work: a warp's instructions
+in one turn, the tensor cores' products among them, instructions beside each product, special
+functions, bytes of shared memory and of global memory (the caches' included). Local: accesses to
+spilled registers. Warps: how many of 64 a multiprocessor holds. Ceiling: the share of an H100's
+peak, of its tensor cores or else of its float arithmetic or memory, that the loop reaches if
+nothing ever waits.
+
+| kernel | registers | warps | local | code | loop | products | others each | special | shared \
+| global | ceiling |
+|{" --- |" * 12}
+"""
+
+
+def line(kernel: Kernel) -> str:
+    """Return a kernel's row."""
+    loop = kernel.loop
+    others = f"{loop.others:.1f}" if loop.tensor else ""
+    ceiling = f"{loop.ceiling():.0%}" if loop.tensor or loop.work else ""
+    numbers = kernel.registers, kernel.warps, kernel.local, kernel.instructions, loop.instructions
+    rest = loop.tensor or "", others, loop.special, f"{loop.shared:,}", f"{loop.memory:,}", ceiling
+    return f"| {kernel.label} | {' | '.join(map(str, (*numbers, *rest)))} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the table, or print a part of it."""
+    flags = argparse.ArgumentParser(prog="python -m bench.sass", description=__doc__.split("\n")[0])
+    flags.add_argument("--only", default="", help="kernels whose name contains this, printed")
+    options = flags.parse_args(arguments)
+    try:
+        rows = [line(kernel) for kernel in kernels(options.only)]
+    except (FileNotFoundError, ImportError) as error:
+        print(f"sass: {error}", file=sys.stderr)
+        return 1
+    if options.only:
+        print(*rows, sep="\n")
+    else:
+        (RESULTS / "sass.md").write_text(HEAD + "\n".join(rows) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
