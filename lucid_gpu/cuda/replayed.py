@@ -6,6 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from lucid_gpu.dtypes import float64, get_default_dtype
 from lucid_gpu.func.trees import Structure, flatten, unflatten
 from lucid_gpu.nn.modules.hooks import register_module_forward_pre_hook
 from lucid_gpu.ops.creation import tensor
+from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tensor import Tensor
 
@@ -104,7 +106,7 @@ class captured:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run or replay the step."""
-        if self._plain or is_current_stream_capturing():
+        if self._plain or open_levels or is_current_stream_capturing():
             return self.function(*args, **kwargs)
         with self._lock:
             flat, structure = flatten((args, kwargs))
@@ -222,8 +224,8 @@ class _Taken:
     ----------
     inputs : list
         For each argument the tensor that replays read, or None.
-    results, structure : list of (Tensor or object, bool), and Structure
-        What the step returned, and whether replays write it.
+    results, structure : list of functions, and Structure
+        What the step returns, each of them by a function of the arguments.
     modules : list of (Module, bool, tuple)
         Those that were called, their ``training``, and their parameters as `_memory` tells them.
     """
@@ -231,7 +233,7 @@ class _Taken:
     def __init__(self) -> None:
         self.graph = CUDAGraph()
         self.inputs: list[Tensor | None] = []
-        self.results: list[tuple[Any, bool]] = []
+        self.results: list[Callable[[Sequence[Any]], Any]] = []
         self.structure: Structure
         self.modules: dict[int, tuple[Any, bool, Any]] = {}
         self.leaves: list[_Leaf] = []
@@ -272,8 +274,16 @@ class _Taken:
         self._check(versions, capture.recorder)
         if shape.varying:
             self._check_floats(results, shape)
-        self.results = [(t, isinstance(t, Tensor) and capture.recorder.knows(t)) for t in results]
+        self.results = [self._given(x, capture.recorder) for x in results]
         return self
+
+    def _given(self, x: Any, recorder: Any) -> Callable[[Sequence[Any]], Any]:
+        """Return what gives a result: an argument, a copy of what replays write, or itself."""
+        if isinstance(x, Tensor) and _among(x, self.inputs):
+            return itemgetter([own is x for own in self.inputs].index(True))
+        if isinstance(x, Tensor) and recorder.knows(x):
+            return lambda _: x.detach().clone()
+        return lambda _: x
 
     def _see(self, module: Any, _: Any) -> None:
         self.modules.setdefault(id(module), (module, module.training, _memory(module)))
@@ -293,7 +303,8 @@ class _Taken:
         """Refuse a float on the device where it has another effect than a number has."""
         trained = [leaf.owner.grad for leaf in self.leaves]
         wide = float64 in _dtypes([*self.inputs, *trained]) and get_default_dtype() is not float64
-        if wide or _dtypes(results) != shape.dtypes:
+        floats = [self.inputs[i] for i in shape.varying]
+        if wide or _dtypes([x for x in results if not _among(x, floats)]) != shape.dtypes:
             raise _refusal(
                 "a float that changes, beside tensors of other types than the default",
                 "give it as a tensor of the type that it is to have",
@@ -316,7 +327,7 @@ class _Taken:
             for leaf in self.leaves:
                 if leaf.owner.grad is not leaf.after:
                     leaf.owner.grad = leaf.after
-            results = [t.detach().clone() if written else t for t, written in self.results]
+            results = [result(flat) for result in self.results]
         return unflatten(results, self.structure)
 
 
@@ -324,6 +335,10 @@ def _memory(module: Any) -> tuple[Any, ...]:
     """Return what a graph has of a module's own parameters: their memory, who is trained."""
     own = module._parameters.values()
     return tuple([(id(p.array), p.requires_grad) for p in own if p is not None])
+
+
+def _among(x: Any, values: Sequence[Any]) -> bool:
+    return any(x is value for value in values)
 
 
 def _dtypes(values: Sequence[Any]) -> list[Any]:
@@ -335,7 +350,7 @@ def _kind(x: Any) -> Any:
     if isinstance(x, Tensor):
         if x.requires_grad:
             raise _refusal("an argument that requires grad", "its gradient is part of no graph")
-        return Tensor, x.shape, x.dtype, x.device
+        return Tensor, x.shape, x.stride(), x.dtype, x.device
     return float if type(x) is float else (type(x), x)
 
 

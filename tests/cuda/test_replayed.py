@@ -176,6 +176,18 @@ def test_results_of_earlier_replays_stay() -> None:
     assert not kept[-1].requires_grad
 
 
+def test_arguments_and_parameters_that_are_returned_stay_themselves() -> None:
+    weight = torch.ones(2)
+    step = torch.cuda.captured(lambda x, n: (x, weight, x[:1], n, None))
+    for i in range(5):
+        x = torch.full((2,), float(i))
+        same, w, part, *others = step(x, 0.5 * i)
+        assert same is x and w is weight and others == [0.5 * i, None]
+        assert part.tolist() == [i]
+    assert step.graphs == 1
+    assert torch.func.vmap(step, in_dims=(0, None))(torch.ones(3, 2), 1)[2].shape == (3, 1)
+
+
 def test_an_argument_that_is_no_tensor_has_graphs_of_its_own() -> None:
     @torch.cuda.captured
     def powers(x: Any, n: int, *, double: bool = False) -> Any:
