@@ -185,7 +185,13 @@ def test_arguments_and_parameters_that_are_returned_stay_themselves() -> None:
         assert same is x and w is weight and others == [0.5 * i, None]
         assert part.tolist() == [i]
     assert step.graphs == 1
-    assert torch.func.vmap(step, in_dims=(0, None))(torch.ones(3, 2), 1)[2].shape == (3, 1)
+
+
+def test_a_transformed_call_runs_as_it_is() -> None:
+    step = torch.cuda.captured(torch.sin)
+    for _ in range(4):
+        assert torch.func.vmap(step)(torch.ones(3, 2)).equal(torch.ones(3, 2).sin())
+    assert not step.graphs
 
 
 def test_an_argument_that_is_no_tensor_has_graphs_of_its_own() -> None:
