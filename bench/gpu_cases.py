@@ -110,6 +110,28 @@ class Case:
     random: bool = False
 
 
+# --- sums and copies ------------------------------------------------------------------------------
+
+
+def column_sum(kit: Kit) -> Step:
+    """The gradient of a bias."""
+    xs = kit.every(lambda: kit.normal(*kit.size))
+    return lambda i: (xs[i].sum(0),)
+
+
+def full_sum(kit: Kit) -> Step:
+    xs = kit.every(lambda: kit.normal(*kit.size))
+    return lambda i: (xs[i].sum(),)
+
+
+def joined_columns(kit: Kit) -> Step:
+    """Three matrices side by side."""
+    rows, columns = kit.size
+    widths = (columns // 2, columns // 4, columns // 4)
+    parts = kit.every(lambda: [kit.normal(rows, n) for n in widths])
+    return lambda i: (kit.torch.cat(parts[i], 1),)
+
+
 # --- elementwise ----------------------------------------------------------------------------------
 
 
@@ -441,12 +463,15 @@ def _convolution_flops(kit: Kit) -> int:
     return 3 * 2 * batch * channels * channels * 9 * side * side
 
 
-_BIG, _ROWS = (1 << 26,), (8192, 4096)
+_BIG, _ROWS, _TALL = (1 << 26,), (8192, 4096), (65536, 512)
 _TOY, _TOY_ROWS = (1 << 14,), (64, 256)
 _HEADS, _TOY_HEADS = (4, 16, 2048, 64), (1, 2, 64, 32)
 
 CASES: tuple[Case, ...] = (
     Case("negation", "negation", negation, _BIG, _TOY, _arrays(2)),
+    Case("column-sum", "sum over rows", column_sum, _TALL, _TOY_ROWS, _arrays(1, columns=1)),
+    Case("full-sum", "sum of all", full_sum, _BIG, _TOY, _arrays(1)),
+    Case("cat", "cat of three, side by side", joined_columns, _ROWS, _TOY_ROWS, _arrays(2)),
     Case("chain-forward", "chain, forward", chain_forward, _BIG, _TOY, _arrays(3)),
     Case(
         "chain-backward", "chain, backward to both inputs", chain_backward, _BIG, _TOY, _arrays(5)
