@@ -92,7 +92,7 @@ class Case:
     aim : float
         The share of the copy bandwidth to reach; 0 for none.
     kernels : int, optional
-        The fewest launches: one more where sums over rows end in another; none for a whole step.
+        The fewest launches; none for a whole step.
     random : bool
         Whether results are random, so that peers are not compared.
     """
@@ -483,7 +483,6 @@ CASES: tuple[Case, ...] = (
         _ROWS,
         _TOY_ROWS,
         _arrays(5, columns=2),
-        kernels=2,
     ),
     Case(
         "dropout",

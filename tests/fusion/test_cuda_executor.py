@@ -202,7 +202,7 @@ def test_64_bit_indices(layout):
     a, b = _layouts(dt.float32)[layout]
     plan, arrays, scalars = planned([op("sub", leaf(a), leaf(b))])
     executable = cuda_executor.Executable(plan)
-    executable._kernels[True] = [elementwise(executable.work, 1, long_index=True)]
+    executable._kernels[True] = elementwise(executable.work, 1, long_index=True)
     agree(executable(arrays, scalars)[0], a - b)
     assert "long long" in executable.source
 
