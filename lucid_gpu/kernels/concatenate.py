@@ -57,7 +57,7 @@ def concatenate(arrays: Sequence[Any], dim: int, order: Sequence[int] | None, wh
     y = there.new(shape, first.dtype)
     if y.size:
         outer = prod(shape[:dim])
-        parts = [_runs(a, dim) for a in arrays if a.size]
+        parts = [_runs(a, dim, outer) for a in arrays if a.size]
         _join(parts, outer, y.reshape(-1).view("u1"), y.nbytes // outer, there.address)
     return y
 
@@ -72,13 +72,15 @@ def _concatenate(
 concatenate.on_meta(_concatenate)
 
 
-def _runs(array: Any, dim: int) -> tuple[Any, int, int]:
+def _runs(array: Any, dim: int, number: int) -> tuple[Any, int, int]:
     """An array, copied where it has to be, the bytes of a run and those from run to run."""
-    item, strides = array.itemsize, array.strides
-    length = prod(array.shape[dim:]) * item
-    inner, (walk,) = collapse(array.shape[dim:], [strides[dim:]])
-    outer, (steps,) = collapse(array.shape[:dim], [strides[:dim]])
-    if (prod(inner) == 1 or walk == (item,)) and len(outer) < 2 and min(steps, default=0) >= 0:
+    length = array.nbytes // number
+    if array.flags.c_contiguous:
+        return array, length, length
+    shape, strides = array.shape, array.strides
+    inner, (walk,) = collapse(shape[dim:], [strides[dim:]])
+    outer, (steps,) = collapse(shape[:dim], [strides[:dim]])
+    if (not inner or walk == (array.itemsize,)) and len(outer) < 2 and min((0, *steps)) == 0:
         return array, length, steps[0] if steps else length
     return row_major(array), length, length
 
