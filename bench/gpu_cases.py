@@ -92,7 +92,7 @@ class Case:
     aim : float
         The share of the copy bandwidth to reach; 0 for none.
     kernels : int, optional
-        The fewest launches: one more where sums over rows end in another; none for a whole step.
+        The fewest launches; none for a whole step.
     random : bool
         Whether results are random, so that peers are not compared.
     """
@@ -108,6 +108,28 @@ class Case:
     aim: float = 0.9
     kernels: int | None = 1
     random: bool = False
+
+
+# --- sums and copies ------------------------------------------------------------------------------
+
+
+def column_sum(kit: Kit) -> Step:
+    """The gradient of a bias."""
+    xs = kit.every(lambda: kit.normal(*kit.size))
+    return lambda i: (xs[i].sum(0),)
+
+
+def full_sum(kit: Kit) -> Step:
+    xs = kit.every(lambda: kit.normal(*kit.size))
+    return lambda i: (xs[i].sum(),)
+
+
+def joined_columns(kit: Kit) -> Step:
+    """Three matrices side by side."""
+    rows, columns = kit.size
+    widths = (columns // 2, columns // 4, columns // 4)
+    parts = kit.every(lambda: [kit.normal(rows, n) for n in widths])
+    return lambda i: (kit.torch.cat(parts[i], 1),)
 
 
 # --- elementwise ----------------------------------------------------------------------------------
@@ -441,12 +463,15 @@ def _convolution_flops(kit: Kit) -> int:
     return 3 * 2 * batch * channels * channels * 9 * side * side
 
 
-_BIG, _ROWS = (1 << 26,), (8192, 4096)
+_BIG, _ROWS, _TALL = (1 << 26,), (8192, 4096), (65536, 512)
 _TOY, _TOY_ROWS = (1 << 14,), (64, 256)
 _HEADS, _TOY_HEADS = (4, 16, 2048, 64), (1, 2, 64, 32)
 
 CASES: tuple[Case, ...] = (
     Case("negation", "negation", negation, _BIG, _TOY, _arrays(2)),
+    Case("column-sum", "sum over rows", column_sum, _TALL, _TOY_ROWS, _arrays(1, columns=1)),
+    Case("full-sum", "sum of all", full_sum, _BIG, _TOY, _arrays(1)),
+    Case("cat", "cat of three, side by side", joined_columns, _ROWS, _TOY_ROWS, _arrays(2)),
     Case("chain-forward", "chain, forward", chain_forward, _BIG, _TOY, _arrays(3)),
     Case(
         "chain-backward", "chain, backward to both inputs", chain_backward, _BIG, _TOY, _arrays(5)
@@ -458,7 +483,6 @@ CASES: tuple[Case, ...] = (
         _ROWS,
         _TOY_ROWS,
         _arrays(5, columns=2),
-        kernels=2,
     ),
     Case(
         "dropout",

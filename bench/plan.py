@@ -37,6 +37,8 @@ WARM = 3  # steps before the one that is counted: programs are built, an optimiz
 
 # Large enough that what is one number or one row a tensor is no part of the ratio.
 SIZES = {
+    "column-sum": (4096, 512),
+    "full-sum": (1 << 20,),
     "adam": (100, 4096),
     "mlp": (16, 64, 16),
     "gpt": (2, 16, 32, 2, 2, 64),

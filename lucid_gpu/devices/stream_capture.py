@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from functools import cache, partial
 from typing import Any
 
-from lucid_gpu.devices import cuda_memory, installing
+from lucid_gpu.devices import block_counters, cuda_memory, installing
 from lucid_gpu.devices.current_gpu import on_gpu
 
 WORKSPACE = 32 << 20  # bytes for cuBLAS, its own choice on GPUs from compute capability 9.0 on
@@ -61,6 +61,8 @@ class StreamCapture:
         self._allocate = self._allocator(cupy)
         with cupy.cuda.using_allocator(self._allocate), self.stream:
             self.workspace = cupy.empty(WORKSPACE if large else SMALL_WORKSPACE, "u1")
+            self.counters = cupy.zeros(block_counters.MOST, "u4")
+        self.stream.synchronize()  # the first replay, on some other stream, finds zeros
         self._enter()
         try:
             self._begin_piece()
@@ -92,6 +94,8 @@ class StreamCapture:
         with on_gpu(self.cuda, self.index):
             self._inside.enter_context(self.cuda.using_allocator(self._allocate))
             self._inside.enter_context(self.stream)
+            own = block_counters.counters_for(self.index, self.stream, self.counters)
+            self._inside.enter_context(own)
 
     def _leave(self) -> None:
         with on_gpu(self.cuda, self.index):  # CuPy has a current stream for each

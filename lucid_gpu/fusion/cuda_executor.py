@@ -101,14 +101,14 @@ class Executable:
         self.empty_space = math.prod(plan.shape) == 0
         self.copied = [i for i, load in enumerate(plan.all_loads) if ragged(load)]
         self.numbers = numbers_of(plan)
-        self._launches: dict[bool, list[Launch] | None] = {True: None, False: None}
-        self._kernels: dict[bool, list[Kernel]] = {}
+        self._launches: dict[bool, Launch | None] = {True: None, False: None}
+        self._kernels: dict[bool, Kernel] = {}
         self._cuts: dict[bool, Cut | None] = {}
         self._parted = False  # whether it ever ran op by op
         self._forms: dict[bool, Form] = {}  # of many tensors
         self.aligned: tuple[int, ...] = ()
         if not self.empty_space:
-            self.aligned = self.kernels(True)[0].aligned[: len(plan.loads)]
+            self.aligned = self.kernel(True).aligned[: len(plan.loads)]
 
     @property
     def source(self) -> str:
@@ -117,7 +117,7 @@ class Executable:
             return "\n".join([form.launch.kernel.source for form in self._forms.values()])
         if self.empty_space:
             return "// no elements: nothing is launched\n"
-        return "\n".join(dict.fromkeys(kernel.source for kernel in self.kernels(True)))
+        return self.kernel(True).source
 
     def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
         """Run on the arrays of ``plan.all_loads`` and the numbers of ``plan.all_scalars``."""
@@ -141,19 +141,19 @@ class Executable:
         if not packed:
             arrays = self._of_whole_elements(arrays, values)
             values = [*map(address, arrays)]
-        launches = self._launches[packed]
-        if launches is None:
+        launch = self._launches[packed]
+        if launch is None:
             meanwhile = self._meanwhile(packed)
             if meanwhile is not None:
                 return self._run_parts(meanwhile, arrays, scalars)
-            launches = self._compiled(packed)
+            launch = self._compiled(packed)
         fields = self.fields_of(scalars) if scalars else []
         outs = [*starmap(launcher.empty, self.results)]
-        if len(launches) == 1:
-            values += map(address, outs)
-            launches[0](values + fields)
-        else:
-            self._run_in_two(launches, values, fields, outs)
+        room = [launcher.empty((size,), uint8.numpy) for size in launch.kernel.partials]
+        if room:
+            room.append(launcher.counters())
+        values += map(address, [*outs, *room])
+        launch(values + fields)
         return outs
 
     def _of_whole_elements(self, arrays: Sequence[Any], places: Sequence[int]) -> list[Any]:
@@ -170,47 +170,30 @@ class Executable:
             fields += number_fields(number, d)
         return fields
 
-    def _run_in_two(
-        self, launches: list[Launch], values: list[Any], fields: list[Any], outs: list[Any]
-    ) -> None:
-        """A reduction whose first kernel leaves states, to which the second adds."""
-        first, second = launches
-        head, kept, launcher = len(self.plan.loads), len(self.plan.wholes), self.launcher
-        parts = [launcher.empty((size,), uint8.numpy) for size in first.kernel.partials]
-        address = launcher.address
-        states = [address(part) for part in parts]
-        outputs = [address(out) for out in outs]
-        first(values[:head] + outputs[:kept] + states + fields)
-        second(states + values[head:] + outputs[kept:] + fields)
-
-    def kernels(self, packed: bool) -> list[Kernel]:
-        """The kernels of this plan, not yet compiled."""
-        kernels = self._kernels.get(packed)
-        if kernels is None:
+    def kernel(self, packed: bool) -> Kernel:
+        """The kernel of this plan, not yet compiled."""
+        kernel = self._kernels.get(packed)
+        if kernel is None:
             if self.work.fold is not None:
-                kernels = reduction(self.work, packed)
+                kernel = reduction(self.work, packed)
             else:
                 moved = self.plan.bytes_read + self.plan.bytes_written
                 streamed = moved > self.launcher.cache
                 streamed = streamed and not self.shared
-                kernels = [elementwise(self.work, self.processors, packed, streamed=streamed)]
-            self._kernels[packed] = kernels
-        return kernels
+                kernel = elementwise(self.work, self.processors, packed, streamed=streamed)
+            self._kernels[packed] = kernel
+        return kernel
 
-    def _compiled(self, packed: bool) -> list[Launch]:
-        kernels = self.kernels(packed)
-        functions = compiling.compiled_all(self.launcher, self._texts(packed))
-        launches = [
-            Launch(self.launcher, kernel, self.work, self.numbers, function)
-            for kernel, function in zip(kernels, functions, strict=True)
-        ]
+    def _compiled(self, packed: bool) -> Launch:
+        function = compiling.compiled(self.launcher, self._text(packed))
+        launch = Launch(self.launcher, self.kernel(packed), self.work, self.numbers, function)
         if self._parted and debug:
             print(f"took {self.work.name}, which ran op by op until now")
-        self._launches[packed] = launches
-        return launches
+        self._launches[packed] = launch
+        return launch
 
-    def _texts(self, packed: bool) -> list[Text]:
-        return [text_of(kernel) for kernel in self.kernels(packed)]
+    def _text(self, packed: bool) -> Text:
+        return text_of(self.kernel(packed))
 
     # --- many tensors -------------------------------------------------------------------------
 
@@ -287,22 +270,20 @@ class Executable:
         launcher = self.launcher
         if self.shared or not compiling.in_background(launcher) or owners[launcher.kind].records:
             return None
-        texts = self._texts(packed)
-        if all(compiling.ready(launcher, text) for text in texts):
+        text = self._text(packed)
+        if compiling.ready(launcher, text):
             return None
         parts = self._cut(packed)
         if parts is None or not self._prepared(parts):
             return None
-        if launcher.meet(texts[0]) >= MEETINGS:
-            for text in texts:
-                compiling.begin(launcher, text)
+        if launcher.meet(text) >= MEETINGS:
+            compiling.begin(launcher, text)
         return parts
 
     def _prepared(self, whole: Cut) -> bool:
         """Compile what the ops of a plan lack, unless that is more than the plan's own kernel."""
         launcher = self.launcher
-        runs = [_shared(part.plan) for part in whole.parts]
-        texts = dict.fromkeys([text for run in runs for text in run._texts(True)])
+        texts = dict.fromkeys([_shared(part.plan)._text(True) for part in whole.parts])
         missing = [text for text in texts if not compiling.ready(launcher, text)]
         while missing:
             if len(missing) > 1 and launcher.slow >= SLOW:

@@ -3,8 +3,9 @@
 A block of 256 threads is ``lanes`` by ``slots``: the lanes of a slot walk one output's elements,
 then add up what they have in a fixed order. Where the elements of one output are neighbors in
 memory (``rows``) the lanes are neighboring threads, else (columns) the slots are. Where outputs
-are few, each is cut into chunks, whose states a second kernel adds. No atomics: the same input
-gives the same bits, on every GPU.
+are few, each is cut into chunks: every block leaves its states, and the one that ends last adds
+them, in the chunks' order. Atomics only count the blocks that have ended: the same input gives the
+same bits, on every GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import NamedTuple
 from lucid_gpu.core.layout import Shape, collapse, row_major
 from lucid_gpu.fusion.cuda_index import (
     BODY,
-    SHORT,
     Indices,
     Reads,
     alignments,
@@ -39,6 +39,7 @@ from lucid_gpu.fusion.cuda_source import (
 
 UNROLL = 4  # steps whose reads are under way at the same time
 STEPS = 8  # a lane takes at least, before a sum is spread over more lanes or chunks
+ASKED = 128  # bytes of states that a thread of the last block asks for before it adds them
 BLOCKS = 1024  # that keep a large GPU busy; not read from the device: it decides rounding
 
 
@@ -59,8 +60,8 @@ class Shares(NamedTuple):
         return max(-(-self.length // self.chunk), 1)
 
 
-def reduction(work: Work, packed: bool = True, long_index: bool | None = None) -> list[Kernel]:
-    """The kernels of a plan with a reduction: one, or two with states between them.
+def reduction(work: Work, packed: bool = True, long_index: bool | None = None) -> Kernel:
+    """The kernel of a plan with a reduction.
 
     Parameters
     ----------
@@ -69,12 +70,7 @@ def reduction(work: Work, packed: bool = True, long_index: bool | None = None) -
     """
     assert work.fold is not None
     space = _Space(work, packed)
-    shares = _share(space)
-    if shares.chunks == 1:
-        return [_reduce(work, work.fold, space, shares, long_index)]
-    total = shares.outputs * (1 if space.rows else space.width)
-    first = _reduce(work, work.fold, space, shares, long_index)
-    return [first, _join(work, work.fold, shares.chunks, total)]
+    return _reduce(work, work.fold, space, _share(space), long_index)
 
 
 class Geometry(NamedTuple):
@@ -154,8 +150,11 @@ def _share(space: _Space) -> Shares:
         lanes = min(THREADS, max(min(32, enough), _power_of_two(length // STEPS)))
     else:
         outputs //= space.width
-        slots = min(32, _power_of_two(outputs))
-        lanes = min(THREADS // slots, _power_of_two(length))
+        # Blocks of fewer columns are more, and so have fewer chunks for the last of them to add;
+        # with a cache line of each row they still read whole ones.
+        slots = [min(n, _power_of_two(outputs)) for n in (32, 8 if space.width > 2 else 32)]
+        least, most = [THREADS // n for n in slots]
+        lanes = min(max(least, min(most, _power_of_two(length // STEPS))), _power_of_two(length))
     blocks = -(-outputs // (THREADS // lanes))
     chunks = min(BLOCKS // blocks, length // (lanes * STEPS))
     chunk = -(-length // max(chunks, 1))
@@ -184,7 +183,6 @@ def _reduce(
     first, stride = f"begin + threadIdx.{lane}", f"blockDim.{lane}"
     whole = shares.chunks == 1
     end = _End(work, fold, index)
-    stored = end.lines if whole else _partial_stores(fold, "outputs", space)
     lines = [
         *reads.once,
         f"const {kind} o = ({kind})blockIdx.x * blockDim.{slot} + threadIdx.{slot};",
@@ -201,67 +199,35 @@ def _reduce(
         "    };",
         *[f"    {line}" for line in repeated(kind, "r", "end", stride, repeat, first)],
         "}",
-        *_fold_lanes(fold, space, kind, stored),
+        *_fold_lanes(fold, space, kind, end.lines if whole else _partial_stores(fold, space)),
+        *([] if whole else _finish(work, fold, space, kind, end)),
     ]
     comment = (
         f"{'Rows' if space.rows else 'Columns'} reduced, {repeat} x {space.width} elements of a"
     )
     comment += " lane under way at a time."
     arrays = [f"const {c_type(d)}* __restrict__ a{i}" for i, (d, _) in enumerate(work.loads)]
-    parts = [f"S{i}* __restrict__ part{i}" for i in range(len(fold.rows))]
     wholes = [d for _, d in work.stores[len(fold.rows) :]]
     arrays += [f"{c_type(d)}* __restrict__ y{i}" for i, d in enumerate(wholes)]
-    arrays += end.arrays if whole else parts
+    arrays += end.arrays
     walks = [walk or (0,) for walk in space.walks]
     aligned = alignments(work, walks, [], len(space.shape) - 1, space.width)
-    sizes = () if whole else _partial_bytes(work, fold, shares, space)
+    partials: tuple[int, ...] = ()
+    if not whole:
+        partials = _partial_bytes(work, fold, shares, space)
+        arrays += [f"S{i}* part{i}" for i in range(len(fold.rows))] + ["unsigned* arrived"]
     source = write(
         work, comment, lines, index.sizes, [], INCLUDES, arrays,
-        [_states(work, fold), element_function(work), *(end.functions if whole else [])],
+        [_states(work, fold), element_function(work), *end.functions],
     )  # fmt: skip
     block = (shares.lanes, shares.slots) if space.rows else (shares.slots, shares.lanes)
     grid = (-(-shares.outputs // shares.slots), shares.chunks)
     aligned += tuple([d.itemsize * space.width for d in wholes])
-    aligned += end.aligned if whole else (1,) * len(fold.rows)
+    aligned += end.aligned + (1,) * (len(partials) + (not whole))
     return Kernel(
         work.name, source, grid, block, tuple(index.sizes), aligned, cooperative=True,
-        partials=sizes,
+        partials=partials,
     )  # fmt: skip
-
-
-def _join(work: Work, fold: Fold, chunks: int, outputs: int) -> Kernel:
-    """The kernel that adds the states of all chunks and stores the results."""
-    slots = min(32, _power_of_two(outputs))
-    lanes = min(THREADS // slots, _power_of_two(chunks))
-    index = Indices(chunks * outputs > SHORT or _has_far_tail(fold))
-    kind = index.type
-    index.size("outputs", outputs)
-    index.size("chunks", chunks)
-    end = _End(work, fold, index)
-    states = range(len(fold.rows))
-    lines = [
-        f"const {kind} q = blockIdx.x * blockDim.x + threadIdx.x;",
-        *_fresh_states(work, fold, 1),
-        "if (q < outputs)",
-        f"    for ({kind} chunk = threadIdx.y; chunk < chunks; chunk += blockDim.y) {{",
-        *[f"        state{i}[0] = state{i}[0] + part{i}[chunk * outputs + q];" for i in states],
-        "    }",
-        *[f"const S{i} all{i} = lucid_fold_over_y(state{i}[0]);" for i in states],
-        "if (threadIdx.y == 0 && q < outputs) {",
-        *[f"    {line}" for line in end.lines],
-        "}",
-    ]
-    arrays = [f"const S{i}* __restrict__ part{i}" for i in states] + end.arrays
-    joined = work._replace(name=f"{work.name}_finish")
-    source = write(
-        joined, "The states of all chunks are added, in the chunks' order.", lines, index.sizes,
-        [], INCLUDES, arrays, [_states(work, fold), *end.functions],
-    )  # fmt: skip
-    aligned = (1,) * len(fold.rows) + end.aligned
-    grid = (-(-outputs // slots), 1)
-    return Kernel(
-        joined.name, source, grid, (slots, lanes), tuple(index.sizes), aligned, cooperative=True
-    )
 
 
 def _has_far_tail(fold: Fold) -> bool:
@@ -337,9 +303,34 @@ def _fold_lanes(fold: Fold, space: _Space, kind: str, stored: list[str]) -> list
     ]
 
 
-def _partial_stores(fold: Fold, outputs: str, space: _Space) -> list[str]:
-    total = outputs if space.rows else f"{outputs} * {space.width}"
-    return [f"part{i}[blockIdx.y * ({total}) + q] = all{i};" for i in range(len(fold.rows))]
+def _partial_stores(fold: Fold, space: _Space) -> list[str]:
+    total = "outputs" if space.rows else f"(outputs * {space.width})"
+    return [f"part{i}[blockIdx.y * {total} + q] = all{i};" for i in range(len(fold.rows))]
+
+
+def _finish(work: Work, fold: Fold, space: _Space, kind: str, end: _End) -> list[str]:
+    """Lines in which the last block of some outputs adds the states that all of them left."""
+    lane, width = ("x", 1) if space.rows else ("y", space.width)
+    count = len(fold.rows)
+    held = width * sum([row.state_bytes(d) for row, (_, d) in zip(fold.rows, work.stores)])
+    repeat = UNROLL if space.rows else max(1, min(2 * UNROLL, ASKED // held))
+    walk = f"blockDim.{lane}", repeat, f"threadIdx.{lane}"
+    at = "n * outputs + o" if width == 1 else f"(n * outputs + o) * {width} + k"
+    return [
+        "if (lucid_is_last_block(arrived + blockIdx.x, gridDim.y)) {",
+        *[f"    {line}" for line in _fresh_states(work, fold, width)],
+        "    if (o < outputs) {",
+        f"        const auto step = [&](const {kind} n) {{",
+        "            #pragma unroll",
+        f"            for (int k = 0; k < {width}; ++k) {{",
+        *[f"                state{i}[k] = state{i}[k] + part{i}[{at}];" for i in range(count)],
+        "            }",
+        "        };",
+        *[f"        {line}" for line in repeated(kind, "n", "(int)gridDim.y", *walk)],
+        "    }",
+        *[f"    {line}" for line in _fold_lanes(fold, space, kind, end.lines)],
+        "}",
+    ]
 
 
 def _partial_bytes(work: Work, fold: Fold, shares: Shares, space: _Space) -> tuple[int, ...]:

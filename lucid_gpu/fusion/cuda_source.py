@@ -102,8 +102,9 @@ class Kernel(NamedTuple):
     """A source and how to launch it.
 
     ``aligned`` says, for each load and then each store, of how many bytes its address must be a
-    multiple. Arguments are loads, stores, scalars, constants, sizes, in this order. A reduction in
-    two kernels has, instead of stores, and then of loads, arrays of ``partials`` bytes between.
+    multiple. Arguments are loads, stores, scalars, constants, sizes, in this order. A reduction
+    whose outputs are cut into chunks has, after its stores, arrays of ``partials`` bytes and the
+    counters of blocks (`Launcher.counters`).
     """
 
     name: str

@@ -44,9 +44,8 @@ def table_kernels() -> Iterator[Text]:
     """
     for plan in (*_elementwise(), *_conversions(), *_reductions()):
         work = work_of(plan)
-        made = [elementwise(work, 1)] if work.fold is None else reduction(work)
-        for kernel in made:
-            yield Text(kernel.name, kernel.source, kernel.cooperative, contract=False)
+        kernel = elementwise(work, 1) if work.fold is None else reduction(work)
+        yield Text(kernel.name, kernel.source, kernel.cooperative, contract=False)
 
 
 def _elementwise() -> Iterator[Plan]:

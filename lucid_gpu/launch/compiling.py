@@ -94,13 +94,6 @@ def compiled(launcher: Launcher, text: Text) -> Any:
     return _result(launcher, text, future)
 
 
-def compiled_all(launcher: Launcher, texts: list[Text]) -> list[Any]:
-    """Several kernels, side by side."""
-    for text in texts[1:]:
-        begin(launcher, text)
-    return [compiled(launcher, text) for text in texts]
-
-
 def ready(launcher: Launcher, text: Text) -> bool:
     """Whether a kernel is compiled; an error that the background met is raised here."""
     future = launcher.kernels.get(text)

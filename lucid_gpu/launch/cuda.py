@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend
+from lucid_gpu.devices import backend, block_counters
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.cupy_backend import DRIVER
 from lucid_gpu.devices.current_gpu import on_gpu
@@ -80,6 +80,9 @@ class CudaLauncher(Launcher):
         figures = self.cuda.Device(self.index).attributes
         self.processors, self.cache = figures["MultiProcessorCount"], figures["L2CacheSize"]
         self.kernels, self.met = {}, {}
+
+    def counters(self) -> Any:
+        return block_counters.counters(self.xp, self.index, self.stream(self.index))
 
     def is_home(self) -> bool:
         return self.index in _thread.ready and (self.only or self.index == self.get_device())

@@ -24,6 +24,7 @@ from typing import Any
 
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import backend
+from lucid_gpu.devices.block_counters import MOST
 from lucid_gpu.launch.arguments import Arguments
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.compiling import Text
@@ -98,6 +99,9 @@ class HostLauncher(Launcher):
         self.address = self.backend.address
         self.empty = self.backend.new
         self.kernels, self.met = _kernels, _met
+
+    def counters(self) -> Any:
+        return self.backend.xp.zeros(MOST, "u4")  # never those of a kernel that failed
 
     def is_home(self) -> bool:
         return True

@@ -61,6 +61,13 @@ class Launcher:
         """
         return None
 
+    def counters(self) -> Any:
+        """Numbers at 0, for blocks that count which of them ends last, as an array.
+
+        They are for one launch, by a thread at home, which leaves them at 0.
+        """
+        raise NotImplementedError
+
     def is_home(self) -> bool:
         """Whether this thread can compile and start kernels without `at_home`."""
         raise NotImplementedError

@@ -19,6 +19,7 @@ from lucid_gpu.core.value import Variable, load_as, order_of
 from lucid_gpu.devices import backend, held, xp_of
 from lucid_gpu.devices.copies import inverse, laid_in, row_major, strided, write
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.kernels.concatenate import concatenate
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops import size as size
@@ -872,12 +873,13 @@ def cat(tensors: Sequence[Tensor], dim: Any = 0, *, out: Any = None) -> Tensor:
             )
     kept = [t if t._expr.program.dtype is common else t.to(common) for t in tensors]
     arrays = [t.array for t in kept]
-    array = backend(kept[0]._expr.program.device).xp.concatenate(arrays, axis=dim)
+    order = _common_order(kept)
+    array = concatenate(arrays, dim, order, kept[0]._expr.program.device)
     sizes = [t.shape[dim] for t in arrays]
     result: Tensor = record(
         "CatBackward0", array, kept, _cat_vjp, dtype=common, sizes=sizes, dim=dim
     )
-    return lay(result, _common_order(kept))
+    return lay(result, order)
 
 
 def _common_order(tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
@@ -939,14 +941,14 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
     require_one_device("stack", *tensors)
     index = (slice(None),) * dim + (None,)
     arrays = [t.array[index] for t in tensors]
-    array = backend(tensors[0]._expr.program.device).xp.concatenate(arrays, axis=dim)
-    result: Tensor = record(
-        "StackBackward0", array, tensors, _stack_vjp, dtype=types.pop(), dim=dim
-    )
     order = _common_order(tensors)
     if order is not None:  # each pair of the new dimension and its next is one of `cat`'s
         wide = [(d, d + 1) if d == dim else (d + (d > dim),) for d in order]
         order = None if dim == len(order) else tuple([d for pair in wide for d in pair])
+    array = concatenate(arrays, dim, order, tensors[0]._expr.program.device)
+    result: Tensor = record(
+        "StackBackward0", array, tensors, _stack_vjp, dtype=types.pop(), dim=dim
+    )
     return lay(result, order)
 
 

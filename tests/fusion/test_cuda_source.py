@@ -7,6 +7,7 @@ import re
 import pytest
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import block_counters
 from lucid_gpu.fusion import optable, reduction_table
 from lucid_gpu.fusion.cuda_elementwise import BLOCKS, elementwise
 from lucid_gpu.fusion.cuda_reduction import reduction
@@ -27,7 +28,7 @@ def kernels(values, axes=None, packed=True, long_index=None):
     work = work_of(planned(values, axes)[0])
     if axes is None:
         return [elementwise(work, PROCESSORS, packed, long_index)]
-    return reduction(work, packed, long_index)
+    return [reduction(work, packed, long_index)]
 
 
 # --- compiling --------------------------------------------------------------------------------
@@ -237,10 +238,13 @@ def test_sums_have_enough_blocks_and_short_chains():
         walk = tuple([_count(shape[k + 1 :]) for k in range(len(shape))])
         fold = work.fold._replace(axes=axes)
         large = work._replace(shape=shape, loads=((dt.float32, walk),), fold=fold)
-        first = reduction(large)[0]
-        blocks = first.grid[0] * first.grid[1]
+        kernel = reduction(large)
+        blocks = kernel.grid[0] * kernel.grid[1]
         each = _count(shape) / (blocks * 256)
-        assert 500 <= blocks <= 4096 and each <= 256, (shape, first.grid, first.block)
+        assert 500 <= blocks <= 4096 and each <= 256, (shape, kernel.grid, kernel.block)
+        assert not kernel.partials or kernel.grid[0] <= block_counters.MOST
+        few = kernel.grid[1] / kernel.block[0 if axes[-1] == len(shape) - 1 else 1]
+        assert few <= 32  # states of an output that a lane of the last block adds
 
 
 def _count(shape):

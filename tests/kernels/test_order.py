@@ -159,6 +159,14 @@ def two_sums_in_one_kernel(shape: Any, axis: int) -> list[Any]:
     return [(x.sum(axis) + (x * x).sum(axis)).numpy()]
 
 
+@case((2,), (40,))
+def sums_over_many_blocks(columns: int) -> list[Any]:
+    """Each block leaves its share, and whichever comes last adds them."""
+    x = lucid_gpu.tensor(normal(20_000, columns))
+    both = x.sum(0) / (x * x).sum(0).sqrt()
+    return [t.numpy() for t in (both, x.sum(), x.max(0).indices, (x > 4).any(0))]
+
+
 @case(())
 def a_step() -> list[Any]:
     """Elementwise kernels, gradients of what is broadcast, random numbers, an optimizer."""

@@ -77,8 +77,8 @@ def test_instances(instance: Instance) -> None:
 def kernels_of(plan: Plan) -> Iterator[Generated]:
     work = work_of(plan)
     ops = frozenset([i.op for i in plan.instructions])
-    for made in [elementwise(work, 132)] if work.fold is None else reduction(work):
-        yield Generated(made.name, made.source, ops, 16 in made.aligned)
+    made = elementwise(work, 132) if work.fold is None else reduction(work)
+    yield Generated(made.name, made.source, ops, 16 in made.aligned)
 
 
 def of_row(row: Op, d: dt.dtype) -> Iterator[Generated]:

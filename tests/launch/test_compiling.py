@@ -120,16 +120,6 @@ def test_what_is_needed_does_not_wait_for_what_is_queued(launcher):
     assert compiling.compiled(launcher, text("wanted")) == "<wanted>"
 
 
-def test_several_at_once_are_compiled_side_by_side(launcher):
-    names = [text("slow a"), text("slow b")]
-    thread, results = in_thread(compiling.compiled_all, launcher, names)
-    for _ in names:
-        assert launcher.arrived.acquire(timeout=SECONDS)
-    launcher.gate.set()
-    thread.join(SECONDS)
-    assert results == [["<slow a>", "<slow b>"]]
-
-
 def test_an_error_of_the_background_is_raised_at_the_next_use_and_then_tried_again(launcher):
     launcher.errors["slow"] = RuntimeError("no such type")
     compiling.begin(launcher, text("slow"))

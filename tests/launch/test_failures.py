@@ -169,9 +169,9 @@ def test_a_family_that_does_not_compile_names_op_and_arrays() -> None:
 def test_a_generated_kernel_that_does_not_compile_says_its_shape() -> None:
     plan, arrays, scalars = planned([op("mul", leaf(np.ones((3, 5), np.float32)), 2.0)])
     executable = cuda_executor.Executable(plan)
-    (kernel,) = executable.kernels(True)
+    kernel = executable.kernel(True)
     broken = kernel._replace(source=kernel.source.replace("v0 *", "v0 times"))
-    executable._kernels[True] = [broken]
+    executable._kernels[True] = broken
     with pytest.raises(CompileError, match=r"refused the kernel lucid_mul over shape \[3, 5\]:"):
         executable(arrays, scalars)
 
