@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from lucid_gpu.devices import owners
+from lucid_gpu.core.layout import strides_of_view
+from lucid_gpu.devices import on_gpu_of, owners
 
-__all__ = ["duplicate", "laid_in", "laid_out", "part_of", "row_major", "unspread", "write"]
+__all__ = [
+    "duplicate", "laid_in", "laid_out", "part_of", "reorder_by", "reshaped", "row_major",
+    "unspread", "write",
+]  # fmt: skip
 
 LINE = 64  # bytes of a cache line
 ALIASED = 1024  # steps of so many bytes, and multiples, meet in few places of the L1 cache
+
+_reordered: Callable[[Any, Any], bool] | None = None
+
+
+def reorder_by(function: Callable[[Any, Any], bool]) -> None:
+    """Have a function write CuPy's arrays where it says that it did: ``function(out, source)``."""
+    global _reordered
+    _reordered = function
 
 
 def write(out: Any, source: Any) -> None:
@@ -28,7 +40,11 @@ def write(out: Any, source: Any) -> None:
     owner = owners[type(out)]
     if owner.records:
         owner.call("a copy", write, out, source)
-        return
+    else:
+        _write(out, source)
+
+
+def _write(out: Any, source: Any) -> None:
     if (
         type(out) is np.ndarray
         and (out.base is not None or source.base is not None or out is source)
@@ -44,7 +60,7 @@ def write(out: Any, source: Any) -> None:
     ):
         for start in range(0, source.shape[-1], strip):
             out[..., start : start + strip] = source[..., start : start + strip]
-    else:
+    elif isinstance(out, np.ndarray) or _reordered is None or not _reordered(out, source):
         out[...] = source
 
 
@@ -58,7 +74,23 @@ def row_major(array: Any) -> Any:
     """The elements in row-major order: the array itself, or a copy."""
     if array.flags.c_contiguous:
         return array
-    return owners[type(array)].in_rows([array])[0]
+    return owners[type(array)].call("a copy", _in_a_row, array)
+
+
+def _in_a_row(array: Any) -> Any:
+    owner = owners[type(array)]
+    with on_gpu_of(owner.device_of(array)):
+        copy = owner.new(array.shape, array.dtype)
+        _write(copy, array)
+    return copy
+
+
+def reshaped(array: Any, shape: Sequence[int]) -> Any:
+    """The elements in another shape, none of it -1: a view where the layout allows it."""
+    moves = not (isinstance(array, np.ndarray) or array.flags.c_contiguous)
+    if moves and strides_of_view(array.shape, array.strides, shape, array.itemsize) is None:
+        array = row_major(array)
+    return array.reshape(shape)
 
 
 @functools.lru_cache(maxsize=1 << 10)
@@ -148,7 +180,7 @@ def _laid_out(xp: Any, array: Any, strides: tuple[int, ...]) -> Any:
     low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
     memory = xp.empty(high - low + 1, array.dtype)
     copy = xp.lib.stride_tricks.as_strided(memory[-low:], array.shape, strides)
-    copy[...] = array
+    _write(copy, array)
     return copy
 
 
