@@ -129,7 +129,8 @@ def _rows(x: Any) -> Any:
     """A batch of matrices, or an array of them, as one tall matrix."""
     if x.ndim == 2:
         return x
-    return reshaped(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+    shape = math.prod(x.shape[:-1]), x.shape[-1]
+    return x.reshape(shape) if type(x) is Tensor else reshaped(x, shape)
 
 
 def _as_factor(x: Tensor, array: Any, there: Any) -> Any:
