@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid_gpu.core.layout import strides_of_view
 from lucid_gpu.devices import on_gpu_of, owners
+from lucid_gpu.devices.reordering import fill
 
 __all__ = [
-    "duplicate", "laid_in", "laid_out", "part_of", "reorder_by", "reshaped", "row_major",
+    "duplicate", "laid_in", "laid_out", "part_of", "reshaped", "row_major",
     "unspread", "write",
 ]  # fmt: skip
 
 LINE = 64  # bytes of a cache line
 ALIASED = 1024  # steps of so many bytes, and multiples, meet in few places of the L1 cache
-
-_reordered: Callable[[Any, Any], bool] | None = None
-
-
-def reorder_by(function: Callable[[Any, Any], bool]) -> None:
-    """Have a function write CuPy's arrays where it says that it did: ``function(out, source)``."""
-    global _reordered
-    _reordered = function
 
 
 def write(out: Any, source: Any) -> None:
@@ -60,8 +53,10 @@ def _write(out: Any, source: Any) -> None:
     ):
         for start in range(0, source.shape[-1], strip):
             out[..., start : start + strip] = source[..., start : start + strip]
-    elif isinstance(out, np.ndarray) or _reordered is None or not _reordered(out, source):
+    elif isinstance(out, np.ndarray):
         out[...] = source
+    else:
+        fill(out, source)
 
 
 def laid_out(array: Any, strides: tuple[int, ...]) -> Any:

@@ -11,7 +11,8 @@ from typing import Any
 from lucid_gpu.core.program import Program, derived
 from lucid_gpu.core.value import Cell, Expr, order_among, order_of
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.copies import as_laid, laid_out, reorder_by
+from lucid_gpu.devices.copies import as_laid, laid_out
+from lucid_gpu.devices.reordering import reorder_by
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.scheduler import waiting
 from lucid_gpu.launch import runs_cuda_c
