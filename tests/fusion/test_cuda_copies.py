@@ -93,3 +93,11 @@ def test_a_copy_with_the_same_strides(device: str) -> None:
     turned = lucid_gpu.tensor(CUBE[0, :, :50].copy(), device=device)
     turned.copy_(turned.T)
     np.testing.assert_array_equal(turned.cpu().numpy(), CUBE[0, :, :50].T)
+
+
+def test_shuffled_pixels_move_once(device: str) -> None:
+    x = lucid_gpu.rand(2, 12, 5, 7, device=device)
+    with lucid_gpu.profiler.record() as profile:
+        y = lucid_gpu.nn.functional.pixel_shuffle(x, 2)
+    assert y.shape == (2, 3, 10, 14)
+    assert [kernel.name for kernel in profile.kernels].count("lucid_copy") == (device != "cpu")
