@@ -162,6 +162,36 @@ def step_of(shape: Sequence[int], walk: Sequence[int]) -> int | None:
     return steps[-1][1] if steps else 0
 
 
+def strides_of_view(
+    shape: Shape, strides: Shape, wanted: Sequence[int], item: int
+) -> list[int] | None:
+    """How an array's elements lie seen in another shape; None where they would have to move.
+
+    Parameters
+    ----------
+    item : int
+        The stride of neighbors: 1 where strides count elements.
+    """
+    if 0 in shape:
+        return None
+    rows: list[tuple[int, int]] = []  # extents and strides of dimensions that lie like one
+    for n, step in zip(shape, strides, strict=True):
+        if rows and rows[-1][1] == n * step and n > 1:
+            rows[-1] = rows[-1][0] * n, step
+        elif n > 1:
+            rows.append((n, step))
+    found: list[int] = []
+    left, step = 1, item
+    for n in reversed(wanted):
+        if n > 1 and left == 1:
+            left, step = rows.pop()
+        if left % n:
+            return None
+        found.append(step)
+        left, step = left // n, step * n
+    return found[::-1]
+
+
 def collapse(shape: Sequence[int], walks: Sequence[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
     """Join neighboring dimensions that every operand walks as one; drop those of extent 1.
 

@@ -772,10 +772,6 @@ class OnCPU(_Recording):
     matmul, argsort = map(_called, ("matmul", "argsort"))
     full, arange = map(_constantly, ("full", "arange"))
 
-    def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
-        copy = np.ascontiguousarray
-        return [a if a.flags.c_contiguous else self.call("a copy", copy, a) for a in arrays]
-
     def asarray(self, data: Any, d: Any, where: Any) -> Any:
         if is_computed(data):
             return self.call("a copy", self.inner.asarray, data, d, where)

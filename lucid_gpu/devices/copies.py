@@ -8,9 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.devices import owners
+from lucid_gpu.core.layout import strides_of_view
+from lucid_gpu.devices import on_gpu_of, owners
+from lucid_gpu.devices.reordering import fill
 
-__all__ = ["duplicate", "laid_in", "laid_out", "part_of", "row_major", "unspread", "write"]
+__all__ = [
+    "duplicate", "laid_in", "laid_out", "part_of", "reshaped", "row_major",
+    "unspread", "write",
+]  # fmt: skip
 
 LINE = 64  # bytes of a cache line
 ALIASED = 1024  # steps of so many bytes, and multiples, meet in few places of the L1 cache
@@ -28,7 +33,11 @@ def write(out: Any, source: Any) -> None:
     owner = owners[type(out)]
     if owner.records:
         owner.call("a copy", write, out, source)
-        return
+    else:
+        _write(out, source)
+
+
+def _write(out: Any, source: Any) -> None:
     if (
         type(out) is np.ndarray
         and (out.base is not None or source.base is not None or out is source)
@@ -44,8 +53,10 @@ def write(out: Any, source: Any) -> None:
     ):
         for start in range(0, source.shape[-1], strip):
             out[..., start : start + strip] = source[..., start : start + strip]
-    else:
+    elif isinstance(out, np.ndarray):
         out[...] = source
+    else:
+        fill(out, source)
 
 
 def laid_out(array: Any, strides: tuple[int, ...]) -> Any:
@@ -58,7 +69,23 @@ def row_major(array: Any) -> Any:
     """The elements in row-major order: the array itself, or a copy."""
     if array.flags.c_contiguous:
         return array
-    return owners[type(array)].in_rows([array])[0]
+    return owners[type(array)].call("a copy", _in_a_row, array)
+
+
+def _in_a_row(array: Any) -> Any:
+    owner = owners[type(array)]
+    with on_gpu_of(owner.device_of(array)):
+        copy = owner.new(array.shape, array.dtype)
+        _write(copy, array)
+    return copy
+
+
+def reshaped(array: Any, shape: Sequence[int]) -> Any:
+    """The elements in another shape, none of it -1: a view where the layout allows it."""
+    moves = not (isinstance(array, np.ndarray) or array.flags.c_contiguous)
+    if moves and strides_of_view(array.shape, array.strides, shape, array.itemsize) is None:
+        array = row_major(array)
+    return array.reshape(shape)
 
 
 @functools.lru_cache(maxsize=1 << 10)
@@ -148,7 +175,7 @@ def _laid_out(xp: Any, array: Any, strides: tuple[int, ...]) -> Any:
     low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
     memory = xp.empty(high - low + 1, array.dtype)
     copy = xp.lib.stride_tricks.as_strided(memory[-low:], array.shape, strides)
-    copy[...] = array
+    _write(copy, array)
     return copy
 
 

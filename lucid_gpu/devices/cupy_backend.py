@@ -185,13 +185,6 @@ class CupyBackend(Calls):
 
     address = staticmethod(operator.attrgetter("data.ptr"))
 
-    def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
-        if arrays and not self.is_current(arrays[0].data.device_id):
-            with on_gpu(self.xp.cuda, arrays[0].data.device_id):
-                return self.in_rows(arrays)
-        in_rows = self.xp.ascontiguousarray  # `array.flags` makes an object
-        return [in_rows(a) if a.ndim else a for a in arrays]
-
     def is_borrowed(self, array: Any) -> bool:
         return type(array.data.mem).__name__ in ("UnownedMemory", "DLPackMemory")
 

@@ -26,6 +26,7 @@ import numpy as np
 from lucid_gpu.devices import installing
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.precision import matmul as precision
+from lucid_gpu.devices.reordering import in_rows
 
 _AS_IS, _TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 _ANY_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
@@ -154,7 +155,7 @@ def multiply_rows(xp: Any, a: Any, b: Any, out: Any, kind: str) -> None:
     if call is not None:
         _run(call, a, b, out)
     elif not _is_nothing(a, out):
-        multiply_rows(xp, xp.ascontiguousarray(a), xp.ascontiguousarray(b), out, kind)
+        multiply_rows(xp, in_rows(xp, a), in_rows(xp, b), out, kind)
 
 
 def _is_nothing(a: Any, out: Any) -> bool:
@@ -280,9 +281,9 @@ def _taken(xp: Any, array: Any, lead: Numbers) -> Any:
     """An array that `layout` takes: itself, its matrices copied, or the whole batch."""
     size = array.itemsize
     if _matrix(*array.shape[-2:], *[stride // size for stride in array.strides[-2:]]) is None:
-        array = xp.ascontiguousarray(array)
+        array = in_rows(xp, array)
     if layout(array.shape, array.strides, lead, size) is None:
-        array = xp.ascontiguousarray(xp.broadcast_to(array, lead + array.shape[-2:]))
+        array = in_rows(xp, xp.broadcast_to(array, lead + array.shape[-2:]))
     return array
 
 

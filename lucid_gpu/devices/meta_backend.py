@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.core.layout import strides_of_view
 from lucid_gpu.device import device
 from lucid_gpu.devices.port import OneDevice
 from lucid_gpu.dtypes import dtype
@@ -158,7 +159,7 @@ class MetaArray(np.ndarray[Any, Any]):
         known = _completed([int(n) for n in wanted], self.size)
         if self.flags.c_contiguous:
             return super().reshape(known)
-        strides = _strides_of_view(self, known)
+        strides = strides_of_view(self.shape, self.strides, known, self.itemsize)
         return (
             meta_array(known, self.dtype) if strides is None else _as_strided(self, known, strides)
         )
@@ -260,28 +261,6 @@ def _completed(shape: list[int], size: int) -> list[int]:
         return shape
     rest = math.prod(n for n in shape if n != -1)
     return [size // rest if n == -1 and rest else max(n, 0) for n in shape]
-
-
-def _strides_of_view(array: Any, shape: list[int]) -> list[int] | None:
-    """How elements lie seen in another shape; None where they would have to move."""
-    if not array.size:
-        return None
-    rows: list[tuple[int, int]] = []  # extents and strides of dimensions that lie like one
-    for n, step in zip(array.shape, array.strides):
-        if rows and rows[-1][1] == n * step and n > 1:
-            rows[-1] = rows[-1][0] * n, step
-        elif n > 1:
-            rows.append((n, step))
-    strides: list[int] = []
-    left, step = 1, array.itemsize
-    for n in reversed(shape):
-        if n > 1 and left == 1:
-            left, step = rows.pop()
-        if left % n:
-            return None
-        strides.append(step)
-        left, step = left // n, step * n
-    return strides[::-1]
 
 
 _KEPT = (slice, type(None), type(Ellipsis))  # parts of an index that pick nothing
@@ -523,9 +502,6 @@ class MetaBackend(OneDevice):
     def address(self, array: Any) -> int:
         pointer: int = array.__array_interface__["data"][0]
         return pointer
-
-    def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
-        return [a if a.flags.c_contiguous else meta_array(a.shape, a.dtype) for a in arrays]
 
     def is_borrowed(self, array: Any) -> bool:
         return False

@@ -41,10 +41,6 @@ class NumpyBackend(OneDevice):
             pointer: int = array.__array_interface__["data"][0]
             return pointer
 
-    def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
-        copy = np.ascontiguousarray
-        return [a if a.flags.c_contiguous else copy(a) for a in arrays]
-
     def is_borrowed(self, array: Any) -> bool:
         return array.base is not None
 

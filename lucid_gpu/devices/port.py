@@ -103,12 +103,6 @@ class Backend(Calls, Protocol):
         """Refuse a device that this machine does not have."""
 
     def device_of(self, array: Any) -> device: ...
-    def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
-        """The arrays, with copies of those whose elements do not lie in row-major order.
-
-        All are of one device.
-        """
-
     def is_borrowed(self, array: Any) -> bool:
         """Whether the memory of an array that is not a view belongs to some other object."""
 

@@ -1,4 +1,4 @@
-"""Kernels without a reduction: flat where all operands lie alike, else along rows."""
+"""Kernels without a reduction: flat where all operands lie alike, else by tiles or along rows."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from lucid_gpu.fusion.cuda_index import (
 )
 from lucid_gpu.fusion.cuda_rows import along_rows, walked
 from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, call_element, write
+from lucid_gpu.fusion.cuda_tiles import tiled, turned
 
 BLOCKS = 120  # of a grid, for each multiprocessor: whole waves whether it runs 8, 6, 5 or 4 at once
 
@@ -51,6 +52,9 @@ def elementwise(
     linear = row_major(shape)
     if all(walk == linear or not any(walk) for walk in walks):
         return _flat(work, shape, walks, processors, packed, long_index, moves)
+    across = turned(work, shape, walks)
+    if across is not None:
+        return tiled(work, shape, walks, *across, long_index)
     types = [d for (d, _), walk in zip(work.loads, walks) if any(walk)]
     types += [d for _, d in work.stores]
     width = vector_width(work, types, shape, walks, len(shape) - 1) if packed else 1

@@ -119,12 +119,17 @@ class Executable:
             return "// no elements: nothing is launched\n"
         return self.kernel(True).source
 
-    def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
-        """Run on the arrays of ``plan.all_loads`` and the numbers of ``plan.all_scalars``."""
+    def __call__(
+        self, arrays: Sequence[Any], scalars: Sequence[Any], into: list[Any] | None = None
+    ) -> list[Any]:
+        """Run on the arrays of ``plan.all_loads`` and the numbers of ``plan.all_scalars``.
+
+        Results are new arrays, or ``into``, of a plan that never runs op by op.
+        """
         launcher = self.launcher
         if not launcher.is_home():
             with launcher.at_home():
-                return self(arrays, scalars)
+                return self(arrays, scalars, into)
         if self.empty_space:
             outs = [*starmap(launcher.empty, self.results)]
             for out in outs:
@@ -148,7 +153,7 @@ class Executable:
                 return self._run_parts(meanwhile, arrays, scalars)
             launch = self._compiled(packed)
         fields = self.fields_of(scalars) if scalars else []
-        outs = [*starmap(launcher.empty, self.results)]
+        outs = into or [*starmap(launcher.empty, self.results)]
         room = [launcher.empty((size,), uint8.numpy) for size in launch.kernel.partials]
         if room:
             room.append(launcher.counters())

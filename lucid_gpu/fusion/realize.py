@@ -12,6 +12,7 @@ from lucid_gpu.core.program import Program, derived
 from lucid_gpu.core.value import Cell, Expr, order_among, order_of
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.copies import as_laid, laid_out
+from lucid_gpu.devices.reordering import reorder_by
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.scheduler import waiting
 from lucid_gpu.launch import runs_cuda_c
@@ -184,6 +185,15 @@ class _Shapes:
 
     def over_rows(self, columns: Any, read: Any, scalars: Any) -> None:
         """Nothing is written."""
+
+
+def _reordered(out: Any, source: Any) -> bool:
+    from lucid_gpu.fusion.cuda_copies import copied
+
+    return copied(out, source)
+
+
+reorder_by(_reordered)
 
 
 def source_of(plan: Plan) -> str:

@@ -24,6 +24,7 @@ import numpy as np
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, cudnn, loops, threads
 from lucid_gpu.devices.blocks import each, slices
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
@@ -280,10 +281,7 @@ def _for_cudnn(where: device, x: Any) -> Any:
 
 def _rows_together(there: Backend, *arrays: Any) -> list[Any]:
     """Arrays whose columns lie side by side, or copies of them."""
-    return [
-        x if x.strides[3] == x.itemsize or x.shape[3] == 1 else there.xp.ascontiguousarray(x)
-        for x in arrays
-    ]
+    return [x if x.strides[3] == x.itemsize or x.shape[3] == 1 else row_major(x) for x in arrays]
 
 
 def _launch(

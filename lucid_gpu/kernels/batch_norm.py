@@ -12,6 +12,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.blocks import each, slices
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.dispatch import by_device
@@ -76,7 +77,7 @@ def statistics(
     last = xp.moveaxis(x, 1, -1)
     if last.flags.c_contiguous:  # channels last
         x, rows, inner = last, rows * inner, 1
-    x = xp.ascontiguousarray(x)
+    x = row_major(x)
     if inner < SMALL:
         parts, shares, width = *_column_parts(x, d, rows, channels, inner, where), inner
     else:

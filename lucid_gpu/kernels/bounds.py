@@ -10,7 +10,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.copies import unspread
+from lucid_gpu.devices.copies import row_major, unspread
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel, runs_cuda_c
@@ -85,7 +85,7 @@ def check(
     if not index.size:
         return
     here = backend(where)
-    index = here.xp.ascontiguousarray(index)
+    index = row_major(index)
     grid = min(-(-index.size // THREADS), BLOCKS)
     numbers = index.size, low, size, dim, fault.address(here)
     _check(grid, (index, *numbers), K=dt.from_numpy_dtype(index.dtype))

@@ -19,6 +19,7 @@ import numpy as np
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.blocks import each
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.threads import run_quietly
@@ -138,7 +139,7 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
     """
     backend = backend_of_array(x)
     assert backend is not None
-    x, target, weight = _prepared(backend.xp, x, target, how.weight)
+    x, target, weight = _prepared(x, target, how.weight)
     new, address, where, kind = backend.new, backend.address, backend.device_of(x), x.dtype
     each = how.reduction == "none"
     first, lines, last, wide = _forward(where, x.shape, kind, each, how.smoothing > 0)
@@ -198,7 +199,7 @@ def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
     """The gradient of the scores, of x's type; ``g`` is a number, or an array of x's type."""
     backend = backend_of_array(x)
     assert backend is not None
-    x, target, weight = _prepared(backend.xp, x, target, how.weight)
+    x, target, weight = _prepared(x, target, how.weight)
     new, address, where, kind = backend.new, backend.address, backend.device_of(x), x.dtype
     dx = new(x.shape, kind)
     if not dx.size:
@@ -217,7 +218,7 @@ def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
     if isinstance(g, (int, float)):
         factor, g = float(g), None
     else:
-        g = backend.xp.ascontiguousarray(g)
+        g = row_major(g)
         of_g = address(g)
     lse, count = kept
     of_count = 0 if count is None else address(count)
@@ -251,17 +252,13 @@ def _backward(
     return Launch(kernel, where, grid, (threads, 1, 1)), (rows, columns), (span,)
 
 
-def _prepared(xp: Any, x: Any, target: Any, weight: Any) -> tuple[Any, Any, Any]:
+def _prepared(x: Any, target: Any, weight: Any) -> tuple[Any, Any, Any]:
     """Arrays as the kernels take them."""
     if weight is not None:
-        weight = xp.ascontiguousarray(weight.astype(x.dtype, copy=False))
+        weight = row_major(weight.astype(x.dtype, copy=False))
     if target.dtype != np.int64:
         target = target.astype(np.int64)
-    if not x.flags.c_contiguous:
-        x = xp.ascontiguousarray(x)
-    if not target.flags.c_contiguous:
-        target = xp.ascontiguousarray(target)
-    return x, target, weight
+    return row_major(x), row_major(target), weight
 
 
 def _line_threads(classes: int) -> int:

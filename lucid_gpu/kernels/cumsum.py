@@ -10,6 +10,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
@@ -66,7 +67,7 @@ def cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) ->
     if not x.size:
         return y
     shape = prod(x.shape[:dim]), x.shape[dim], prod(x.shape[dim + 1 :])
-    x, result = backend(where).xp.ascontiguousarray(x), y
+    x, result = row_major(x), y
     if to.is_complex:  # two columns of real numbers
         to = dt.float32 if to is dt.complex64 else dt.float64
         x, y = x.reshape(-1).view(to.numpy), y.reshape(-1).view(to.numpy)

@@ -13,7 +13,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.copies import unspread
+from lucid_gpu.devices.copies import row_major, unspread
 from lucid_gpu.devices.loops import address, available
 from lucid_gpu.devices.recording import Recording
 from lucid_gpu.devices.threads import run_quietly
@@ -67,12 +67,11 @@ def index_add(
     """
     if not (out.size and values.size):
         return
-    xp = backend(where).xp
     d = dt.from_numpy_dtype(out.dtype)
     if d.is_complex:  # two columns of real numbers
         d = dt.float32 if d is dt.complex64 else dt.float64
-        out, values = (xp.ascontiguousarray(a).view(d.numpy) for a in (out, values))
-    _launch(out, xp.ascontiguousarray(keys), xp.ascontiguousarray(values), d, where, add, skip)
+        out, values = (row_major(a).view(d.numpy) for a in (out, values))
+    _launch(out, row_major(keys), row_major(values), d, where, add, skip)
 
 
 def add_at(array: Any, index: tuple[Any, ...], values: Any, where: device) -> None:

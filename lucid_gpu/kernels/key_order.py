@@ -10,6 +10,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, device_of
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel
 
@@ -83,8 +84,7 @@ def places_in_order(keys: Any, rows: int) -> tuple[Any, Any]:
     where = device_of(keys)
     if not keys.size:
         return keys, keys
-    in_rows = backend(where).xp.ascontiguousarray(keys)
-    ordered, places = in_order(in_rows, rows, -1, where)
+    ordered, places = in_order(row_major(keys), rows, -1, where)
     return ordered, places
 
 

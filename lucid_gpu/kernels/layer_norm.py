@@ -23,6 +23,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import loops, owners
 from lucid_gpu.devices.blas import UNSHARED
 from lucid_gpu.devices.blocks import each, slices
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.devices.threads import quietly
@@ -128,7 +129,7 @@ def normalized(
     if columns > LONGEST:  # before there is memory for it
         counted(columns)
     rows = x.size // columns
-    x, weight, bias = _contiguous(backend.xp, x, weight, bias)
+    x, weight, bias = _contiguous(x, weight, bias)
     new, address, kind = backend.new, backend.address, x.dtype
     y = new(full, kind)
     of_x, of_y = address(x), address(y)
@@ -187,7 +188,7 @@ def gradients(
     if columns is None:
         columns = shape[-1]
     rows = x.size // columns
-    x, g, weight = _contiguous(backend.xp, x, g, weight)
+    x, g, weight = _contiguous(x, g, weight)
     wants_x, wants_weight, wants_bias = wanted
     dx = new(shape, kind) if wants_x else None
     if not rows * columns:
@@ -264,14 +265,14 @@ def _long_gradients(
         column_parts_kernel(grid, (x, g, statistics, parts, *of), **template)
 
 
-def _contiguous(xp: Any, first: Any, second: Any, third: Any) -> tuple[Any, Any, Any]:
+def _contiguous(first: Any, second: Any, third: Any) -> tuple[Any, Any, Any]:
     """Arrays, or None, with copies of those that are not row-major."""
     if not (first is None or first.flags.c_contiguous):
-        first = xp.ascontiguousarray(first)
+        first = row_major(first)
     if not (second is None or second.flags.c_contiguous):
-        second = xp.ascontiguousarray(second)
+        second = row_major(second)
     if not (third is None or third.flags.c_contiguous):
-        third = xp.ascontiguousarray(third)
+        third = row_major(third)
     return first, second, third
 
 

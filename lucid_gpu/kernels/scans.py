@@ -12,6 +12,7 @@ from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.accumulate import accumulate
@@ -103,4 +104,4 @@ def _recurrence(a: Any, b: Any, dim: int, d: dtype, where: device, reverse: bool
         for early, late in _doubling(dim, extent):
             h[late] += factors[late] * h[early]
             factors[late] = factors[late] * factors[early]
-    return xp.ascontiguousarray(xp.flip(h, dim) if reverse else h).astype(d.numpy, copy=False)
+    return row_major(xp.flip(h, dim) if reverse else h).astype(d.numpy, copy=False)

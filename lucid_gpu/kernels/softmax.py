@@ -16,6 +16,7 @@ import numpy as np
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.blocks import BLOCK, each
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.devices.threads import quietly
@@ -92,8 +93,7 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
     assert backend is not None
     if length > LONGEST:  # before there is memory for it
         counted(length)
-    copy, address = backend.xp.ascontiguousarray, backend.address
-    arrays = [a if a.flags.c_contiguous else copy(a) for a in arrays]
+    address, arrays = backend.address, [*map(row_major, arrays)]
     first = arrays[0]
     shape, kind = first.shape, first.dtype
     out = backend.new(shape, kind)

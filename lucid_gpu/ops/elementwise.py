@@ -61,7 +61,17 @@ from lucid_gpu.tape.overrides import (
     overridable,
 )
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import _READY, Tensor, _set, _tensor, apply, binary, is_foreign, unary
+from lucid_gpu.tensor import (
+    _READY,
+    Tensor,
+    _set,
+    _tensor,
+    apply,
+    binary,
+    in_free_order,
+    is_foreign,
+    unary,
+)
 
 Number = int | float | complex | bool
 _TESTS = ("compare", "logical", "test")
@@ -1336,6 +1346,10 @@ def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     mine, theirs = self._expr.program, value._expr.program
     if mine.dtype is not theirs.dtype or mine.device is not theirs.device:
         value = to(value, dtype=self.dtype, device=self.device)
+    theirs = value._expr.program
+    told = theirs.needs_grad or value._wrapper is not None
+    if theirs.strided and theirs.is_load and not (told or order_of(self._expr)):
+        value = in_free_order(value)  # or the copy would lie as it does, and be copied again
     return self._write(_over(self, spread_copy(value, self)), "copy_")
 
 

@@ -9,8 +9,8 @@ from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, on_gpu_of
-from lucid_gpu.devices.copies import write
+from lucid_gpu.devices import on_gpu_of
+from lucid_gpu.devices.copies import row_major, write
 from lucid_gpu.dtypes import dtype, when_default_changes
 from lucid_gpu.fusion import Eager, eager, foreach
 from lucid_gpu.fusion.costs import costs_of
@@ -130,7 +130,7 @@ def _run(
 ) -> None:
     columns = [*zip(*rows, strict=True)]
     where, count = update.plan.device, len(rows)
-    read = [_in_rows(column, arrays_of(column), where) for column in columns[written:]]
+    read = [_in_rows(column, arrays_of(column)) for column in columns[written:]]
 
     def change(arrays: list[Any]) -> None:
         changed = [arrays[i : i + count] for i in range(0, len(arrays), count)]
@@ -149,7 +149,7 @@ def write_together(
     if handling:
         tensors = [t for (t,) in held_here([(t,) for t in tensors])]
     targets = writable(tensors, name)
-    arrays = _in_rows(tensors, targets, where)
+    arrays = _in_rows(tensors, targets)
     change(arrays)
     if arrays is not targets:
         with on_gpu_of(where):
@@ -158,9 +158,9 @@ def write_together(
                     write(target, array)
 
 
-def _in_rows(tensors: Sequence[Tensor], arrays: list[Any], where: device) -> list[Any]:
+def _in_rows(tensors: Sequence[Tensor], arrays: list[Any]) -> list[Any]:
     """The arrays of realized tensors, copied where they are not row-major."""
-    return backend(where).in_rows(arrays) if any(map(_STRIDED, tensors)) else arrays
+    return [*map(row_major, arrays)] if any(map(_STRIDED, tensors)) else arrays
 
 
 _STRIDED = attrgetter("_expr.program.strided")

@@ -13,6 +13,7 @@ from lucid_gpu.core.value import Cell, Expr, LateCell
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array, cublaslt
 from lucid_gpu.devices.background_matmul import BackgroundMatmul
+from lucid_gpu.devices.copies import reshaped
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import dtype, unimplemented
 from lucid_gpu.fusion.building import made_here, one_device
@@ -129,7 +130,7 @@ def _rows(x: Any) -> Any:
     if x.ndim == 2:
         return x
     shape = math.prod(x.shape[:-1]), x.shape[-1]
-    return x.reshape(shape)
+    return x.reshape(shape) if type(x) is Tensor else reshaped(x, shape)
 
 
 def _as_factor(x: Tensor, array: Any, there: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public, require_one_device, takes_out
 from lucid_gpu.ops.creation import as_tensor
@@ -218,7 +219,7 @@ def _distinct(
     (starts,) = xp.nonzero(begins)
     values = ranked[starts]
     if not whole:
-        values = xp.moveaxis(xp.ascontiguousarray(values), 0, axis)
+        values = xp.moveaxis(row_major(values), 0, axis)
     results = [from_array(values, input.dtype, input.device)._keep_order()]
     if inverse:
         places = xp.empty(len(rows), "int64")
@@ -254,7 +255,7 @@ def _order(input: Tensor, rows: Any) -> Any:
         return xp.arange(len(rows))
     if input.dtype.itemsize == 2 and input.dtype.category == 2:
         columns = columns.astype("float32")
-    return xp.lexsort(xp.ascontiguousarray(columns))
+    return xp.lexsort(row_major(columns))
 
 
 def _whole(input: Tensor, array: Any) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.laying import lay
@@ -293,7 +293,7 @@ def _add_borders(g: Tensor, shape: tuple[int, ...], sides: Sides, mode: str) -> 
     for dim, border, copied in reversed(list(_moves(shape, sides, mode))):
         added = array[border]
         array[copied] += added.sum(dim, keepdims=True) if mode == "replicate" else added
-    return xp_of(g).ascontiguousarray(array[_inside(shape, sides)]).astype(g.dtype.numpy)
+    return row_major(array[_inside(shape, sides)]).astype(g.dtype.numpy)
 
 
 FUNCTIONS = (constant_pad_nd,)

@@ -17,7 +17,7 @@ from lucid_gpu.core.owner import SameMemory, Storage
 from lucid_gpu.core.program import INFERENCE, SHARED, Shape, changed_load, load_program, marked
 from lucid_gpu.core.value import Variable, load_as, order_of
 from lucid_gpu.devices import backend, held, xp_of
-from lucid_gpu.devices.copies import inverse, laid_in, row_major, strided, write
+from lucid_gpu.devices.copies import inverse, laid_in, reshaped, row_major, strided, write
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.kernels.concatenate import concatenate
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
@@ -294,7 +294,7 @@ def _infer(own: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _reshape_vjp(node: Any, g: Tensor) -> Any:
     if is_shown(g):
-        return (show(g, g.array.reshape(node.shape)),)
+        return (show(g, reshaped(g.array, node.shape)),)
     return (reshape_lazily(g, node.shape),)
 
 
@@ -331,7 +331,7 @@ def _in_shape(input: Tensor, array: Any, sizes: tuple[int, ...], may_copy: bool)
     """What `reshape` gives of a tensor whose array is settled, or `view`, which may not copy."""
     own = input._expr.shape
     wanted = _infer(own, sizes)
-    result = array.reshape(wanted)
+    result = reshaped(array, wanted)
     if not array.flags.c_contiguous and _copied(array, result, input):
         if (input._expr.program.free or not may_copy) and _in_order(input):
             return _in_shape(input, base_array(input), wanted, may_copy)  # PyTorch's is a view
@@ -341,7 +341,7 @@ def _in_shape(input: Tensor, array: Any, sizes: tuple[int, ...], may_copy: bool)
                 "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
             )
         if mirrors.bits_of(input):
-            result = input.array.reshape(wanted)
+            result = reshaped(input.array, wanted)
         copied: Tensor = record(
             "UnsafeViewBackward0", result, (input,), _reshape_vjp, dtype=input.dtype, shape=own
         )

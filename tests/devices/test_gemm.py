@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from lucid_gpu.devices import gemm
+from lucid_gpu.devices import gemm, reordering
 from lucid_gpu.dtypes import from_numpy_dtype
 
 TYPES = {
@@ -104,6 +104,11 @@ def settings() -> Any:
         setattr(found, name, value)
 
 
+@pytest.fixture(autouse=True)
+def _copied_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reordering, "_by", None)
+
+
 class Addressed(np.ndarray):
     """An array whose address is asked for as CuPy's is."""
 
@@ -118,9 +123,9 @@ class Counting:
     copied: int = 0
     broadcast_to = staticmethod(np.broadcast_to)
 
-    def ascontiguousarray(self, array: Any) -> Any:
+    def empty(self, shape: Any, kind: Any) -> Any:
         self.copied += 1
-        return np.ascontiguousarray(array).view(Addressed)
+        return np.empty(shape, kind).view(Addressed)
 
 
 def product(a: Any, b: Any) -> tuple[Any, int]:
@@ -283,7 +288,7 @@ def test_products_of_all_rows(rows: Any, laid: str, kind: Any, cublas: Cublas) -
     name = from_numpy_dtype(out.dtype).name
     gemm.multiply_rows(xp, a.view(Addressed), b.view(Addressed), out, name)
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-5)
-    assert xp.copied == 0 or (laid in ("turned", "reversed") and xp.copied == 2)
+    assert xp.copied == 0 or (laid in ("turned", "reversed") and xp.copied == 1)
 
 
 def test_each_thread_has_a_handle_of_its_own_as_long_as_it_lives(cublas: Cublas) -> None:

@@ -153,6 +153,12 @@ def fused_reductions(shape: Any) -> list[Any]:
     return [x.numpy() for x in found]
 
 
+@case(((70, 90),), ((3, 40, 50),))
+def turned_operands(shape: Any) -> list[Any]:
+    x, y = lucid_gpu.tensor(normal(*shape)), lucid_gpu.tensor(normal(*shape[:-2], *shape[:-3:-1]))
+    return [(x.mT * y + x.mT[..., :1]).numpy()]
+
+
 @case(((3, 5000), 1), ((300, 200), 1), ((5000, 3), 0))
 def two_sums_in_one_kernel(shape: Any, axis: int) -> list[Any]:
     x = lucid_gpu.tensor(normal(*shape)) * 2

@@ -14,7 +14,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.kernels.multi_tensor import clip_to_norm, total_norm
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.foreach import update_in_place, write_together
@@ -224,7 +224,7 @@ def _norm_on(where: device, tensors: list[Tensor], order: float) -> Tensor:
             )
     sizes = [t if t._expr.program.dtype.category == 2 else t.abs() for t in tensors]
     to = _type_of(sizes).compute
-    array = total_norm(backend(where).in_rows([t.array for t in sizes]), order, to, where)
+    array = total_norm([row_major(t.array) for t in sizes], order, to, where)
     return from_array(array, to, where)
 
 

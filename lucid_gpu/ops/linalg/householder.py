@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from lucid_gpu.devices import linalg, xp_of
+from lucid_gpu.devices import linalg
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.lapack import Triangle
 from lucid_gpu.dtypes import unimplemented
 from lucid_gpu.ops.arguments import takes_out
@@ -130,7 +131,7 @@ def geqrf(input: Tensor) -> GeQRF:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
     _require_wide("geqrf", input)
     turned, tau = linalg.call("qr", input.device, input.array, mode="raw")
-    arrays = xp_of(input).ascontiguousarray(turned.swapaxes(-1, -2)), tau
+    arrays = row_major(turned.swapaxes(-1, -2)), tau
     return GeQRF(*record("GeqrfBackward0", arrays, (input,), _geqrf_vjp, dtype=input.dtype))
 
 
