@@ -30,11 +30,19 @@ LUCID_FN R cross_entropy_nan()
     return (R)__uint_as_float(0x7fc00000u);
 }
 
-// exp(x) for x <= 0: fewer instructions than exp, and off by as much as x is when rounded.
+// exp(x) for x <= 0, in fewer instructions: off by as much as x is when rounded, 0 for denormals.
 template <typename R>
 LUCID_FN R cross_entropy_exp(R x)
 {
-    return exp2(x * (R)1.4426950408889634074);
+    x *= (R)1.4426950408889634074;
+#ifdef __CUDA_ARCH__
+    if constexpr (sizeof(R) == 4) {
+        float y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+        return y;
+    }
+#endif
+    return exp2(x);
 }
 
 // --- the gradient of a row -----------------------------------------------------------------------
@@ -47,6 +55,8 @@ struct cross_entropy_factors {
     int target;  // below 0: none
 
     static constexpr int IGNORED = -2;
+
+    LUCID_FN bool ignored() const { return target == IGNORED; }
 
     template <typename T>
     LUCID_FN static cross_entropy_factors of(
@@ -67,21 +77,14 @@ struct cross_entropy_factors {
     template <int N, typename T>
     LUCID_FN lucid_pack<T, N> at(const lucid_pack<T, N>& x, int column, const T* weight) const
     {
-        R dx[N];
+        const int place = target - column;
+        lucid_pack<T, N> pack;
         #pragma unroll
         for (int k = 0; k < N; ++k) {
             const R w = weight ? lucid_read<R>(weight + column + k) : (R)1;
-            dx[k] = cross_entropy_exp(lucid_cast<R>(x[k]) - lse) * total - spread * w;
+            const R share = spread * w + (k == place ? own : (R)0);
+            pack[k] = lucid_cast<T>(cross_entropy_exp(lucid_cast<R>(x[k]) - lse) * total - share);
         }
-        if (target >= column && target < column + N) {
-            #pragma unroll
-            for (int k = 0; k < N; ++k)
-                if (column + k == target) dx[k] -= own;
-        }
-        lucid_pack<T, N> pack;
-        #pragma unroll
-        for (int k = 0; k < N; ++k)  // ignored scores may be infinite
-            pack[k] = lucid_cast<T>(target == IGNORED ? (R)0 : dx[k]);
         return pack;
     }
 };
@@ -90,22 +93,48 @@ template <typename T, typename R>
 struct cross_entropy_descending {
     const T *x, *weight;
     T* dx;
-    cross_entropy_factors<R> factors;
+    const cross_entropy_factors<R>& factors;
     template <int N> LUCID_FN void at(int column)
     {
         lucid_store_streamed(dx + column, factors.at(lucid_load<N>(x + column), column, weight));
     }
 };
 
-// The same along a line of scores that stand apart.
+template <typename T>
+struct cross_entropy_nothing {
+    T* dx;
+    template <int N> LUCID_FN void at(int column)
+    {
+        lucid_pack<T, N> pack;
+        #pragma unroll
+        for (int k = 0; k < N; ++k) pack[k] = lucid_cast<T>(0.0f);
+        lucid_store_streamed(dx + column, pack);
+    }
+};
+
+// Some columns of a row of contiguous scores; those of an ignored row may be infinite.
+template <int W, int LANES, bool BACK, typename T, typename R>
+LUCID_FN void cross_entropy_descend(
+    const T* x, const T* weight, T* dx, const cross_entropy_factors<R>& factors, int first, int last)
+{
+    cross_entropy_nothing<T> nothing = {dx};
+    cross_entropy_descending<T, R> descending = {x, weight, dx, factors};
+    if (factors.ignored()) lucid_walk<W, LANES, BACK>(x, first, last, nothing);
+    else lucid_walk<W, LANES, BACK>(x, first, last, descending);
+}
+
+// A line of scores that stand apart.
 template <typename T, typename R>
 LUCID_FN void cross_entropy_descend(
-    const lucid_column& line, int columns, const cross_entropy_factors<R>& factors, const T* x,
-    const T* weight, T* dx)
+    const lucid_column& line, int columns, const T* x, const T* weight, T* dx,
+    const cross_entropy_factors<R>& factors)
 {
     #pragma unroll 4
-    for (int c = line.warp; c < columns; c += line.warps)
-        lucid_store(dx + line.at(c), factors.at(lucid_load<1>(x + line.at(c)), c, weight));
+    for (int c = line.warp; c < columns; c += line.warps) {
+        const long long at = line.at(c);
+        if (factors.ignored()) dx[at] = lucid_cast<T>(0.0f);
+        else lucid_store(dx + at, factors.at(lucid_load<1>(x + at), c, weight));
+    }
 }
 
 // --- the losses ----------------------------------------------------------------------------------
@@ -223,12 +252,11 @@ LUCID_FN void cross_entropy_rows(
     }
     if constexpr (GRADIENT) {
         if (group < rows) {
-            cross_entropy_descending<T, R> descending = {
-                scores, SMOOTH ? weight : nullptr, dx + at * columns,
-                cross_entropy_factors<R>::of(
-                    lse, own, weight, row.spread.second, count ? 1 / *count : (R)1, columns, ignore,
-                    smoothing)};
-            lucid_walk<W, LANES, true>(scores, 0, columns, descending);
+            const auto factors = cross_entropy_factors<R>::of(
+                lse, own, weight, row.spread.second, count ? 1 / *count : (R)1, columns, ignore,
+                smoothing);
+            cross_entropy_descend<W, LANES, true>(
+                scores, SMOOTH ? weight : nullptr, dx + at * columns, factors, 0, columns);
         }
     }
     if (parts) cross_entropy_add_up(loss, count, losses, parts, ticket);
@@ -268,7 +296,7 @@ LUCID_FN void cross_entropy_columns(
             const auto factors = cross_entropy_factors<R>::of(
                 lse, own, weight, row.spread.second, count ? 1 / *count : (R)1, columns, ignore,
                 smoothing);
-            cross_entropy_descend(line, columns, factors, x, SMOOTH ? weight : nullptr, dx);
+            cross_entropy_descend(line, columns, x, SMOOTH ? weight : nullptr, dx, factors);
         }
     }
     if (parts) cross_entropy_add_up(loss, count, losses, parts, ticket);
@@ -294,13 +322,13 @@ LUCID_FN void cross_entropy_backward_rows(
 {
     const long long row = lucid_group<LANES>();
     if (row >= rows) return;
-    cross_entropy_descending<T, R> descending = {
-        x + row * columns, smoothing != 0 ? weight : nullptr, dx + row * columns,
-        cross_entropy_factors<R>::of(
-            lses[row], target[row], weight, weights ? *weights : (R)columns,
-            cross_entropy_scale(g, factor, count, row, each), columns, ignore, smoothing)};
+    const auto factors = cross_entropy_factors<R>::of(
+        lses[row], target[row], weight, weights ? *weights : (R)columns,
+        cross_entropy_scale(g, factor, count, row, each), columns, ignore, smoothing);
     const int first = blockIdx.y * span;
-    lucid_walk<W, LANES>(descending.x, first, min(columns, first + span), descending);
+    cross_entropy_descend<W, LANES, false>(
+        x + row * columns, smoothing != 0 ? weight : nullptr, dx + row * columns, factors, first,
+        min(columns, first + span));
 }
 
 template <typename T, typename R>
@@ -314,5 +342,5 @@ LUCID_FN void cross_entropy_backward_columns(
     const auto factors = cross_entropy_factors<R>::of(
         lses[line.line], target[line.line], weight, weights ? *weights : (R)columns,
         cross_entropy_scale(g, factor, count, line.line, each), columns, ignore, smoothing);
-    cross_entropy_descend(line, columns, factors, x, smoothing != 0 ? weight : nullptr, dx);
+    cross_entropy_descend(line, columns, x, smoothing != 0 ? weight : nullptr, dx, factors);
 }

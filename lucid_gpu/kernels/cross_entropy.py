@@ -84,6 +84,7 @@ fault = DeviceError(_no_class)
 
 # --- CUDA C ---------------------------------------------------------------------------------------
 
+LONG = 1024  # threads that walk a long row twice: fewer rows are under way, which caches have then
 MANY = 64  # rows that occupy a GPU, a block each; of fewer, several blocks write a long gradient
 _FILE = "cross_entropy.cu"
 _GIVEN = (
@@ -103,11 +104,11 @@ def _kernel(name: str, declaration: str, template: str, threads: int = 512) -> K
     return Kernel(_FILE, f"cross_entropy_{name}", declaration, template, threads)
 
 
-def _grouped(name: str, declaration: str, template: str) -> Grouped:
-    return grouped(_FILE, f"cross_entropy_{name}", declaration, template, 512)
+def _grouped(name: str, declaration: str, template: str, threads: int = 512) -> Grouped:
+    return grouped(_FILE, f"cross_entropy_{name}", declaration, template, threads)
 
 
-rows_kernel = _grouped("rows", _GIVEN + _ROWS + _HOW, "T, R, W, LANES, SMOOTH, GRADIENT")
+rows_kernel = _grouped("rows", _GIVEN + _ROWS + _HOW, "T, R, W, LANES, SMOOTH, GRADIENT", LONG)
 columns_kernel = _kernel("columns", _GIVEN + _LINES + _HOW, "T, R, SMOOTH, GRADIENT")
 count_kernel = _kernel(
     "count",
@@ -217,6 +218,8 @@ def _forward(
     elif rows:
         width = ACCESS // d.itemsize
         lanes, threads = walkers(lines.columns, width)
+        if at_once and not lanes:
+            threads = min(max(power_of_two(lines.columns // (8 * width)), threads), LONG)
         grid = -(-rows // (threads // lanes)) if lanes else rows
         kernel = rows_kernel.of(lanes).instance(**kinds, W=width, LANES=lanes, **ways)
         first = Launch(kernel, where, (grid, 1, 1), (threads, 1, 1))

@@ -275,6 +275,12 @@ def test_many_long_rows_have_their_gradient_at_once(kind: Any) -> None:
     assert not kernels.at_once_of((3, 90_001), x.dtype)  # several blocks write a row's gradient
 
 
+def test_a_block_of_1024_threads_walks_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "at_once_of", lambda *_: True)
+    x, target, weight = problem((2, 40_001), np.float32)
+    check(x, target, Settings(weight, -100, 0.1, "mean"), at_once)
+
+
 def test_float16_keeps_its_gradient_for_a_scaled_loss() -> None:
     assert not kernels.at_once_of((1000, 1000), np.dtype(np.float16))
 
