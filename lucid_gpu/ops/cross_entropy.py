@@ -1,9 +1,10 @@
 """Cross entropy of scores: one op for class numbers, a composition for class probabilities.
 
 Of class numbers the op keeps one figure a row (all exponentials where a problem is so small that
-calls are what costs), and its gradient ``softmax(x) - onehot(target)`` is one pass. On a GPU a loss
-that is recorded and reduced computes it at once and keeps it in the place of the scores: `backward`
-hands it out, times the cotangent. Gradients that are recorded or batched are written with tensor ops.
+calls are what costs), and its gradient ``softmax(x) - onehot(target)`` is one pass. On a GPU a
+recorded loss that is reduced computes it at once and keeps it in the place of the scores: going
+backward multiplies it by the cotangent. Gradients that are recorded or batched are written with
+tensor ops.
 """
 
 from __future__ import annotations
@@ -247,9 +248,9 @@ def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Setting
     dim, d = _class_dim(x), x.dtype
     kept = target != how.ignore
     safe = target.where(kept, 0)
-    weights = 1.0 if weight is None else _weights(weight, safe)
-    counts = where(kept, weights, 0.0).to(d.compute)
-    count = counts.sum() if how.reduction == "mean" else 1.0
+    weights: Any = 1.0 if weight is None else _weights(weight, safe)
+    counts: Tensor = where(kept, weights, 0.0).to(d.compute)
+    count: Any = counts.sum() if how.reduction == "mean" else 1.0
     own = (counts * (1 - how.smoothing)).unsqueeze(dim)
     total: Tensor = own
     onehot = _onehot(x, safe)
