@@ -244,12 +244,12 @@ def _number_or_array(g: Tensor) -> Any:
 def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
     """The gradient written with tensor ops: ``(a + b sum(w)) softmax(x) - a onehot(t) - b w``."""
     target, *read = node.saved_values
-    x = read[0] if read else of_kept(node.plain, node.rest.ready)
+    x: Any = read[0] if read else of_kept(node.plain, node.rest.ready)
     dim, d = _class_dim(x), x.dtype
     kept = target != how.ignore
     safe = target.where(kept, 0)
-    weights: Any = 1.0 if weight is None else _weights(weight, safe)
-    counts: Tensor = where(kept, weights, 0.0).to(d.compute)
+    weights = 1.0 if weight is None else _weights(weight, safe)
+    counts = where(kept, weights, 0.0).to(d.compute)
     count: Any = counts.sum() if how.reduction == "mean" else 1.0
     own = (counts * (1 - how.smoothing)).unsqueeze(dim)
     total: Tensor = own
