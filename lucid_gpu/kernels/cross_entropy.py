@@ -339,6 +339,8 @@ class Kept(NamedTuple):
         What a mean divides by.
     scored : Scored or None
         The exponentials of all scores, where they are few.
+    ready : None
+        No gradient is computed with the losses.
     """
 
     lse: Any
@@ -347,10 +349,7 @@ class Kept(NamedTuple):
     ignored: Any
     count: Any
     scored: Scored | None
-
-    @property
-    def ready(self) -> None:
-        """No gradient is computed with the losses: the exponentials of few are kept."""
+    ready: None = None
 
 
 class Scored(NamedTuple):
@@ -416,7 +415,7 @@ def on_host(x: Any, target: Any, how: Settings) -> tuple[Any, Kept]:
 
 def gradient_on_host(x: Any, kept: Kept, g: Any, how: Settings) -> Any:
     """The gradient of the scores for the cotangent ``g`` of the loss: a number or an array."""
-    lse, places, own, ignored, count, scored = kept
+    lse, places, own, ignored, count, scored, _ = kept
     extents, wide = lines_of(x.shape), lse.dtype
     scale = g.astype(wide).reshape(lse.shape) if np.ndim(g) else wide.type(g) / wide.type(count)
     share = total = scale if own is None else scale * own

@@ -147,7 +147,9 @@ def cross_entropy(
     if weight is not None:
         require_weight_dtype(input, weight)
     known = None if weight is None else weight.array
-    how = Settings(known, ignore_index, label_smoothing, reduction)
+    recorded = state.grad and input._expr.program.needs_grad
+    at_once = recorded and not open_levels and not state.hooks
+    how = Settings(known, ignore_index, label_smoothing, reduction, False, at_once)
     if weight is not None and weight.requires_grad and label_smoothing:
         return _composed(input, target, weight, how)
     return _by_kernel(input, target, weight, how)
@@ -183,8 +185,6 @@ def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settin
     if owners[type(array)].records:
         how = how._replace(masked=True)
     recorded = state.grad and program.needs_grad
-    if recorded and not open_levels and not state.hooks:
-        how = how._replace(differentiated=True)
     value, kept = kernels.losses(array, target.array, how)
     saved: tuple[Tensor, ...] = ()
     if kept.ready is not None:
@@ -204,7 +204,7 @@ def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settin
         rest=kept,
         how=how,
         weight=weight,
-        plain=loads_of(program)[0],
+        scores=program,
     )
 
 
@@ -218,7 +218,7 @@ def _gradient(node: Any, g: Tensor) -> tuple[Tensor]:
     x, lse = read
     kept = kept._replace(lse=lse.array)
     gradient = kernels.gradient(x.array, numbers.array, kept, _number_or_array(g), how)
-    return (of_kept(node.plain, gradient),)
+    return (of_kept(loads_of(node.scores)[0], gradient),)
 
 
 def _times(node: Any, g: Tensor) -> Tensor:
@@ -226,7 +226,7 @@ def _times(node: Any, g: Tensor) -> Tensor:
 
     Its memory is the result's where no other pass may read it.
     """
-    ready = of_kept(node.plain, node.rest.ready)
+    ready = of_kept(loads_of(node.scores)[0], node.rest.ready)
     root, task = g._expr.program.root, state.task
     one = root.op == "constant" and root.value[1] == 1
     if open_levels or task is None or task.node is not node or task.retain_graph:
@@ -244,7 +244,7 @@ def _number_or_array(g: Tensor) -> Any:
 def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
     """The gradient written with tensor ops: ``(a + b sum(w)) softmax(x) - a onehot(t) - b w``."""
     target, *read = node.saved_values
-    x: Any = read[0] if read else of_kept(node.plain, node.rest.ready)
+    x: Any = read[0] if read else of_kept(loads_of(node.scores)[0], node.rest.ready)
     dim, d = _class_dim(x), x.dtype
     kept = target != how.ignore
     safe = target.where(kept, 0)
