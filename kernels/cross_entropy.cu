@@ -4,8 +4,11 @@
 //     a (lse - x[t]) + b sum_k w[k] (lse - x[k]),    a = (1 - s) w[t],  b = s / columns
 //
 // and, for a cotangent g, the gradient g ((a + b sum w) exp(x - lse) - a onehot(t) - b w). Rows whose
-// target is to be ignored have neither. Scores are read once each way; what is kept between is `lse`,
-// one number a row. T is stored, R computed in, O is the type of the losses.
+// target is to be ignored have neither. T is stored, R computed in.
+//
+// The losses are written, or their sum where they shall be reduced; and `lse`, one number a row, of
+// which kernels of their own compute the gradient for any cotangent. With GRADIENT it is written at
+// once, for a cotangent of 1: the scores of a row are read again while the caches have them.
 //
 // A target that is no class makes its loss NaN and leaves {1, target, columns} at the address `fault`,
 // in memory that the host can read without waiting.
@@ -27,6 +30,115 @@ LUCID_FN R cross_entropy_nan()
     return (R)__uint_as_float(0x7fc00000u);
 }
 
+// exp(x) for x <= 0, in fewer instructions: off by as much as x is when rounded, 0 for denormals.
+template <typename R>
+LUCID_FN R cross_entropy_exp(R x)
+{
+    x *= (R)1.4426950408889634074;
+#ifdef __CUDA_ARCH__
+    if constexpr (sizeof(R) == 4) {
+        float y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+        return y;
+    }
+#endif
+    return exp2(x);
+}
+
+// --- the gradient of a row -----------------------------------------------------------------------
+
+// The factors of one row's gradient: exp(x - lse) total - own onehot(target) - spread w. `scale` is
+// the cotangent of its loss, `weights` the sum of all w.
+template <typename R>
+struct cross_entropy_factors {
+    R lse, total, own, spread;
+    int target;  // below 0: none
+
+    static constexpr int IGNORED = -2;
+
+    LUCID_FN bool ignored() const { return target == IGNORED; }
+
+    template <typename T>
+    LUCID_FN static cross_entropy_factors of(
+        R lse, long long target, const T* weight, R weights, R scale, int columns,
+        long long ignore, R smoothing)
+    {
+        if (target == ignore) return {0, 0, 0, 0, IGNORED};
+        if (target < 0 || target >= columns) {
+            const R nan = cross_entropy_nan<R>();
+            return {nan, nan, nan, nan, -1};
+        }
+        const R own = scale * (1 - smoothing) * (weight ? lucid_read<R>(weight + target) : (R)1);
+        const R spread = scale * smoothing / columns;
+        return {lse, own + spread * weights, own, spread, (int)target};
+    }
+
+    // Of N neighboring scores.
+    template <int N, typename T>
+    LUCID_FN lucid_pack<T, N> at(const lucid_pack<T, N>& x, int column, const T* weight) const
+    {
+        const int place = target - column;
+        lucid_pack<T, N> pack;
+        #pragma unroll
+        for (int k = 0; k < N; ++k) {
+            const R w = weight ? lucid_read<R>(weight + column + k) : (R)1;
+            const R share = spread * w + (k == place ? own : (R)0);
+            pack[k] = lucid_cast<T>(cross_entropy_exp(lucid_cast<R>(x[k]) - lse) * total - share);
+        }
+        return pack;
+    }
+};
+
+template <typename T, typename R>
+struct cross_entropy_descending {
+    const T *x, *weight;
+    T* dx;
+    const cross_entropy_factors<R>& factors;
+    template <int N> LUCID_FN void at(int column)
+    {
+        lucid_store_streamed(dx + column, factors.at(lucid_load<N>(x + column), column, weight));
+    }
+};
+
+template <typename T>
+struct cross_entropy_nothing {
+    T* dx;
+    template <int N> LUCID_FN void at(int column)
+    {
+        lucid_pack<T, N> pack;
+        #pragma unroll
+        for (int k = 0; k < N; ++k) pack[k] = lucid_cast<T>(0.0f);
+        lucid_store_streamed(dx + column, pack);
+    }
+};
+
+// Some columns of a row of contiguous scores; those of an ignored row may be infinite.
+template <int W, int LANES, bool BACK, typename T, typename R>
+LUCID_FN void cross_entropy_descend(
+    const T* x, const T* weight, T* dx, const cross_entropy_factors<R>& factors, int first, int last)
+{
+    cross_entropy_nothing<T> nothing = {dx};
+    cross_entropy_descending<T, R> descending = {x, weight, dx, factors};
+    if (factors.ignored()) lucid_walk<W, LANES, BACK>(x, first, last, nothing);
+    else lucid_walk<W, LANES, BACK>(x, first, last, descending);
+}
+
+// A line of scores that stand apart.
+template <typename T, typename R>
+LUCID_FN void cross_entropy_descend(
+    const lucid_column& line, int columns, const T* x, const T* weight, T* dx,
+    const cross_entropy_factors<R>& factors)
+{
+    #pragma unroll 4
+    for (int c = line.warp; c < columns; c += line.warps) {
+        const long long at = line.at(c);
+        if (factors.ignored()) dx[at] = lucid_cast<T>(0.0f);
+        else lucid_store(dx + at, factors.at(lucid_load<1>(x + at), c, weight));
+    }
+}
+
+// --- the losses ----------------------------------------------------------------------------------
+
 // What one pass over a row gathers: the online softmax; with smoothing sum w x and sum w.
 template <typename R>
 struct cross_entropy_row {
@@ -41,7 +153,13 @@ struct cross_entropy_taking {
     template <int N> LUCID_FN void at(int column)
     {
         const lucid_pack<T, N> pack = lucid_load<N>(x + column);
-        lucid_take(row.online, pack);
+        R top = row.online.top;
+        #pragma unroll
+        for (int k = 0; k < N; ++k) top = max(top, lucid_cast<R>(pack[k]));
+        R sum = row.online.sum * cross_entropy_exp(row.online.top - top);
+        #pragma unroll
+        for (int k = 0; k < N; ++k) sum += cross_entropy_exp(lucid_cast<R>(pack[k]) - top);
+        row.online = {top, sum};  // NaN is in the sum
         if constexpr (SMOOTH) {
             #pragma unroll
             for (int k = 0; k < N; ++k) {
@@ -68,33 +186,91 @@ LUCID_FN R cross_entropy_loss(
     return loss;
 }
 
-// A group of threads a row of contiguous scores.
-template <typename T, typename R, typename O, int W, int LANES, bool SMOOTH>
+// The loss of this block's rows joins the sum, divided by `count` where that is wanted. Whichever
+// block comes last adds up all `parts`, in the order of the blocks' numbers. `ticket` was 0.
+template <typename T, typename R>
+LUCID_FN void cross_entropy_add_up(R loss, const R* count, T* total, R* parts, int* ticket)
+{
+    __shared__ bool last;
+    loss = lucid_block_sum(loss);
+    if (threadIdx.x == 0) {
+        parts[blockIdx.x] = loss;
+        __threadfence();
+        last = atomicAdd(ticket, 1) == (int)gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    R sum = 0;
+    #pragma unroll 4
+    for (unsigned part = threadIdx.x; part < gridDim.x; part += blockDim.x)
+        sum += __ldcg(parts + part);
+    sum = lucid_block_sum(sum);
+    if (threadIdx.x == 0) *total = lucid_cast<T>(count ? sum / *count : sum);
+}
+
+// Before the losses: the sum of the targets' weights, where the mean is wanted, in one block.
+template <typename T, typename R>
+LUCID_FN void cross_entropy_count(
+    const long long* target, const T* weight, R* count, int* ticket, long long rows, int columns,
+    long long ignore)
+{
+    if (threadIdx.x == 0) *ticket = 0;
+    if (!count) return;
+    R sum = 0;
+    #pragma unroll 4
+    for (long long row = threadIdx.x; row < rows; row += blockDim.x) {
+        const long long own = target[row];
+        if (own != ignore && own >= 0 && own < columns)
+            sum += weight ? lucid_read<R>(weight + own) : (R)1;
+    }
+    sum = lucid_block_sum(sum);
+    if (threadIdx.x == 0) *count = sum;
+}
+
+// A group of threads a row of contiguous scores. `loss` is one a row, or with `parts` the sum.
+template <typename T, typename R, int W, int LANES, bool SMOOTH, bool GRADIENT>
 LUCID_FN void cross_entropy_rows(
-    const T* x, const long long* target, const T* weight, O* losses, R* lses, long long rows,
-    int columns, long long ignore, R smoothing, long long fault)
+    const T* x, const long long* target, const T* weight, const R* count, T* losses, R* lses, T* dx,
+    R* parts, int* ticket, long long rows, int columns, long long ignore, R smoothing,
+    long long fault)
 {
     const long long group = lucid_group<LANES>(), at = min(group, rows - 1);
     const T* scores = x + at * columns;
+    const long long own = target[at];
     cross_entropy_taking<T, R, SMOOTH> taking = {scores, weight, {{lucid_lowest<R>(), 0}, {0, 0}}};
     lucid_walk<W, LANES>(scores, 0, columns, taking);
     cross_entropy_row<R> row = {lucid_group_sum<LANES>(taking.row.online), taking.row.spread};
     if constexpr (SMOOTH) row.spread = lucid_group_sum<LANES>(row.spread);
-    if (group >= rows || lucid_lane<LANES>() != 0) return;
     const R lse = row.online.logarithm();
-    const long long own = target[at];
-    lses[at] = lse;
-    losses[at] = lucid_cast<O>(cross_entropy_loss<R, SMOOTH>(
-        row, lse, scores + own, own, weight, columns, ignore, smoothing, fault));
+    R loss = 0;
+    if (group < rows && lucid_lane<LANES>() == 0) {
+        loss = cross_entropy_loss<R, SMOOTH>(
+            row, lse, scores + own, own, weight, columns, ignore, smoothing, fault);
+        if (lses) lses[at] = lse;
+        if (!parts) losses[at] = lucid_cast<T>(loss);
+    }
+    if constexpr (GRADIENT) {
+        if (group < rows) {
+            const auto factors = cross_entropy_factors<R>::of(
+                lse, own, weight, row.spread.second, count ? 1 / *count : (R)1, columns, ignore,
+                smoothing);
+            cross_entropy_descend<W, LANES, true>(
+                scores, SMOOTH ? weight : nullptr, dx + at * columns, factors, 0, columns);
+        }
+    }
+    if (parts) cross_entropy_add_up(loss, count, losses, parts, ticket);
 }
 
 // The same where the scores of a row stand `inner` apart (see lucid_column).
-template <typename T, typename R, typename O, bool SMOOTH>
+template <typename T, typename R, bool SMOOTH, bool GRADIENT>
 LUCID_FN void cross_entropy_columns(
-    const T* x, const long long* target, const T* weight, O* losses, R* lses, long long lines,
-    int columns, long long inner, long long ignore, R smoothing, long long fault)
+    const T* x, const long long* target, const T* weight, const R* count, T* losses, R* lses, T* dx,
+    R* parts, int* ticket, long long lines, int columns, long long inner, long long ignore,
+    R smoothing, long long fault)
 {
     const lucid_column line(lines, columns, inner);
+    const long long own = target[line.line];
     cross_entropy_row<R> row = {{lucid_lowest<R>(), 0}, {0, 0}};
     #pragma unroll 4
     for (int c = line.warp; c < columns; c += line.warps) {
@@ -107,89 +283,37 @@ LUCID_FN void cross_entropy_columns(
     }
     row.online = lucid_sum_over_warps(row.online);
     if constexpr (SMOOTH) row.spread = lucid_sum_over_warps(row.spread);
-    if (!line.real || line.warp != 0) return;
     const R lse = row.online.logarithm();
-    const long long own = target[line.line];
-    lses[line.line] = lse;
-    losses[line.line] = lucid_cast<O>(cross_entropy_loss<R, SMOOTH>(
-        row, lse, x + line.start + own * inner, own, weight, columns, ignore, smoothing, fault));
+    R loss = 0;
+    if (line.real && line.warp == 0) {
+        loss = cross_entropy_loss<R, SMOOTH>(
+            row, lse, x + line.start + own * inner, own, weight, columns, ignore, smoothing, fault);
+        if (lses) lses[line.line] = lse;
+        if (!parts) losses[line.line] = lucid_cast<T>(loss);
+    }
+    if constexpr (GRADIENT) {
+        if (line.real) {
+            const auto factors = cross_entropy_factors<R>::of(
+                lse, own, weight, row.spread.second, count ? 1 / *count : (R)1, columns, ignore,
+                smoothing);
+            cross_entropy_descend(line, columns, x, SMOOTH ? weight : nullptr, dx, factors);
+        }
+    }
+    if (parts) cross_entropy_add_up(loss, count, losses, parts, ticket);
 }
 
-// The sum of all losses, divided by the sum of the targets' weights where that is wanted: `count`
-// keeps it for the gradient. One block, whose order of additions is fixed.
-template <typename T, typename R>
-LUCID_FN void cross_entropy_total(
-    const R* losses, const long long* target, const T* weight, T* total, R* count, long long rows,
-    int columns, long long ignore)
+// --- the gradient for any cotangent --------------------------------------------------------------
+
+// The cotangent of a row's loss: one number (g[0], or `factor` where g is null) or one a row, divided
+// by `count` where there is one.
+template <typename R, typename T>
+LUCID_FN R cross_entropy_scale(const T* g, R factor, const R* count, long long row, bool each)
 {
-    lucid_pair<R> sum = {0, 0};
-    for (long long row = threadIdx.x; row < rows; row += blockDim.x) {
-        sum.first += losses[row];
-        const long long own = target[row];
-        if (count && own != ignore && own >= 0 && own < columns)
-            sum.second += weight ? lucid_read<R>(weight + own) : (R)1;
-    }
-    sum = lucid_block_sum(sum);
-    if (threadIdx.x != 0) return;
-    *total = lucid_cast<T>(count ? sum.first / sum.second : sum.first);
-    if (count) *count = sum.second;
+    return (g ? lucid_read<R>(g + (each ? row : 0)) : factor) / (count ? *count : (R)1);
 }
 
-// --- the gradient --------------------------------------------------------------------------------
-
-// The factors of one row's gradient: exp(x - lse) total - own onehot(target) - spread w.
-template <typename R>
-struct cross_entropy_factors {
-    R lse, total, own, spread;
-    long long target;  // below 0: none
-
-    static constexpr long long IGNORED = -2;
-
-    template <typename T>
-    LUCID_FN static cross_entropy_factors of(
-        long long row, const R* lses, const long long* targets, const T* weight, const R* weights,
-        const T* g, R factor, bool each, const R* count, int columns, long long ignore,
-        R smoothing)
-    {
-        const long long target = targets[row];
-        if (target == ignore) return {0, 0, 0, 0, IGNORED};
-        if (target < 0 || target >= columns) {
-            const R nan = cross_entropy_nan<R>();
-            return {nan, nan, nan, nan, -1};
-        }
-        const R scale =
-            (g ? lucid_read<R>(g + (each ? row : 0)) : factor) / (count ? *count : (R)1);
-        const R own = scale * (1 - smoothing) * (weight ? lucid_read<R>(weight + target) : (R)1);
-        const R spread = scale * smoothing / columns;
-        return {lses[row], own + spread * (weights ? *weights : (R)columns), own, spread, target};
-    }
-
-    LUCID_FN R at(R x, int column, R w) const
-    {
-        if (target == IGNORED) return 0;  // its scores may be infinite
-        return exp(x - lse) * total - (column == target ? own : (R)0) - spread * w;
-    }
-};
-
-template <typename T, typename R>
-struct cross_entropy_descending {
-    const T *x, *weight;
-    T* dx;
-    cross_entropy_factors<R> factors;
-    template <int N> LUCID_FN void at(int column)
-    {
-        lucid_pack<T, N> pack = lucid_load<N>(x + column);
-        #pragma unroll
-        for (int k = 0; k < N; ++k) {
-            const R w = weight ? lucid_read<R>(weight + column + k) : (R)1;
-            pack[k] = lucid_cast<T>(factors.at(lucid_cast<R>(pack[k]), column + k, w));
-        }
-        lucid_store(dx + column, pack);
-    }
-};
-
-// A group of threads a row; blocks (.., y) share a long one, `span` columns each. The cotangent is one
-// number (g[0], or `factor` where g is null) or one a row; x and dx are aligned alike.
+// A group of threads a row; blocks (.., y) share a long one, `span` columns each. x and dx are aligned
+// alike.
 template <typename T, typename R, int W, int LANES>
 LUCID_FN void cross_entropy_backward_rows(
     const T* x, const R* lses, const long long* target, const T* weight, const R* weights, const T* g,
@@ -198,12 +322,13 @@ LUCID_FN void cross_entropy_backward_rows(
 {
     const long long row = lucid_group<LANES>();
     if (row >= rows) return;
-    cross_entropy_descending<T, R> descending = {
-        x + row * columns, smoothing != 0 ? weight : nullptr, dx + row * columns,
-        cross_entropy_factors<R>::of(
-            row, lses, target, weight, weights, g, factor, each, count, columns, ignore, smoothing)};
+    const auto factors = cross_entropy_factors<R>::of(
+        lses[row], target[row], weight, weights ? *weights : (R)columns,
+        cross_entropy_scale(g, factor, count, row, each), columns, ignore, smoothing);
     const int first = blockIdx.y * span;
-    lucid_walk<W, LANES>(descending.x, first, min(columns, first + span), descending);
+    cross_entropy_descend<W, LANES, false>(
+        x + row * columns, smoothing != 0 ? weight : nullptr, dx + row * columns, factors, first,
+        min(columns, first + span));
 }
 
 template <typename T, typename R>
@@ -215,10 +340,7 @@ LUCID_FN void cross_entropy_backward_columns(
     const lucid_column line(lines, columns, inner);
     if (!line.real) return;
     const auto factors = cross_entropy_factors<R>::of(
-        line.line, lses, target, weight, weights, g, factor, each, count, columns, ignore, smoothing);
-    #pragma unroll 4
-    for (int c = line.warp; c < columns; c += line.warps) {
-        const R w = weight && smoothing != 0 ? lucid_read<R>(weight + c) : (R)1;
-        dx[line.at(c)] = lucid_cast<T>(factors.at(lucid_read<R>(x + line.at(c)), c, w));
-    }
+        lses[line.line], target[line.line], weight, weights ? *weights : (R)columns,
+        cross_entropy_scale(g, factor, count, line.line, each), columns, ignore, smoothing);
+    cross_entropy_descend(line, columns, x, smoothing != 0 ? weight : nullptr, dx, factors);
 }

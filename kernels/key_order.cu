@@ -8,6 +8,7 @@
 // before it. What a block reads of the others are their counts, which are complete: no block waits
 // for another, and nothing depends on who comes first.
 #include "block.cuh"
+#include "pack.cuh"
 
 enum {
     LUCID_DIGITS = 256,  // and threads of a block, one for each
@@ -114,24 +115,52 @@ LUCID_FN void key_order_move(
 }
 
 // A few keys in one launch, each by counting those that come before it: for few of them n^2
-// comparisons are shorter than several launches. A key a thread, blocks of 256.
+// comparisons are shorter than several launches. Blocks of LUCID_DIGITS threads have 32 keys, one a
+// lane, and each warp counts among its share of all others: those before the block's keys come first
+// also where they are equal, those behind do not.
 template <typename K, typename S>
 LUCID_FN void key_order_few(const K* keys, S* sorted, int count, long long rows, long long skip)
 {
-    __shared__ S tile[256];
-    const int me = blockIdx.x * 256 + threadIdx.x;
+    const int WARPS = LUCID_DIGITS / 32, SHARE = 128, WIDE = 16 / sizeof(S);
+    __shared__ lucid_pack<S, WIDE> tile[WARPS * SHARE / WIDE];
+    __shared__ int of_warp[WARPS][32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int first = blockIdx.x * 32, me = first + lane;
     const S mine = me < count ? lucid_row_of<S>(keys[me], rows, skip) : (S)0;
     int place = 0;
-    for (int start = 0; start < count; start += 256) {
+    for (int start = 0; start < count; start += WARPS * SHARE) {
         __syncthreads();  // the tile before may still be read
-        if (start + (int)threadIdx.x < count)
-            tile[threadIdx.x] = lucid_row_of<S>(keys[start + threadIdx.x], rows, skip);
+        #pragma unroll
+        for (int i = threadIdx.x; i < WARPS * SHARE; i += LUCID_DIGITS)  // past the last: none is less
+            tile[i / WIDE][i % WIDE] =
+                start + i < count ? lucid_row_of<S>(keys[start + i], rows, skip) : (S)rows;
         __syncthreads();
-        const int length = min(256, count - start);
-        for (int i = 0; i < length; ++i)
-            place += tile[i] < mine || (tile[i] == mine && start + i < me);
+        const int begin = start + warp * SHARE;
+        const lucid_pack<S, WIDE>* share = tile + warp * SHARE / WIDE;
+        if (begin + SHARE <= first) {
+            #pragma unroll 8
+            for (int i = 0; i < SHARE / WIDE; ++i)
+                #pragma unroll
+                for (int k = 0; k < WIDE; ++k) place += share[i][k] <= mine;
+        } else if (begin >= first + 32) {
+            #pragma unroll 8
+            for (int i = 0; i < SHARE / WIDE; ++i)
+                #pragma unroll
+                for (int k = 0; k < WIDE; ++k) place += share[i][k] < mine;
+        } else {
+            #pragma unroll 8
+            for (int i = 0; i < SHARE; ++i) {
+                const S key = share[i / WIDE][i % WIDE];
+                place += key < mine || (key == mine && begin + i < me);
+            }
+        }
     }
-    if (me >= count) return;
+    of_warp[warp][lane] = place;
+    __syncthreads();
+    if (warp != 0 || me >= count) return;
+    place = 0;
+    #pragma unroll
+    for (int w = 0; w < WARPS; ++w) place += of_warp[w][lane];
     sorted[place] = mine;
     sorted[count + place] = me;
 }

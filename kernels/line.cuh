@@ -91,21 +91,24 @@ struct lucid_held {
 // --- a row of any length --------------------------------------------------------------------------
 
 // work.at<N>(column) for the columns from `first` up to `last`, N of them at a time: W where the
-// address row + column is aligned for it, 1 at the ragged ends.
-template <int W, int LANES, typename T, typename Work>
+// address row + column is aligned for it, 1 at the ragged ends. A walk BACK begins with what a walk
+// before it read last, which the caches still have.
+template <int W, int LANES, bool BACK = false, typename T, typename Work>
 LUCID_FN void lucid_walk(const T* row, int first, int last, Work& work)
 {
     const int lane = lucid_lane<LANES>(), lanes = lucid_lanes<LANES>();
     if constexpr (W == 1) {
         #pragma unroll 4
-        for (int c = first + lane; c < last; c += lanes) work.template at<1>(c);
+        for (int c = lane; c < last - first; c += lanes)
+            work.template at<1>(BACK ? last - 1 - c : first + c);
     } else {
         const int past = (int)((unsigned long long)(row + first) / sizeof(T) % W);
         const int head = min(last, first + (W - past) % W);
         const int packs = (last - head) / W, tail = head + packs * W;
         for (int c = first + lane; c < head; c += lanes) work.template at<1>(c);
         #pragma unroll 4
-        for (int p = lane; p < packs; p += lanes) work.template at<W>(head + p * W);
+        for (int p = lane; p < packs; p += lanes)
+            work.template at<W>(head + (BACK ? packs - 1 - p : p) * W);
         for (int c = tail + lane; c < last; c += lanes) work.template at<1>(c);
     }
 }

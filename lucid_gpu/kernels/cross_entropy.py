@@ -23,7 +23,7 @@ from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.threads import run_quietly
-from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype, int32
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,
@@ -54,6 +54,9 @@ class Settings(NamedTuple):
     reduction : {"mean", "sum", "none"}
     masked : bool
         Take it that some targets are to be ignored: for a graph, where later ones may be.
+    differentiated : bool
+        The gradient of a reduced loss will be wanted: CUDA C computes it at once where that is
+        faster and loses nothing.
     """
 
     weight: Any
@@ -61,6 +64,7 @@ class Settings(NamedTuple):
     smoothing: float
     reduction: str
     masked: bool = False
+    differentiated: bool = False
 
 
 @functools.lru_cache(maxsize=1 << 10)
@@ -81,8 +85,13 @@ fault = DeviceError(_no_class)
 
 # --- CUDA C ---------------------------------------------------------------------------------------
 
+LONG = 1024  # threads that walk a long row twice: fewer rows are under way, which caches have then
+MANY = 64  # rows that occupy a GPU, a block each; of fewer, several blocks write a long gradient
 _FILE = "cross_entropy.cu"
-_GIVEN = "const T* x, const long long* target, const T* weight, O* losses, R* lses, "
+_GIVEN = (
+    "const T* x, const long long* target, const T* weight, const R* count, T* losses, R* lses, "
+    "T* dx, R* parts, int* ticket, "
+)
 _KEPT = (
     "const T* x, const R* lses, const long long* target, const T* weight, const R* weights, "
     "const T* g, const R* count, T* dx, R factor, "
@@ -96,16 +105,16 @@ def _kernel(name: str, declaration: str, template: str, threads: int = 512) -> K
     return Kernel(_FILE, f"cross_entropy_{name}", declaration, template, threads)
 
 
-def _grouped(name: str, declaration: str, template: str) -> Grouped:
-    return grouped(_FILE, f"cross_entropy_{name}", declaration, template, 512)
+def _grouped(name: str, declaration: str, template: str, threads: int = 512) -> Grouped:
+    return grouped(_FILE, f"cross_entropy_{name}", declaration, template, threads)
 
 
-rows_kernel = _grouped("rows", _GIVEN + _ROWS + _HOW, "T, R, O, W, LANES, SMOOTH")
-columns_kernel = _kernel("columns", _GIVEN + _LINES + _HOW, "T, R, O, SMOOTH")
-total_kernel = _kernel(
-    "total",
-    "const R* losses, const long long* target, const T* weight, T* total, R* count, "
-    "long long rows, int columns, long long ignore",
+rows_kernel = _grouped("rows", _GIVEN + _ROWS + _HOW, "T, R, W, LANES, SMOOTH, GRADIENT", LONG)
+columns_kernel = _kernel("columns", _GIVEN + _LINES + _HOW, "T, R, SMOOTH, GRADIENT")
+count_kernel = _kernel(
+    "count",
+    "const long long* target, const T* weight, R* count, int* ticket, long long rows, "
+    "int columns, long long ignore",
     "T, R",
     1024,
 )
@@ -120,14 +129,17 @@ class Noted(NamedTuple):
 
     Attributes
     ----------
-    lse : array
-        One number a row, float32 at least.
+    lse : array or None
+        One number a row, float32 at least; None with ``ready``.
     count : array of one number, or None
         What the mean divided by.
+    ready : array or None
+        The gradient for the cotangent 1.
     """
 
     lse: Any
     count: Any
+    ready: Any = None
 
 
 @by_device
@@ -141,57 +153,78 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
     assert backend is not None
     x, target, weight = _prepared(x, target, how.weight)
     new, address, where, kind = backend.new, backend.address, backend.device_of(x), x.dtype
-    each = how.reduction == "none"
-    first, lines, last, wide = _forward(where, x.shape, kind, each, how.smoothing > 0)
-    lse = new(target.shape, wide)
-    losses = new(target.shape, kind if each else wide)
-    of_target, of_losses = address(target), address(losses)
-    of_weight = 0 if weight is None else address(weight)
-    if first is not None:
-        addresses = (address(x), of_target, of_weight, of_losses, address(lse))
-        settings = how.ignore, how.smoothing, fault.address(backend)
-        first((x, target, weight, losses, lse), addresses, *lines, *settings)
+    each, smooth, of_x = how.reduction == "none", how.smoothing > 0, address(x)
+    at_once = how.differentiated and not each and of_x % ACCESS == 0 and at_once_of(x.shape, kind)
+    before, first, lines, wide = _forward(where, x.shape, kind, smooth, at_once)
+    lse = None if at_once else new(target.shape, wide)
+    dx = new(x.shape, kind) if at_once else None
+    loss = new(target.shape if each else (), kind)
+    if first is None:
+        if not each:
+            loss.fill(0 if how.reduction == "sum" else np.nan)
+        return loss, Noted(lse, None)
+    count = parts = ticket = None
+    of_target, of_weight = address(target), 0 if weight is None else address(weight)
+    of_count = of_parts = of_ticket = 0
+    if not each:
+        parts, ticket = new(first.grid[:1], wide), new((), int32.numpy)
+        of_parts, of_ticket = address(parts), address(ticket)
+        if how.reduction == "mean":
+            count = new((), wide)
+            of_count = address(count)
+        addresses: tuple[int, ...] = of_target, of_weight, of_count, of_ticket
+        before((target, weight, count, ticket), addresses, *lines[:2], how.ignore)
+    addresses = of_x, of_target, of_weight, of_count, address(loss)
+    addresses += 0 if lse is None else address(lse), 0 if dx is None else address(dx)
+    arrays = x, target, weight, count, loss, lse, dx, parts, ticket
+    settings = how.ignore, how.smoothing, fault.address(backend)
+    first(arrays, (*addresses, of_parts, of_ticket), *lines, *settings)
     if backend.type == "cpu":
         fault.check()
-    if each:
-        return losses, Noted(lse, None)
-    total = new((), kind)
-    count, of_count = None, 0
-    if how.reduction == "mean":
-        count = new((), wide)
-        of_count = address(count)
-    addresses = (of_losses, of_target, of_weight, address(total), of_count)
-    rows, columns = lines[:2]
-    last((losses, target, weight, total, count), addresses, rows, columns, how.ignore)
-    return total, Noted(lse, count)
+    return loss, Noted(lse, count, dx)
+
+
+@functools.lru_cache(maxsize=1024)
+def at_once_of(shape: tuple[int, ...], kind: Any) -> bool:
+    """Whether the gradient for a cotangent of 1 is to be computed with the losses.
+
+    float16 has no room for it: a scaled loss is for that.
+    """
+    d, lines = from_numpy_dtype(kind), lines_of(shape)
+    short = lines.inner > 1 or lines.columns <= _span(lines.columns, ACCESS // d.itemsize)
+    some = lines.number * lines.columns > 0
+    return some and d is not float16 and (short or lines.number >= MANY)
 
 
 @functools.lru_cache(maxsize=1024)
 def _forward(
-    where: device, shape: tuple[int, ...], kind: Any, each: bool, smooth: bool
-) -> tuple[Launch | None, tuple[int, ...], Launch, Any]:
-    """The launch for the losses, None where there are no rows, and the lines that it takes; the
-    launch that adds them up, and the type of sums.
+    where: device, shape: tuple[int, ...], kind: Any, smooth: bool, at_once: bool
+) -> tuple[Launch, Launch | None, tuple[int, ...], Any]:
+    """The launch that comes before a reduced loss; that for the losses, None where there are no
+    rows, and the lines that it takes; and the type of sums.
     """
     d, lines = from_numpy_dtype(kind), lines_of(shape)
     wide, rows, first = d.compute, lines.number, None
     numbers: tuple[int, ...] = rows, lines.columns
-    kinds: dict[str, Any] = {"T": d, "R": wide, "O": d if each else wide, "SMOOTH": smooth}
+    kinds: dict[str, Any] = {"T": d, "R": wide}
+    ways = {"SMOOTH": smooth, "GRADIENT": at_once}
+    threads = min(max(power_of_two(rows), WARP), 1024)
+    before = Launch(count_kernel.instance(**kinds), where, (1, 1, 1), (threads, 1, 1))
     if lines.inner > 1:
         numbers = (*numbers, lines.inner)
     if lines.inner > 1 and rows:
         block = _line_threads(lines.columns), 1, 1
-        kernel = columns_kernel.instance(**kinds)
+        kernel = columns_kernel.instance(**kinds, **ways)
         first = Launch(kernel, where, (-(-rows // WARP), 1, 1), block)
     elif rows:
         width = ACCESS // d.itemsize
         lanes, threads = walkers(lines.columns, width)
+        if at_once and not lanes:
+            threads = min(max(power_of_two(lines.columns // (8 * width)), threads), LONG)
         grid = -(-rows // (threads // lanes)) if lanes else rows
-        kernel = rows_kernel.of(lanes).instance(**kinds, W=width, LANES=lanes)
+        kernel = rows_kernel.of(lanes).instance(**kinds, W=width, LANES=lanes, **ways)
         first = Launch(kernel, where, (grid, 1, 1), (threads, 1, 1))
-    threads = min(max(power_of_two(rows), WARP), 1024)
-    last = Launch(total_kernel.instance(T=d, R=wide), where, (1, 1, 1), (threads, 1, 1))
-    return first, numbers, last, wide.numpy
+    return before, first, numbers, wide.numpy
 
 
 @by_device
@@ -220,7 +253,7 @@ def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
     else:
         g = row_major(g)
         of_g = address(g)
-    lse, count = kept
+    lse, count, _ = kept
     of_count = 0 if count is None else address(count)
     arrays = (x, lse, target, weight, weights, g, count, dx)
     of_kept = (of_x, address(lse), address(target), of_weight, of_weights)
@@ -246,7 +279,7 @@ def _backward(
         return launch, (rows, columns, lines.inner), ()
     width = ACCESS // d.itemsize if alike else 1
     lanes, threads = walkers(columns, width)
-    span = columns if lanes else threads * width * 8
+    span = _span(columns, width)
     grid = (-(-rows // (threads // lanes)) if lanes else rows, -(-columns // span), 1)
     kernel = backward_rows_kernel.of(lanes).instance(T=d, R=d.compute, W=width, LANES=lanes)
     return Launch(kernel, where, grid, (threads, 1, 1)), (rows, columns), (span,)
@@ -259,6 +292,12 @@ def _prepared(x: Any, target: Any, weight: Any) -> tuple[Any, Any, Any]:
     if target.dtype != np.int64:
         target = target.astype(np.int64)
     return row_major(x), row_major(target), weight
+
+
+def _span(columns: int, width: int) -> int:
+    """The columns of a row that a block takes where it writes the gradient alone."""
+    lanes, threads = walkers(columns, width)
+    return columns if lanes else threads * width * 8
 
 
 def _line_threads(classes: int) -> int:
@@ -297,6 +336,8 @@ class Kept(NamedTuple):
         What a mean divides by.
     scored : Scored or None
         The exponentials of all scores, where they are few.
+    ready : None
+        No gradient is computed with the losses.
     """
 
     lse: Any
@@ -305,6 +346,7 @@ class Kept(NamedTuple):
     ignored: Any
     count: Any
     scored: Scored | None
+    ready: None = None
 
 
 class Scored(NamedTuple):
@@ -370,7 +412,7 @@ def on_host(x: Any, target: Any, how: Settings) -> tuple[Any, Kept]:
 
 def gradient_on_host(x: Any, kept: Kept, g: Any, how: Settings) -> Any:
     """The gradient of the scores for the cotangent ``g`` of the loss: a number or an array."""
-    lse, places, own, ignored, count, scored = kept
+    lse, places, own, ignored, count, scored, _ = kept
     extents, wide = lines_of(x.shape), lse.dtype
     scale = g.astype(wide).reshape(lse.shape) if np.ndim(g) else wide.type(g) / wide.type(count)
     share = total = scale if own is None else scale * own
@@ -530,14 +572,15 @@ def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
     for d, smooth, lengths in _KINDS:
         kinds: dict[str, Any] = {"T": d, "R": d.compute}
         width = ACCESS // d.itemsize
+        ways = [{"SMOOTH": smooth, "GRADIENT": at_once} for at_once in (False, True)]
         for classes in lengths:
             lanes, _ = walkers(classes, width)
             some = {**kinds, "W": width, "LANES": lanes}
-            template = {**kinds, "O": d.compute, "W": width, "LANES": lanes, "SMOOTH": smooth}
-            instances += [(rows_kernel.of(lanes), template), (backward_rows_kernel.of(lanes), some)]
+            instances += [(rows_kernel.of(lanes), some | way) for way in ways]
+            instances.append((backward_rows_kernel.of(lanes), some))
         if not smooth:
-            instances += [(total_kernel, kinds), (backward_columns_kernel, kinds)]
-        instances.append((columns_kernel, {**kinds, "O": d, "SMOOTH": smooth}))
+            instances += [(count_kernel, kinds), (backward_columns_kernel, kinds)]
+        instances += [(columns_kernel, kinds | way) for way in ways]
     return instances
 
 

@@ -1,8 +1,10 @@
 """Cross entropy of scores: one op for class numbers, a composition for class probabilities.
 
 Of class numbers the op keeps one figure a row (all exponentials where a problem is so small that
-calls are what costs), and its gradient ``softmax(x) - onehot(target)`` is one pass.
-Gradients that are recorded or batched are written with tensor ops.
+calls are what costs), and its gradient ``softmax(x) - onehot(target)`` is one pass. On a GPU a
+recorded loss that is reduced computes it at once and keeps it in the place of the scores: going
+backward multiplies it by the cotangent. Gradients that are recorded or batched are written with
+tensor ops.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from lucid_gpu.ops.arguments import in_float32, require_one_device, require_tens
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import _gathered
 from lucid_gpu.ops.in_place import alias_of
-from lucid_gpu.ops.record import keeping, record, ties, watch
+from lucid_gpu.ops.record import constant, keeping, record, ties, watch
 from lucid_gpu.ops.reductions import arguments_of
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array, of_kept
 
@@ -145,7 +147,9 @@ def cross_entropy(
     if weight is not None:
         require_weight_dtype(input, weight)
     known = None if weight is None else weight.array
-    how = Settings(known, ignore_index, label_smoothing, reduction)
+    recorded = state.grad and input._expr.program.needs_grad
+    at_once = recorded and not open_levels and not state.hooks
+    how = Settings(known, ignore_index, label_smoothing, reduction, False, at_once)
     if weight is not None and weight.requires_grad and label_smoothing:
         return _composed(input, target, weight, how)
     return _by_kernel(input, target, weight, how)
@@ -180,12 +184,14 @@ def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settin
     array, program = input.array, input._expr.program
     if owners[type(array)].records:
         how = how._replace(masked=True)
-    value, kept = kernels.losses(array, target.array, how)
     recorded = state.grad and program.needs_grad
+    value, kept = kernels.losses(array, target.array, how)
     saved: tuple[Tensor, ...] = ()
-    if recorded or open_levels:
+    if kept.ready is not None:
+        saved = (target,)
+    elif recorded or open_levels:
         read = alias_of(input) if recorded else input  # PyTorch saves log_softmax of it
-        saved = read, target, from_array(kept.lse, None, program.device)
+        saved = target, read, from_array(kept.lse, None, program.device)
         kept = kept._replace(lse=None)
     return record(
         "CrossEntropyBackward0",
@@ -198,17 +204,35 @@ def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settin
         rest=kept,
         how=how,
         weight=weight,
+        scores=program,
     )
 
 
 def _gradient(node: Any, g: Tensor) -> tuple[Tensor]:
-    how = node.how
-    if state.grad or open_levels:
+    how, kept = node.how, node.rest
+    if state.grad or (open_levels and kept.ready is None):
         return (_recorded_gradient(node, g, node.weight, how),)
-    x, numbers, lse = node.saved_values
-    kept = node.rest._replace(lse=lse.array)
+    numbers, *read = node.saved_values
+    if not read:
+        return (_times(node, g),)
+    x, lse = read
+    kept = kept._replace(lse=lse.array)
     gradient = kernels.gradient(x.array, numbers.array, kept, _number_or_array(g), how)
-    return (of_kept(loads_of(x._expr.program)[0], gradient),)
+    return (of_kept(loads_of(node.scores)[0], gradient),)
+
+
+def _times(node: Any, g: Tensor) -> Tensor:
+    """The gradient that was computed with the loss, for the cotangent ``g``.
+
+    Its memory is the result's where no other pass may read it.
+    """
+    ready = of_kept(loads_of(node.scores)[0], node.rest.ready)
+    root, task = g._expr.program.root, state.task
+    one = root.op == "constant" and root.value[1] == 1
+    if open_levels or task is None or task.node is not node or task.retain_graph:
+        return ready.clone() if one else ready * g
+    node.rest = node.rest._replace(ready=None)
+    return ready if one else ready.mul_(g)
 
 
 def _number_or_array(g: Tensor) -> Any:
@@ -219,14 +243,14 @@ def _number_or_array(g: Tensor) -> Any:
 
 def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
     """The gradient written with tensor ops: ``(a + b sum(w)) softmax(x) - a onehot(t) - b w``."""
-    x, target, *_ = node.saved_values
-    dim = _class_dim(x)
+    target, *read = node.saved_values
+    x: Any = read[0] if read else of_kept(loads_of(node.scores)[0], node.rest.ready)
+    dim, d = _class_dim(x), x.dtype
     kept = target != how.ignore
     safe = target.where(kept, 0)
-    counts = 1.0 if weight is None else _weights(weight, safe)
-    counts = where(kept, counts, 0.0).to(x.dtype.compute)
-    if how.reduction == "mean":
-        g = g / counts.sum()
+    weights = 1.0 if weight is None else _weights(weight, safe)
+    counts = where(kept, weights, 0.0).to(d.compute)
+    count: Any = counts.sum() if how.reduction == "mean" else 1.0
     own = (counts * (1 - how.smoothing)).unsqueeze(dim)
     total: Tensor = own
     onehot = _onehot(x, safe)
@@ -236,8 +260,24 @@ def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Setting
         spread = even if weight is None else _along(weight.detach(), x) * even
         total = own + (how.smoothing if weight is None else spread.sum())
         flat = flat + spread
+    if not read:
+        x = _scores(node, x, count, total, flat)
     gradient = (softmax(x, dim) * total - flat).where(kept.unsqueeze(dim), 0.0)
-    return (gradient * (g.unsqueeze(dim) if how.reduction == "none" else g)).to(x.dtype)
+    g = g / count
+    return (gradient * (g.unsqueeze(dim) if how.reduction == "none" else g)).to(d)
+
+
+def _scores(node: Any, ready: Tensor, count: Any, total: Tensor, flat: Tensor) -> Tensor:
+    """Scores, up to a number a row, of which a gradient was ``(softmax(x) total - flat) / count``.
+
+    Their gradient goes to the input.
+    """
+    with no_grad():
+        softmax = (ready.to(total.dtype) * count + flat) / total
+        scores = softmax.clamp(min=0.0).log().where(total != 0, 0.0)
+    source = constant(0.0, ready)
+    source._attach(*node._edges[0])
+    return scores + source
 
 
 def _composed(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -70,6 +71,14 @@ def by_cuda_c(x: Any, target: Any, how: Settings, g: Any) -> tuple[Any, Any]:
     return value, kernels.gradient.cuda_c(x, target, noted, g.astype(x.dtype), how)
 
 
+def at_once(x: Any, target: Any, how: Settings, g: Any) -> tuple[Any, Any]:
+    """The gradient with the losses, where the kernels choose that."""
+    value, noted = kernels.losses.cuda_c(x, target, how._replace(differentiated=True))
+    if noted.ready is None:
+        return value, kernels.gradient.cuda_c(x, target, noted, g.astype(x.dtype), how)
+    return value, noted.ready.astype(np.float64) * g
+
+
 ERRORS = {"float64": 1e-11, "float32": 3e-6, "float16": 2e-3, "bfloat16": 1e-2}
 
 
@@ -88,7 +97,7 @@ def check(x: Any, target: Any, how: Settings, family: Any = by_numpy) -> None:
     np.testing.assert_allclose(gradient, by_hand, 0, error * largest, equal_nan=True)
 
 
-FAMILIES = pytest.mark.parametrize("family", [by_numpy, by_cuda_c])
+FAMILIES = pytest.mark.parametrize("family", [by_numpy, by_cuda_c, at_once])
 
 
 @pytest.mark.each_value
@@ -173,12 +182,22 @@ def test_kernels_and_bytes() -> None:
         _, noted = kernels.losses.cuda_c(x, target, PLAIN)
     rows = 64
     first, second = log.kernels
-    assert (first.bytes_read, first.bytes_written) == (x.nbytes + 8 * rows, 2 * 4 * rows)
-    assert (second.bytes_read, second.bytes_written) == ((4 + 8) * rows, 4 + 4)
+    assert (first.bytes_read, first.bytes_written) == (8 * rows, 4 + 4)
+    read, wrote = x.nbytes + 8 * rows + 4, 2 * 4 * rows + 4 + 4
+    assert (second.bytes_read, second.bytes_written) == (read, wrote)
     with profiler.record() as log:
         kernels.gradient.cuda_c(x, target, noted, 1.0, PLAIN)
     (only,) = log.kernels
     assert (only.bytes_read, only.bytes_written) == (x.nbytes + (4 + 8) * rows + 4, x.nbytes)
+
+
+def test_with_the_gradient_scores_are_read_once() -> None:
+    x, target, _ = problem((64, 5000), np.float32)
+    with profiler.record() as log:
+        _, noted = kernels.losses.cuda_c(x, target, PLAIN._replace(differentiated=True))
+    read, wrote = x.nbytes + 8 * 64 + 4, x.nbytes + 4 * 64 + 4 + 4
+    assert noted.lse is None
+    assert (log.kernels[1].bytes_read, log.kernels[1].bytes_written) == (read, wrote)
 
 
 # --- the op ---------------------------------------------------------------------------------------
@@ -244,11 +263,121 @@ class TestOp:
             loss.backward()
 
 
-def test_three_kernels_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+KINDS_OF_MANY = pytest.mark.parametrize("kind", [np.float64, np.float32, ml_dtypes.bfloat16])
+
+
+@KINDS_OF_MANY
+def test_many_long_rows_have_their_gradient_at_once(kind: Any) -> None:
+    x, target, weight = problem((70, 9001), kind, ignored=1)
+    for how in (PLAIN, Settings(weight, -100, 0.1, "sum")):
+        check(x, target, how, at_once)
+        assert kernels.at_once_of(x.shape, x.dtype)
+    assert not kernels.at_once_of((3, 90_001), x.dtype)  # several blocks write a row's gradient
+
+
+def test_a_block_of_1024_threads_walks_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "at_once_of", lambda *_: True)
+    x, target, weight = problem((2, 40_001), np.float32)
+    check(x, target, Settings(weight, -100, 0.1, "mean"), at_once)
+
+
+def test_float16_keeps_its_gradient_for_a_scaled_loss() -> None:
+    assert not kernels.at_once_of((1000, 1000), np.dtype(np.float16))
+
+
+@pytest.fixture
+def cuda_c(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
-    x, target, _ = problem((64, 100), np.float32)
-    leaf, t = lucid_gpu.tensor(x, requires_grad=True), lucid_gpu.tensor(target)
+
+
+def launched(run: Any) -> list[str]:
+    """The kernels that a function launches, by their first words."""
     with profiler.record() as log:
-        F.cross_entropy(leaf, t).backward()
-    names = [k.name.removeprefix("lucid_cross_entropy_").split("_float32")[0] for k in log.kernels]
-    assert names == ["rows", "total", "backward_rows"]
+        run()
+    return [k.name.removeprefix("lucid_cross_entropy_").split("_float")[0] for k in log.kernels]
+
+
+@pytest.mark.usefixtures("cuda_c")
+class TestAtOnce:
+    """The op where the gradient is computed with the loss."""
+
+    def leaf(self, kind: Any = np.float32) -> tuple[Any, Any, Any]:
+        x, target, _ = problem((64, 100), kind)
+        _, gradient = expected(x, target, PLAIN, 1.0)
+        return lucid_gpu.tensor(x, requires_grad=True), lucid_gpu.tensor(target), gradient
+
+    def test_two_kernels_a_step(self) -> None:
+        x, t, gradient = self.leaf()
+        assert launched(lambda: F.cross_entropy(x, t).backward()) == ["count", "rows"]
+        np.testing.assert_allclose(x.grad.numpy(), gradient, 1e-4, 1e-8)
+
+    def test_no_gradient_is_computed_that_nobody_wants(self) -> None:
+        x, t, _ = self.leaf()
+        with profiler.record() as log, lucid_gpu.no_grad():
+            F.cross_entropy(x, t).item()
+        assert log.kernels[1].bytes_written < x.nbytes
+
+    def test_another_cotangent_is_one_more_kernel(self) -> None:
+        x, t, gradient = self.leaf()
+        loss = F.cross_entropy(x, t)
+        assert len(launched(lambda: (loss / 4).backward() or x.grad.numpy())) == 1
+        np.testing.assert_allclose(x.grad.numpy(), gradient / 4, 1e-4, 1e-8)
+
+    def test_scores_that_nobody_else_has_are_let_go(self) -> None:
+        x, t, gradient = self.leaf()
+        scores = x * 1.0
+        memory = weakref.ref(scores.array)
+        loss = F.cross_entropy(scores, t)
+        del scores
+        assert memory() is None
+        loss.backward()
+        np.testing.assert_allclose(x.grad.numpy(), gradient, 1e-4, 1e-8)
+
+    def test_written_scores_do_not_matter_written_targets_do(self) -> None:
+        x, t, gradient = self.leaf()
+        scores = x * 1.0
+        loss = F.cross_entropy(scores, t)
+        scores.detach().zero_()
+        loss.backward(retain_graph=True)
+        np.testing.assert_allclose(x.grad.numpy(), gradient, 1e-4, 1e-8)
+        t.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+    def test_each_of_several_passes_has_memory_of_its_own(self) -> None:
+        x, t, gradient = self.leaf(np.float64)
+        loss = F.cross_entropy(x, t)
+        (first,) = lucid_gpu.autograd.grad(loss, x, retain_graph=True)
+        first.zero_()
+        (second,) = lucid_gpu.autograd.grad(loss, x, lucid_gpu.tensor(3.0).double(), True)
+        second.numpy()
+        third = loss.grad_fn(lucid_gpu.tensor(1.0).double())
+        third.zero_()
+        (last,) = lucid_gpu.autograd.grad(loss, x)
+        np.testing.assert_allclose(second.numpy(), 3 * gradient, 1e-12)
+        np.testing.assert_allclose(last.numpy(), gradient, 1e-12)
+        with pytest.raises(RuntimeError, match="a second time"):
+            loss.backward()
+
+    def test_a_batch_of_cotangents(self) -> None:
+        x, t, gradient = self.leaf(np.float64)
+        loss, g = F.cross_entropy(x, t), lucid_gpu.tensor([1.0, -2.0]).double()
+        (each,) = lucid_gpu.autograd.grad(loss, x, g, is_grads_batched=True)
+        np.testing.assert_allclose(each.numpy(), [gradient, -2 * gradient], 1e-12)
+
+    @pytest.mark.parametrize("kind", KINDS[:2] + KINDS[3:])
+    def test_second_derivatives(self, kind: Any) -> None:
+        x, target, weight = problem((6, 5), kind, ignored=1)
+        weight[2] = 0
+        v = np.random.default_rng(3).standard_normal(x.shape)
+        results = []
+        for host_cuda in (True, False):
+            lucid_gpu.launch.Executor.host_cuda = host_cuda
+            leaf = lucid_gpu.tensor(x, requires_grad=True)
+            w = lucid_gpu.tensor(weight.astype(kind))
+            loss = F.cross_entropy(leaf, lucid_gpu.tensor(target), w, label_smoothing=0.1)
+            (g,) = lucid_gpu.autograd.grad(loss, leaf, create_graph=True)
+            (g * lucid_gpu.tensor(v.astype(kind))).sum().backward()
+            results.append([a.detach().numpy().astype(np.float64) for a in (loss, g, leaf.grad)])
+        for ours, others in zip(*results):
+            np.testing.assert_allclose(ours, others, 0, ERRORS[x.dtype.name])

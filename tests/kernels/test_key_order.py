@@ -53,6 +53,16 @@ def test_many_keys(name):
     check(KEYS[name](100_000, 50_257), 50_257)
 
 
+@pytest.mark.parametrize("name", KEYS)
+def test_with_many_multiprocessors_more_keys_are_a_few(name, monkeypatch):
+    monkeypatch.setattr("lucid_gpu.launch.host.HostLauncher.processors", 100)
+    assert key_order.few(CPU) == 7240
+    for count, launches in ((7240, 1), (7241, 4)):
+        with lucid_gpu.profiler.record() as log:
+            check(KEYS[name](count, 5000), 5000, skip=3)
+        assert len(log.kernels) == launches
+
+
 @pytest.mark.parametrize("number", [np.int32, np.int64])
 def test_where_32_bits_are_too_few(number, monkeypatch):
     assert check(rng.integers(2**31, 2**40, 3000), 2**40 - 1).dtype == np.int64

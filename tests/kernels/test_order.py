@@ -74,7 +74,9 @@ def cross_entropy_and_its_gradient(shape: Any) -> list[Any]:
     how = cross_entropy.Settings(weight, -100, 0.1, "mean")
     loss, noted = cross_entropy.losses.cuda_c(normal(*shape), target, how)
     g = np.asarray(1.7, np.float32)
-    return [loss, cross_entropy.gradient.cuda_c(normal(*shape), target, noted, g, how)]
+    gradient = cross_entropy.gradient.cuda_c(normal(*shape), target, noted, g, how)
+    at_once = cross_entropy.losses.cuda_c(normal(*shape), target, how._replace(differentiated=True))
+    return [loss, gradient, at_once[0], at_once[1].ready]
 
 
 @case(((70, 128), False), ((40, 64), True), ((5, 1025), False), ((3, 8192), True))
