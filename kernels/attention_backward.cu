@@ -3,9 +3,10 @@
 
 // Grid as forward. Also leaves delta, the sum of each row of g o, for the other kernel.
 // ds = p (g v^T - delta), dq = ds k scale.
-template <typename T, int D, int M, int N, int W, int MMA>
+template <typename T, int D, int M, int N, int W, int MMA, typename B, int DROPS>
 LUCID_FN void attention_queries(const T* q, const T* k, const T* v, const T* o, const T* g,
-                                const float* lse, T* dq, float* delta, lucid_attention at)
+                                const float* lse, T* dq, float* delta, const B* mask,
+                                long long seed, long long draw, lucid_attention at)
 {
     typedef lucid_tiles<MMA, T, D, M, N> E;
     typedef typename E::element element;
@@ -57,14 +58,21 @@ LUCID_FN void attention_queries(const T* q, const T* k, const T* v, const T* o, 
         const int next = from + N;
         if (next < end) lucid_fill<E, D, N, W>(v_tile, my_v, at.v.row, next, at.keys, at.width);
         E::multiply(s, q_tile, k_tile);
+        unsigned kept[E::ROWS];
+        if constexpr (DROPS) lucid_keep<E, false>(kept, at, seed, draw, batch, head, first, from);
         const bool whole = from + N <= (at.causal ? min(at.keys, first + 1) : at.keys);
         #pragma unroll
         for (int i = 0; i < E::ROWS; ++i) {
             const int visible = at.causal ? min(at.keys, first + E::row(i) + 1) : at.keys;
+            const B* row = lucid_mask_row(mask, at, batch, head, first + E::row(i));
             #pragma unroll
             for (int j = 0; j < E::COLUMNS; ++j) {
-                const bool seen = whole || from + E::column(j) < visible;
-                const float weight = exp2(s[i][j] * at.scale - my_lse[i]);
+                const int key = from + E::column(j);
+                const bool seen = whole || key < visible;
+                float score = s[i][j] * at.scale;
+                if (seen) score = lucid_masked(score, row, at, key);
+                const float weight = lucid_exp2(score - my_lse[i]);
+                if (DROPS) ds[i][j] *= kept[i] >> E::bit(j) & 1 ? at.kept : 0;
                 ds[i][j] = seen ? weight * (ds[i][j] - my_delta[i]) : 0;
             }
         }
@@ -82,9 +90,10 @@ LUCID_FN void attention_queries(const T* q, const T* k, const T* v, const T* o, 
 
 // Grid: tiles of keys, heads of keys, batches. Scores stand on their side, keys by queries, so that
 // both sums come from the same two products: dv = p^T g, dk = ds^T q scale.
-template <typename T, int D, int M, int N, int W, int MMA>
+template <typename T, int D, int M, int N, int W, int MMA, typename B, int DROPS>
 LUCID_FN void attention_keys(const T* q, const T* k, const T* v, const T* g, const float* lse,
-                             const float* delta, T* dk, T* dv, lucid_attention at)
+                             const float* delta, T* dk, T* dv, const B* mask, long long seed,
+                             long long draw, lucid_attention at)
 {
     typedef lucid_tiles<MMA, T, D, M, N> E;
     typedef typename E::element element;
@@ -138,14 +147,27 @@ LUCID_FN void attention_keys(const T* q, const T* k, const T* v, const T* g, con
         lucid_copies_wait();
         __syncthreads();  // these queries have come
         E::multiply(s, k_tile, q_tile);
+        unsigned kept[E::ROWS];
+        if constexpr (DROPS)
+            lucid_keep<E, true>(kept, at, seed, draw, batch, head * at.group + step / tiles, first,
+                                from);
         #pragma unroll
         for (int j = 0; j < E::COLUMNS; ++j) {
+            const int query = from + E::column(j);
+            const B* row =
+                lucid_mask_row(mask, at, batch, head * at.group + step / tiles, query);
             const float my_lse = lse_tile[E::column(j)], my_delta = delta_tile[E::column(j)];
             #pragma unroll
             for (int i = 0; i < E::ROWS; ++i) {
-                const bool seen = !at.causal || first + E::row(i) <= from + E::column(j);
-                s[i][j] = seen ? exp2(s[i][j] * at.scale - my_lse) : 0;
-                ds[i][j] = seen ? s[i][j] * (ds[i][j] - my_delta) : 0;
+                const int key = first + E::row(i);
+                const bool there = lucid_same<B, void> || (query < at.queries && key < at.keys);
+                const bool seen = there && (!at.causal || key <= query);
+                float score = s[i][j] * at.scale;
+                if (seen) score = lucid_masked(score, row, at, key);
+                const float weight = seen ? lucid_exp2(score - my_lse) : 0;
+                const float factor = !DROPS ? 1 : kept[i] >> j & 1 ? at.kept : 0;
+                s[i][j] = weight * factor;
+                ds[i][j] = weight * (ds[i][j] * factor - my_delta);
             }
         }
         E::accumulate(dv_sum, s, g_tile, scratch);

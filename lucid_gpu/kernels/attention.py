@@ -26,7 +26,7 @@ from lucid_gpu.devices import backend, cudnn, loops, threads
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.recording import Immediate, Recording
-from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
+from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, from_numpy_dtype, int64
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.arguments import number_fields
@@ -35,7 +35,9 @@ from lucid_gpu.launch.kernel import Launch
 if TYPE_CHECKING:
     from lucid_gpu.devices.port import Backend
 
-__all__ = ["applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn"]
+__all__ = [
+    "Dropout", "Rules", "applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn",
+]  # fmt: skip
 
 WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
 TYPES = (float16, bfloat16, float32)
@@ -48,12 +50,44 @@ ROWS = 16  # of a block of a causal head: what is computed in vain is a triangle
 SHARED_FROM = 1 << 15  # scores that are worth another thread
 FEWEST = 1 << 15  # scores below which a recording of the shape costs more than they do
 
-_TEMPLATE = "T, D, M, N, W, MMA"
-FORM = "24q 6i 2f"  # of the structure `at`: strides of eight arrays, sizes, scales
+
+class Dropout(NamedTuple):
+    """Weights are dropped with probability ``p``, by a draw of their matrix of all heads.
+
+    `seed` and `draw` are those of a generator (`lucid_gpu.devices.philox`).
+    """
+
+    p: float
+    seed: int
+    draw: int
+
+
+class Rules(NamedTuple):
+    """What attention is told beside its arrays.
+
+    Attributes
+    ----------
+    scale : float
+    causal : bool
+        Query i sees the keys 0 to i.
+    mask : array, shape (batch, heads, queries, keys), optional
+        Of bool, True where a key takes part, or numbers to add to the scores, of the type of q or
+        float32. Broadcast to that shape, its strides are 0.
+    dropout : Dropout, optional
+    """
+
+    scale: float
+    causal: bool = False
+    mask: Any = None
+    dropout: Dropout | None = None
+
+
+_TEMPLATE = "T, D, M, N, W, MMA, B, DROPS"  # B: of the mask, or void
+FORM = "27q 7i I 3f 4x"  # of the structure `at`: strides of nine arrays, sizes, limit, scales
 
 
 def _kernel(name: str, declaration: str) -> Kernel:
-    declaration += ", lucid_attention at"
+    declaration += ", const B* mask, long long seed, long long draw, lucid_attention at"
     half = "forward" if name == "attention_forward" else "backward"
     return Kernel(f"attention_{half}.cu", name, declaration, _TEMPLATE, 128, {"at": FORM}, blocks=2)
 
@@ -95,11 +129,18 @@ _TABLES = {
 
 
 def _instance(
-    kernel: Kernel, d: dtype, width: int, access: int, tensor: bool
+    kernel: Kernel,
+    d: dtype,
+    width: int,
+    access: int,
+    tensor: bool,
+    mask: dtype | None = None,
+    drops: bool = False,
 ) -> tuple[Kernel, dict[str, Any]]:
     tiles = _TABLES[tensor, kernel is not attention_forward][width]
     return kernel, {
-        "T": d, "D": width, "M": tiles.own, "N": tiles.other, "W": access, "MMA": int(tensor)
+        "T": d, "D": width, "M": tiles.own, "N": tiles.other, "W": access, "MMA": int(tensor),
+        "B": mask or "void", "DROPS": int(drops),
     }  # fmt: skip
 
 
@@ -142,10 +183,10 @@ def applies(q: Any, k: Any, v: Any) -> bool:
 
 
 @by_device
-def forward(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
-) -> tuple[Any, Any]:
+def forward(q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device) -> tuple[Any, Any]:
     """``softmax(q k^T scale) v``, and log2 of each row's sum of ``2 ** (q k^T scale log2(e))``.
+
+    Where ``rules`` has a mask, a row it hides whole is zeros, and its logarithm infinite.
 
     Parameters
     ----------
@@ -163,7 +204,7 @@ def forward(
     lse = there.new(q.shape[:3], float32.numpy)
     q, k, v = _rows_together(there, q, k, v)
     layouts = (*map(_layout, (q, k, v, out)), None, None, None, None)
-    _launch(attention_forward, (q, k, v, out, lse), layouts, scale, causal, d, where)
+    _launch(attention_forward, (q, k, v, out, lse), layouts, rules, d, where)
     return out, lse
 
 
@@ -171,8 +212,7 @@ def forward(
 def backward(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
@@ -188,9 +228,9 @@ def backward(
     delta = there.new(lse.shape, float32.numpy)
     layouts = (*map(_layout, (q, k, v, out, g, dq, dk, dv)),)
     first = (q, k, v, out, g, lse, dq, delta)
-    _launch(attention_queries, first, layouts, scale, causal, d, where)
+    _launch(attention_queries, first, layouts, rules, d, where)
     second = (q, k, v, g, lse, delta, dk, dv)
-    _launch(attention_keys, second, layouts, scale, causal, d, where)
+    _launch(attention_keys, second, layouts, rules, d, where)
     return dq, dk, dv
 
 
@@ -222,7 +262,7 @@ def _empty_like(there: Backend, d: dtype, x: Any, columns: int) -> Any:
 
 
 def forward_by_cudnn(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device, trained: bool
+    q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device, trained: bool
 ) -> tuple[Any, Any]:
     """``softmax(q k^T scale) v``, and what `backward_by_cudnn` wants where it is ``trained``.
 
@@ -235,15 +275,14 @@ def forward_by_cudnn(
         out = _empty_like(there, d, q, v.shape[3])
         sums = there.new((*q.shape[:3], 1), float32.numpy) if trained else None
         arrays = [*[_for_cudnn(where, x) for x in (q, k, v)], out, *([sums] if trained else ())]
-        cudnn.attend(there.xp, "sdpa", d.name, arrays, scale, causal)
+        cudnn.attend(there.xp, "sdpa", d.name, arrays, rules.scale, rules.causal)
     return out, sums
 
 
 def backward_by_cudnn(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
@@ -259,7 +298,7 @@ def backward_by_cudnn(
             same[...] = g
             g = same
         arrays = (q, k, v, out, g, sums, *written)
-        cudnn.attend(xp, "sdpa_backward", d.name, arrays, scale, causal)
+        cudnn.attend(xp, "sdpa_backward", d.name, arrays, rules.scale, rules.causal)
     return tuple(written)
 
 
@@ -290,15 +329,21 @@ def _launch(
     kernel: Kernel,
     pointers: tuple[Any, ...],
     layouts: tuple[Typed | None, ...],
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> None:
     """Start a kernel; ``layouts`` are of its structure of strides, None where there is no array."""
-    addresses = [*map(backend(where).address, pointers)]
+    there, (scale, causal, mask, drops) = backend(where), rules
+    addresses = [*map(there.address, pointers)]
     aligned = functools.reduce(operator.or_, addresses) % ACCESS == 0
-    _plan(kernel, layouts, scale, causal, d, where, aligned)(pointers, addresses)
+    if mask is not None and mask.strides[3] not in (0, mask.itemsize):
+        mask = there.xp.ascontiguousarray(mask)
+    layouts += (None if mask is None else _layout(mask),)
+    p, draw = (0.0, (0, 0)) if drops is None else (drops.p, drops[1:])
+    launch = _plan(kernel, layouts, scale, causal, p, d, where, aligned)
+    addresses.append(0 if mask is None else there.address(mask))
+    launch((*pointers, mask), addresses, *[number_fields(n, int64)[0] for n in draw])
 
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, and strides in bytes
@@ -312,25 +357,38 @@ def _plan(
     layouts: tuple[Typed | None, ...],
     scale: float,
     causal: bool,
+    p: float,
     d: dtype,
     where: device,
     aligned: bool,
 ) -> Launch:
-    """The launch for arrays that lie so, with its structure of strides and sizes."""
+    """The launch for arrays that lie so, with its structure of strides and sizes.
+
+    The last of the ``layouts`` is the mask's.
+    """
     tensor = d is not float32 and has_tensor_cores(where)
-    present = [layout for layout in layouts if layout is not None]
+    present = [layout for layout in layouts[:-1] if layout is not None]
     (batch, heads, queries, columns), (_, groups, keys, _) = [shape for shape, _, _ in present[:2]]
     aligned = aligned and columns * d.itemsize % ACCESS == 0
     aligned = aligned and not any(step % ACCESS for _, steps, _ in present for step in steps[:3])
     width = next(w for w in WIDTHS if w >= columns)
     access = ACCESS // d.itemsize if aligned else 1
-    _, template = _instance(kernel, d, width, access, tensor)
+    mask = layouts[-1]
+    kind = None if mask is None else from_numpy_dtype(mask[2])
+    _, template = _instance(kernel, d, width, access, tensor, kind, p > 0)
     steps: list[int] = []
     for layout in layouts:
-        steps += (0, 0, 0) if layout is None else [step // d.itemsize for step in layout[1][:3]]
-    sizes = (heads, heads // groups, queries, keys, columns, int(causal))
-    scales = [*number_fields(scale * LOG2_E, float32), *number_fields(scale, float32)]
-    at = struct.pack(f"={FORM}", *steps, *sizes, *scales)
+        if layout is None:
+            steps += (0, 0, 0)
+        else:
+            steps += [step // layout[2].itemsize for step in layout[1][:3]]
+    column = int(mask is not None and mask[1][3] > 0)
+    sizes = (heads, heads // groups, queries, keys, columns, int(causal), column)
+    limit = max((math.ceil(np.float32(p) * 2.0**24) << 8) - 1, 0)  # as `uniform >= p` in float32
+    scales = (scale * LOG2_E, scale, 1 / (1 - p) if p < 1 else 0.0)
+    at = struct.pack(
+        f"={FORM}", *steps, *sizes, limit, *[number_fields(x, float32)[0] for x in scales]
+    )
     rows, across = (keys, groups) if kernel is attention_keys else (queries, heads)
     grid = (-(-rows // template["M"]), across, batch)
     function, shared = kernel.instance(**template), _shared_bytes(template, kernel)
@@ -351,7 +409,7 @@ def has_tensor_cores(where: device) -> bool:
 
 @forward.on_meta
 def _forward_shape(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
+    q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device
 ) -> tuple[Any, Any]:
     there = backend(where)
     return _empty_like(there, d, q, q.shape[3]), there.new(q.shape[:3], float32.numpy)
@@ -361,8 +419,7 @@ def _forward_shape(
 def _backward_shape(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
@@ -372,13 +429,13 @@ def _backward_shape(
 
 @forward.on_host
 def _forward_on_host(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
+    q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device
 ) -> tuple[Any, Any]:
     out = _empty_like(backend(where), d, q, q.shape[3])
     lse = backend(where).new(q.shape[:3], float32.numpy)
-    heads = _Heads.of(q, k, causal)
+    heads = _Heads.of(q, k, rules.causal)
     written = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)
-    _run(_forward, heads, [*map(_in_rows, (q, k, v)), written, lse[..., None]], [], scale)
+    _run(_forward, heads, [*map(_in_rows, (q, k, v)), written, lse[..., None]], [], rules.scale)
     if written is not out:
         out[...] = written
     return out, lse
@@ -388,14 +445,13 @@ def _forward_on_host(
 def _backward_on_host(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
     q, k, v, out, lse = saved
     dq, dk, dv = _empty_gradients(backend(where), d, q, k, v)
-    heads = _Heads.of(q, k, causal)
+    heads = _Heads.of(q, k, rules.causal)
     narrow = g.dtype != np.float32
     written = np.empty(dq.shape, np.float32) if narrow else dq
     read = [*map(_in_rows, (q, k, v, out)), lse[..., None], _in_rows(g)]
@@ -404,7 +460,7 @@ def _backward_on_host(
         sums = [np.empty((*heads.extents, *k.shape[2:]), np.float32) for _ in (dk, dv)]
     else:
         sums = [heads.numbered(x)[None] for x in (dk, dv)]
-    _run(_backward, heads, [*read, written], sums, scale)
+    _run(_backward, heads, [*read, written], sums, rules.scale)
     if apart:  # parts of rows and heads that share a key are added in their order
         for x, partials in zip((dk, dv), sums, strict=True):
             x[...] = partials.sum((0, 3) if heads.members > 1 else (0, 1))
