@@ -148,6 +148,11 @@ struct lucid_tiles<0, T, D, M, N> {
     static constexpr int LANES = 8, ROWS = M / 16, COLUMNS = N / 8, DEPTHS = D / 8;
     static constexpr int PITCH = D + 4, SCRATCH = M * (N + 4);  // rows of a quarter warp lie apart
 
+    typedef const float* held;
+    static LUCID_FN held hold(const float* tile) { return tile; }
+
+    static LUCID_FN int first_row() { return 0; }  // of a warp, and its last
+    static LUCID_FN int last_row() { return M - 1; }
     static LUCID_FN int row(int i) { return threadIdx.x / LANES + 16 * i; }
     static LUCID_FN int column(int j) { return threadIdx.x % LANES + LANES * j; }
     static LUCID_FN int depth(int j) { return threadIdx.x % LANES * 4 + j / 4 * 32 + j % 4; }
@@ -223,10 +228,12 @@ struct lucid_tiles<0, T, D, M, N> {
 template <typename T, int D, int M, int N>
 struct lucid_tiles<1, T, D, M, N> {
     typedef T element;
-    static constexpr int LANES = 4, ROWS = 2, COLUMNS = N / 4, DEPTHS = D / 4;
+    static constexpr int PIECES = M / 64;  // of 16 rows that a warp has
+    static constexpr int LANES = 4, ROWS = 2 * PIECES, COLUMNS = N / 4, DEPTHS = D / 4;
     static constexpr int PITCH = D + 8, SCRATCH = 0;
 
-    static LUCID_FN int first_row() { return threadIdx.x / 32 * 16; }
+    static LUCID_FN int first_row() { return threadIdx.x / 32 * (M / 4); }
+    static LUCID_FN int last_row() { return first_row() + M / 4 - 1; }
     static LUCID_FN int lane() { return threadIdx.x % 32; }
     static LUCID_FN int row(int i) { return first_row() + lane() / 4 + 8 * i; }
     static LUCID_FN int column(int j) { return j / 2 * 8 + lane() % 4 * 2 + j % 2; }
@@ -266,58 +273,97 @@ struct lucid_tiles<1, T, D, M, N> {
 
     // Two neighboring 16 x 8 pieces of a sum, whose elements a thread holds side by side.
     template <int C>
-    static LUCID_FN void add(float (&sum)[2][C], int j, const unsigned (&a)[4],
+    static LUCID_FN void add(float (&sum)[ROWS][C], int i, int j, const unsigned (&a)[4],
                              const unsigned (&b)[4])
     {
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int at = j + 2 * half;
-            float c[4] = {sum[0][at], sum[0][at + 1], sum[1][at], sum[1][at + 1]};
+            float c[4] = {sum[i][at], sum[i][at + 1], sum[i + 1][at], sum[i + 1][at + 1]};
             lucid_mma_16816<T>(c, a, b[2 * half], b[2 * half + 1]);
-            sum[0][at] = c[0];
-            sum[0][at + 1] = c[1];
-            sum[1][at] = c[2];
-            sum[1][at + 1] = c[3];
+            sum[i][at] = c[0];
+            sum[i][at + 1] = c[1];
+            sum[i + 1][at] = c[2];
+            sum[i + 1][at + 1] = c[3];
         }
     }
 
-    static LUCID_FN void multiply(float (&s)[2][COLUMNS], const T* own, const T* other)
+    // A warp's own rows at `d`, as left operands.
+    static LUCID_FN void take(unsigned (&a)[PIECES][4], const T* own, int d)
     {
-        const T* mine = own + (first_row() + lane() % 16) * PITCH + lane() / 16 * 8;
-        const T* theirs = other + (lane() / 16 * 8 + lane() % 8) * PITCH + lane() / 8 % 2 * 8;
+        const T* mine = own + (first_row() + lane() % 16) * PITCH + lane() / 16 * 8 + d;
+        #pragma unroll
+        for (int i = 0; i < PIECES; ++i) lucid_load_matrices<false>(a[i], mine + 16 * i * PITCH);
+    }
+
+    // Rows that stay in registers.
+    struct held {
+        unsigned words[D / 16][PIECES][4];
+    };
+    static LUCID_FN held hold(const T* own)
+    {
+        held rows;
+        #pragma unroll
+        for (int d = 0; d < D; d += 16) take(rows.words[d / 16], own, d);
+        return rows;
+    }
+
+    static LUCID_FN void multiply(float (&s)[ROWS][COLUMNS], const unsigned (&a)[PIECES][4],
+                                  const T* other, int d)
+    {
+        const T* theirs = other + (lane() / 16 * 8 + lane() % 8) * PITCH + lane() / 8 % 2 * 8 + d;
+        #pragma unroll
+        for (int n = 0; n < N; n += 16) {
+            unsigned b[4];
+            lucid_load_matrices<false>(b, theirs + n * PITCH);
+            #pragma unroll
+            for (int i = 0; i < PIECES; ++i) add(s, 2 * i, n / 4, a[i], b);
+        }
+    }
+
+    static LUCID_FN void multiply(float (&s)[ROWS][COLUMNS], const held& own, const T* other)
+    {
+        #pragma unroll
+        for (int d = 0; d < D; d += 16) multiply(s, own.words[d / 16], other, d);
+    }
+
+    static LUCID_FN void multiply(float (&s)[ROWS][COLUMNS], const T* own, const T* other)
+    {
         #pragma unroll
         for (int d = 0; d < D; d += 16) {
-            unsigned a[4], b[4];
-            lucid_load_matrices<false>(a, mine + d);
-            #pragma unroll
-            for (int n = 0; n < N; n += 16) {
-                lucid_load_matrices<false>(b, theirs + n * PITCH + d);
-                add(s, n / 4, a, b);
-            }
+            unsigned a[PIECES][4];
+            take(a, own, d);
+            multiply(s, a, other, d);
         }
     }
 
     // A sum's pieces are, rounded, the left operand of the next product as they lie.
-    static LUCID_FN void accumulate(float (&sum)[2][DEPTHS], const float (&p)[2][COLUMNS],
+    static LUCID_FN void accumulate(float (&sum)[ROWS][DEPTHS], const float (&p)[ROWS][COLUMNS],
                                     const T* other, float*)
     {
         const T* theirs = other + lane() % 16 * PITCH + lane() / 16 * 8;
         #pragma unroll
         for (int n = 0; n < N; n += 16) {
             const int j = n / 4;
-            const unsigned a[4] = {
-                lucid_two<T>(p[0][j], p[0][j + 1]), lucid_two<T>(p[1][j], p[1][j + 1]),
-                lucid_two<T>(p[0][j + 2], p[0][j + 3]), lucid_two<T>(p[1][j + 2], p[1][j + 3])};
+            unsigned a[PIECES][4];
+            #pragma unroll
+            for (int i = 0; i < PIECES; ++i)
+                #pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const float (&row)[COLUMNS] = p[2 * i + k % 2];
+                    a[i][k] = lucid_two<T>(row[j + k / 2 * 2], row[j + k / 2 * 2 + 1]);
+                }
             #pragma unroll
             for (int d = 0; d < D; d += 16) {
                 unsigned b[4];
                 lucid_load_matrices<true>(b, theirs + n * PITCH + d);
-                add(sum, d / 4, a, b);
+                #pragma unroll
+                for (int i = 0; i < PIECES; ++i) add(sum, 2 * i, d / 4, a[i], b);
             }
         }
     }
 
-    static LUCID_FN void put(T* tile, int i, int j, const float (&sum)[2][DEPTHS])
+    static LUCID_FN void put(T* tile, int i, int j, const float (&sum)[ROWS][DEPTHS])
     {
         tile[row(i) * PITCH + depth(j)] = lucid_cast<T>(sum[i][j]);
     }
@@ -331,13 +377,24 @@ template <typename E, int D, int R, int W, typename T>
 LUCID_FN void lucid_fill(typename E::element* tile, const T* rows, long long step, int first,
                          int count, int width)
 {
-    constexpr int PACKS = D / W;
+    constexpr int PACKS = D / W, THREADS = LUCID_ATTENTION_THREADS;
     constexpr bool COPIED = lucid_same<typename E::element, T> && W * sizeof(T) == 16;
+    if constexpr (COPIED && THREADS % PACKS == 0) {  // a thread has one column
+        constexpr int STEP = THREADS / PACKS;
+        const int row = threadIdx.x / PACKS, column = threadIdx.x % PACKS * W;
+        const T* from = rows + (first + row) * step + column;  // not read beyond the last row
+        typename E::element* place = tile + row * E::PITCH + column;
+        const int there = column < width ? count - first - row : 0;
+        #pragma unroll
+        for (int r = 0; r < R; r += STEP, from += STEP * step)
+            if (R % STEP == 0 || row + r < R) lucid_copy<16>(place + r * E::PITCH, from, r < there);
+        return;
+    }
     constexpr int AHEAD = COPIED && LUCID_ASYNC ? 1 : 4;  // loads in flight, where a thread waits
     #pragma unroll AHEAD
-    for (int at = 0; at < R * PACKS; at += LUCID_ATTENTION_THREADS) {
+    for (int at = 0; at < R * PACKS; at += THREADS) {
         const int mine = at + threadIdx.x;
-        if (R * PACKS % LUCID_ATTENTION_THREADS && mine >= R * PACKS) break;
+        if (R * PACKS % THREADS && mine >= R * PACKS) break;
         const int row = mine / PACKS, column = mine % PACKS * W;
         const bool taken = first + row < count && column < width;
         const T* from = rows + (taken ? (first + row) * step + column : 0);

@@ -27,6 +27,7 @@ from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, from_numpy_dtype, int64
+from lucid_gpu.dtypes import bool as bool_
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.arguments import number_fields
@@ -39,7 +40,7 @@ __all__ = [
     "Dropout", "Rules", "applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn",
 ]  # fmt: skip
 
-WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
+WIDTHS = (32, 64, 96, 128, 192, 256)  # of heads; those between are padded
 TYPES = (float16, bfloat16, float32)
 ACCESS = 16  # bytes, where all rows begin at a multiple of them
 LOG2_E = math.log2(math.e)
@@ -116,9 +117,15 @@ class Tiles(NamedTuple):
 
 # Chosen by registers (nothing spills) and shared memory (two blocks fit into the 100 KiB that a
 # multiprocessor has from compute capability 8.6 on); no GPU has tuned them yet.
-_PLAIN = {32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 16), 128: Tiles(32, 16)}
+_PLAIN = {
+    32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 16), 128: Tiles(32, 16),
+    192: Tiles(32, 8), 256: Tiles(16, 8),
+}  # fmt: skip
 _PLAIN_BACKWARD = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 16), 128: Tiles(32, 8)}
-_TENSOR = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 64), 128: Tiles(64, 32)}
+_TENSOR = {
+    32: Tiles(128, 64), 64: Tiles(128, 64), 96: Tiles(128, 32), 128: Tiles(64, 32),
+    192: Tiles(64, 16), 256: Tiles(64, 16),
+}  # fmt: skip
 _TENSOR_BACKWARD = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 32), 128: Tiles(64, 16)}
 _TABLES = {
     (False, False): _PLAIN,
@@ -138,22 +145,27 @@ def _instance(
     drops: bool = False,
 ) -> tuple[Kernel, dict[str, Any]]:
     tiles = _TABLES[tensor, kernel is not attention_forward][width]
+    own = tiles.own if mask is None and not drops else min(tiles.own, 64)  # by registers
     return kernel, {
-        "T": d, "D": width, "M": tiles.own, "N": tiles.other, "W": access, "MMA": int(tensor),
+        "T": d, "D": width, "M": own, "N": tiles.other, "W": access, "MMA": int(tensor),
         "B": mask or "void", "DROPS": int(drops),
     }  # fmt: skip
 
 
 INSTANCES = [
-    _instance(kernel, d, width, access, tensor)
+    _instance(kernel, d, width, access, tensor, *more)
     for kernel in (attention_forward, attention_queries, attention_keys)
-    for d, access, tensor, widths in (
+    for d, access, tensor, widths, *more in (
         (float32, 4, False, WIDTHS),
         (bfloat16, 8, True, WIDTHS),
         (float16, 8, False, (64,)),
         (float16, 1, True, (32,)),
+        (float32, 4, False, (64,), float32, True),
+        (bfloat16, 8, True, (64, 128), bool_, True),
+        (bfloat16, 8, True, (64,), bfloat16, False),
     )
     for width in widths
+    if width in _TABLES[tensor, kernel is not attention_forward]
 ]
 STACK = {"attention_forward": 0, "attention_queries": 0, "attention_keys": 0}  # nothing spills
 
@@ -164,15 +176,19 @@ def _shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     row = 2 * (width + 8) if template["MMA"] else 4 * (width + 4)
     scratch = 0 if template["MMA"] else 4 * own * (other + 4)
     if kernel is attention_forward:
-        return (own + 2 * other) * row + scratch
+        rows = max(own, 4 * other) if template["MMA"] else own + 2 * other
+        return rows * row + scratch
     return 2 * (own + other) * row + scratch + (8 * other if kernel is attention_keys else 0)
 
 
-def applies(q: Any, k: Any, v: Any) -> bool:
-    """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles."""
+def applies(q: Any, k: Any, v: Any, trained: bool) -> bool:
+    """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles.
+
+    ``trained`` says that gradients are wanted.
+    """
     batch, heads = q.shape[:2]
     return (
-        0 < q.shape[3] == v.shape[3] <= WIDTHS[-1]
+        0 < q.shape[3] == v.shape[3] <= max(_TABLES[True, trained])
         and k.shape[0] == v.shape[0] == batch <= 65535
         and heads <= 65535
         and 0 < k.shape[1] == v.shape[1]
