@@ -29,7 +29,7 @@ from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, from_numpy_dtype, int64
 from lucid_gpu.dtypes import bool as bool_
 from lucid_gpu.kernels.dispatch import by_device
-from lucid_gpu.launch import Kernel
+from lucid_gpu.launch import Executor, Kernel
 from lucid_gpu.launch.arguments import number_fields
 from lucid_gpu.launch.kernel import Launch
 
@@ -152,18 +152,19 @@ def _instance(
     }  # fmt: skip
 
 
+_LISTED: list[tuple[dtype, int, bool, tuple[int, ...], dtype | None, bool]] = [
+    (float32, 4, False, WIDTHS, None, False),
+    (bfloat16, 8, True, WIDTHS, None, False),
+    (float16, 8, False, (64,), None, False),
+    (float16, 1, True, (32,), None, False),
+    (float32, 4, False, (64,), float32, True),
+    (bfloat16, 8, True, (64, 128), bool_, True),
+    (bfloat16, 8, True, (64,), bfloat16, False),
+]
 INSTANCES = [
-    _instance(kernel, d, width, access, tensor, *more)
+    _instance(kernel, d, width, access, tensor, mask, drops)
     for kernel in (attention_forward, attention_queries, attention_keys)
-    for d, access, tensor, widths, *more in (
-        (float32, 4, False, WIDTHS),
-        (bfloat16, 8, True, WIDTHS),
-        (float16, 8, False, (64,)),
-        (float16, 1, True, (32,)),
-        (float32, 4, False, (64,), float32, True),
-        (bfloat16, 8, True, (64, 128), bool_, True),
-        (bfloat16, 8, True, (64,), bfloat16, False),
-    )
+    for d, access, tensor, widths, mask, drops in _LISTED
     for width in widths
     if width in _TABLES[tensor, kernel is not attention_forward]
 ]
@@ -181,14 +182,20 @@ def _shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     return 2 * (own + other) * row + scratch + (8 * other if kernel is attention_keys else 0)
 
 
-def applies(q: Any, k: Any, v: Any, trained: bool) -> bool:
+def runs_cuda_c(where: device) -> bool:
+    """Whether a device's tiles are CUDA C, which takes masks and dropout; NumPy's takes neither."""
+    return where.type == "cuda" or (where.type == "cpu" and Executor.host_cuda)
+
+
+def applies(q: Any, k: Any, v: Any, scale: float, where: device, trained: bool) -> bool:
     """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles.
 
     ``trained`` says that gradients are wanted.
     """
     batch, heads = q.shape[:2]
     return (
-        0 < q.shape[3] == v.shape[3] <= max(_TABLES[True, trained])
+        (scale > 0 or not runs_cuda_c(where))  # else the largest score is not the largest scaled
+        and 0 < q.shape[3] == v.shape[3] <= max(_TABLES[True, trained])
         and k.shape[0] == v.shape[0] == batch <= 65535
         and heads <= 65535
         and 0 < k.shape[1] == v.shape[1]
@@ -447,6 +454,7 @@ def _backward_shape(
 def _forward_on_host(
     q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device
 ) -> tuple[Any, Any]:
+    assert rules.mask is None and rules.dropout is None  # see `runs_cuda_c`
     out = _empty_like(backend(where), d, q, q.shape[3])
     lse = backend(where).new(q.shape[:3], float32.numpy)
     heads = _Heads.of(q, k, rules.causal)
@@ -465,6 +473,7 @@ def _backward_on_host(
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
+    assert rules.mask is None and rules.dropout is None  # see `runs_cuda_c`
     q, k, v, out, lse = saved
     dq, dk, dv = _empty_gradients(backend(where), d, q, k, v)
     heads = _Heads.of(q, k, rules.causal)
