@@ -29,7 +29,7 @@ from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, from_numpy_dtype, int64
 from lucid_gpu.dtypes import bool as bool_
 from lucid_gpu.kernels.dispatch import by_device
-from lucid_gpu.launch import Executor, Kernel
+from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.arguments import number_fields
 from lucid_gpu.launch.kernel import Launch
 
@@ -182,20 +182,22 @@ def _shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     return 2 * (own + other) * row + scratch + (8 * other if kernel is attention_keys else 0)
 
 
-def runs_cuda_c(where: device) -> bool:
-    """Whether a device's tiles are CUDA C, which takes masks and dropout; NumPy's takes neither."""
-    return where.type == "cuda" or (where.type == "cpu" and Executor.host_cuda)
+def takes(scale: float, ruled: bool, where: device) -> bool:
+    """Whether a device's tiles take a scale and, where ``ruled`` says so, a mask or dropout.
+
+    CUDA C takes both, and looks for the largest score before it scales them; NumPy takes neither.
+    """
+    return scale > 0 if runs_cuda_c(where) else not ruled
 
 
-def applies(q: Any, k: Any, v: Any, scale: float, where: device, trained: bool) -> bool:
+def applies(q: Any, k: Any, v: Any, trained: bool) -> bool:
     """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles.
 
     ``trained`` says that gradients are wanted.
     """
     batch, heads = q.shape[:2]
     return (
-        (scale > 0 or not runs_cuda_c(where))  # else the largest score is not the largest scaled
-        and 0 < q.shape[3] == v.shape[3] <= max(_TABLES[True, trained])
+        0 < q.shape[3] == v.shape[3] <= max(_TABLES[True, trained])
         and k.shape[0] == v.shape[0] == batch <= 65535
         and heads <= 65535
         and 0 < k.shape[1] == v.shape[1]
@@ -454,7 +456,7 @@ def _backward_shape(
 def _forward_on_host(
     q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device
 ) -> tuple[Any, Any]:
-    assert rules.mask is None and rules.dropout is None  # see `runs_cuda_c`
+    assert rules.mask is None and rules.dropout is None  # see `takes`
     out = _empty_like(backend(where), d, q, q.shape[3])
     lse = backend(where).new(q.shape[:3], float32.numpy)
     heads = _Heads.of(q, k, rules.causal)
@@ -473,7 +475,7 @@ def _backward_on_host(
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
-    assert rules.mask is None and rules.dropout is None  # see `runs_cuda_c`
+    assert rules.mask is None and rules.dropout is None  # see `takes`
     q, k, v, out, lse = saved
     dq, dk, dv = _empty_gradients(backend(where), d, q, k, v)
     heads = _Heads.of(q, k, rules.causal)
