@@ -1,168 +1,342 @@
-// Attention by tiles (attention.cuh): the gradients.
+// Attention by tiles (attention.cuh): the gradients, by five products of each tile of queries with
+// each tile of keys. p = 2^(q k^T scale - lse), ds = p (g v^T - delta), where delta is the sum of
+// each row of g o; dv = p^T g, dk = ds^T q unit, dq = ds k unit.
+//
+// A block owns tiles of keys: dk and dv stay in its registers while it walks the queries. What it
+// adds to dq goes into a float copy of dq that no other block of that head writes, for the blocks
+// that share the keys of a head (gridDim.x of them) have a copy each; `attention_dq` adds the copies
+// in their order. No atomics, so that the same numbers give the same bits.
 #include "attention.cuh"
 
-// Grid as forward. Also leaves delta, the sum of each row of g o, for the other kernel.
-// ds = p (g v^T - delta), dq = ds k scale.
-template <typename T, int D, int M, int N, int W, int MMA>
-LUCID_FN void attention_queries(const T* q, const T* k, const T* v, const T* o, const T* g,
-                                const float* lse, T* dq, float* delta, lucid_attention at)
+LUCID_FN float lucid_exp2(float x)
 {
-    typedef lucid_tiles<MMA, T, D, M, N> E;
-    typedef typename E::element element;
-    extern __shared__ __align__(16) char lucid_shared[];
-    element* q_tile = (element*)lucid_shared;
-    element* g_tile = q_tile + M * E::PITCH;
-    element* k_tile = g_tile + M * E::PITCH;
-    element* v_tile = k_tile + N * E::PITCH;
-    float* scratch = (float*)(v_tile + N * E::PITCH);
-
-    const int first = (gridDim.x - 1 - blockIdx.x) * M, head = blockIdx.y, batch = blockIdx.z;
-    const T* my_k = k + at.k.to(batch, head / at.group);
-    const T* my_v = v + at.v.to(batch, head / at.group);
-    const T* my_o = o + at.o.to(batch, head);
-    const long long line = ((long long)batch * at.heads + head) * at.queries;
-    lucid_fill<E, D, M, W>(q_tile, q + at.q.to(batch, head), at.q.row, first, at.queries, at.width);
-    lucid_fill<E, D, M, W>(g_tile, g + at.g.to(batch, head), at.g.row, first, at.queries, at.width);
-    lucid_fill<E, D, N, W>(v_tile, my_v, at.v.row, 0, at.keys, at.width);
-    lucid_copies_wait();
-    __syncthreads();
-    lucid_fill<E, D, N, W>(k_tile, my_k, at.k.row, 0, at.keys, at.width);
-
-    float sum[E::ROWS][E::DEPTHS], my_lse[E::ROWS], my_delta[E::ROWS];
-    lucid_clear(sum);
-    #pragma unroll
-    for (int i = 0; i < E::ROWS; ++i) {
-        const int row = first + E::row(i);
-        float part = 0;
-        if (row < at.queries)
-            for (int c = threadIdx.x % E::LANES * W; c < at.width; c += E::LANES * W) {
-                const lucid_pack<T, W> pack = lucid_load<W>(my_o + row * at.o.row + c);
-                #pragma unroll
-                for (int e = 0; e < W; ++e)
-                    part += lucid_cast<float>(pack[e]) *
-                            lucid_cast<float>(g_tile[E::row(i) * E::PITCH + c + e]);
-            }
-        my_delta[i] = lucid_warp_sum<E::LANES>(part);
-        my_lse[i] = row < at.queries ? lse[line + row] : lucid_infinity();  // which makes weights zero
-        if (threadIdx.x % E::LANES == 0 && row < at.queries) delta[line + row] = my_delta[i];
-    }
-    const int end = at.causal ? min(at.keys, first + M) : at.keys;
-    for (int from = 0; from < end; from += N) {
-        float s[E::ROWS][E::COLUMNS], ds[E::ROWS][E::COLUMNS];
-        lucid_clear(s);
-        lucid_clear(ds);
-        E::multiply(ds, g_tile, v_tile);
-        lucid_copies_wait();
-        __syncthreads();  // these keys have come, and their values are done with
-        const int next = from + N;
-        if (next < end) lucid_fill<E, D, N, W>(v_tile, my_v, at.v.row, next, at.keys, at.width);
-        E::multiply(s, q_tile, k_tile);
-        const bool whole = from + N <= (at.causal ? min(at.keys, first + 1) : at.keys);
-        #pragma unroll
-        for (int i = 0; i < E::ROWS; ++i) {
-            const int visible = at.causal ? min(at.keys, first + E::row(i) + 1) : at.keys;
-            #pragma unroll
-            for (int j = 0; j < E::COLUMNS; ++j) {
-                const bool seen = whole || from + E::column(j) < visible;
-                const float weight = exp2(s[i][j] * at.scale - my_lse[i]);
-                ds[i][j] = seen ? weight * (ds[i][j] - my_delta[i]) : 0;
-            }
-        }
-        E::accumulate(sum, ds, k_tile, scratch);
-        lucid_copies_wait();
-        __syncthreads();  // the next values have come, and the keys are done with
-        if (next < end) lucid_fill<E, D, N, W>(k_tile, my_k, at.k.row, next, at.keys, at.width);
-    }
-    float factor[E::ROWS];
-    #pragma unroll
-    for (int i = 0; i < E::ROWS; ++i) factor[i] = at.unit;
-    lucid_deliver<E, D, M, W>(dq + at.dq.to(batch, head), at.dq.row, first, at.queries, at.width,
-                              q_tile, sum, factor);
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2(x);
+#endif
 }
 
-// Grid: tiles of keys, heads of keys, batches. Scores stand on their side, keys by queries, so that
-// both sums come from the same two products: dv = p^T g, dk = ds^T q scale.
+// --- the product whose rows are queries ----------------------------------------------------------
+
+// ds stands on its side, keys by queries, and lies in shared memory because each warp needs the keys
+// of all: `keep` puts a thread's part there (the plain kind's `accumulate` has left it already) and
+// `accumulate` adds ds^T k to N x D sums, of which a thread holds ROWS x DEPTHS.
+template <int MMA, typename T, int D, int M, int N> struct lucid_turned;
+
+template <typename T, int D, int M, int N>
+struct lucid_turned<0, T, D, M, N> {
+    typedef lucid_tiles<0, T, D, M, N> E;
+    typedef float element;
+    static constexpr int LANES = N < 16 ? 16 : 8, ROWS = N * LANES / 128, DEPTHS = D / LANES;
+    static constexpr int PITCH = E::PITCH, KEPT = 0;
+
+    static LUCID_FN int row(int i) { return threadIdx.x / LANES + 128 / LANES * i; }
+    static LUCID_FN int depth(int j)
+    {
+        return threadIdx.x % LANES * 4 + j / 4 * (4 * LANES) + j % 4;
+    }
+    static LUCID_FN float& part(float (&sum)[ROWS][DEPTHS], int e)
+    {
+        return sum[e / DEPTHS][e % DEPTHS];
+    }
+
+    static LUCID_FN void keep(float*, const float (&)[E::ROWS][E::COLUMNS]) { }
+
+    static LUCID_FN void accumulate(float (&sum)[ROWS][DEPTHS], const float* ds, const float* keys)
+    {
+        #pragma unroll 4
+        for (int m = 0; m < M; ++m) {
+            float a[ROWS];
+            #pragma unroll
+            for (int i = 0; i < ROWS; ++i) a[i] = ds[m * (N + 4) + row(i)];
+            #pragma unroll
+            for (int j = 0; j < DEPTHS; j += 4) {
+                const lucid_pack<float, 4> b = lucid_load_written<4>(keys + m * PITCH + depth(j));
+                #pragma unroll
+                for (int i = 0; i < ROWS; ++i)
+                    #pragma unroll
+                    for (int c = 0; c < 4; ++c) sum[i][j + c] += a[i] * b[c];
+            }
+        }
+    }
+
+    static LUCID_FN void put(float* tile, int i, int j, const float (&sum)[ROWS][DEPTHS])
+    {
+        tile[row(i) * PITCH + depth(j)] = sum[i][j];
+    }
+};
+
+template <typename T, int D, int M, int N>
+struct lucid_turned<1, T, D, M, N> {
+    typedef lucid_tiles<1, T, D, M, N> E;
+    typedef T element;
+    static constexpr int DOWN = N / 16, ACROSS = 4 / DOWN, WIDE = D / ACROSS;  // of the warps
+    static constexpr int ROWS = 2, DEPTHS = WIDE / 4, PITCH = E::PITCH;
+    static constexpr int STEP = N + 8, KEPT = M * STEP;  // elements of ds in shared memory
+
+    static LUCID_FN int first_row() { return threadIdx.x / 32 % DOWN * 16; }
+    static LUCID_FN int first_depth() { return threadIdx.x / 32 / DOWN * WIDE; }
+    static LUCID_FN int row(int i) { return first_row() + E::lane() / 4 + 8 * i; }
+    static LUCID_FN int depth(int j) { return first_depth() + E::column(j); }
+    static LUCID_FN float& part(float (&sum)[2][DEPTHS], int e)  // as the tensor cores want it
+    {
+        return sum[e / 2 % 2][e / 4 * 2 + e % 2];
+    }
+
+    static LUCID_FN void keep(T* ds, const float (&part)[2][E::COLUMNS])
+    {
+        #pragma unroll
+        for (int i = 0; i < 2; ++i)
+            #pragma unroll
+            for (int j = 0; j < E::COLUMNS; j += 2)
+                *(unsigned*)(ds + E::row(i) * STEP + E::column(j)) =
+                    lucid_two<T>(part[i][j], part[i][j + 1]);
+    }
+
+    static LUCID_FN void accumulate(float (&sum)[2][DEPTHS], const T* ds, const T* keys)
+    {
+        const int lane = E::lane();
+        const T* mine = ds + (lane / 16 * 8 + lane % 8) * STEP + lane / 8 % 2 * 8 + first_row();
+        const T* theirs = keys + lane % 16 * PITCH + lane / 16 * 8 + first_depth();
+        #pragma unroll
+        for (int m = 0; m < M; m += 16) {
+            unsigned a[4], b[4];
+            lucid_load_matrices<true>(a, mine + m * STEP);
+            #pragma unroll
+            for (int d = 0; d < WIDE; d += 16) {
+                lucid_load_matrices<true>(b, theirs + m * PITCH + d);
+                E::add(sum, d / 4, a, b);
+            }
+        }
+    }
+
+    static LUCID_FN void put(T* tile, int i, int j, const float (&sum)[2][DEPTHS])
+    {
+        tile[row(i) * PITCH + depth(j)] = lucid_cast<T>(sum[i][j]);
+    }
+};
+
+// Where the sums of a tile of queries lie in a copy of dq: as the threads hold them, 16 bytes each.
+template <int N, int D>
+LUCID_FN long long lucid_place(const lucid_attention& at, int copy, int batch, int head, int tile)
+{
+    const long long line = ((long long)copy * gridDim.z + batch) * at.heads + head;
+    return (line * ((at.queries + N - 1) / N) + tile) * (N * D) + threadIdx.x * 4;
+}
+
+// As lucid_fill, for tiles that come while others are computed on: each thread has a column of its
+// own, so that little but the copies is left to do.
+template <typename E, int D, int R, int W, typename T>
+LUCID_FN void lucid_bring(typename E::element* tile, const T* rows, long long step, int first,
+                          int count, int width)
+{
+    constexpr int PACKS = D / W;
+    if constexpr (lucid_same<typename E::element, T> && W * sizeof(T) == 16) {
+        constexpr int MOST = LUCID_ATTENTION_THREADS / PACKS;  // rows at once, and a power of 2:
+        constexpr int TOGETHER = MOST >= 32 ? 32 : MOST >= 16 ? 16 : MOST >= 8 ? 8 : MOST >= 4 ? 4 : 2;
+        const int row = threadIdx.x / PACKS, column = threadIdx.x % PACKS * W;
+        const int left = column < width ? count - first : 0;
+        const T* from = rows + first * step + (row * step + column);
+        typename E::element* place = tile + row * E::PITCH + column;
+        if (TOGETHER * PACKS < LUCID_ATTENTION_THREADS && row >= TOGETHER) return;
+        #pragma unroll
+        for (int at = 0; at < R; at += TOGETHER) {
+            if (R < TOGETHER && row >= R) break;
+            lucid_copy<16>(place + at * E::PITCH, from, row + at < left);
+            from += TOGETHER * step;
+        }
+    } else {
+        lucid_fill<E, D, R, W>(tile, rows, step, first, count, width);
+    }
+}
+
+// --- kernels -------------------------------------------------------------------------------------
+
+enum { LUCID_DELTA_LANES = 8 };
+
+// Grid: rows of queries, heads of queries, batches; 8 threads a row.
+template <typename T, int W>
+LUCID_FN void attention_delta(const T* o, const T* g, float* delta, lucid_attention at)
+{
+    const int row = (blockIdx.x * blockDim.x + threadIdx.x) / LUCID_DELTA_LANES;
+    const int head = blockIdx.y, batch = blockIdx.z;
+    float sum = 0;
+    if (row < at.queries) {
+        const T* my_o = o + at.o.to(batch, head) + row * at.o.row;
+        const T* my_g = g + at.g.to(batch, head) + row * at.g.row;
+        for (int c = threadIdx.x % LUCID_DELTA_LANES * W; c < at.width; c += LUCID_DELTA_LANES * W) {
+            const lucid_pack<T, W> a = lucid_load<W>(my_o + c), b = lucid_load<W>(my_g + c);
+            #pragma unroll
+            for (int e = 0; e < W; ++e) sum += lucid_cast<float>(a[e]) * lucid_cast<float>(b[e]);
+        }
+    }
+    sum = lucid_warp_sum<LUCID_DELTA_LANES>(sum);
+    if (threadIdx.x % LUCID_DELTA_LANES == 0 && row < at.queries)
+        delta[((long long)batch * at.heads + head) * at.queries + row] = sum;
+}
+
+// The weights and the gradients of the scores, of scores s and of g v^T in ds. MASKED: some are not
+// seen, for this key comes after that query or after the last key.
+template <bool MASKED, typename E>
+LUCID_FN void lucid_slopes(float (&s)[E::ROWS][E::COLUMNS], float (&ds)[E::ROWS][E::COLUMNS],
+                           const float* lse, const float* delta, int first, int from,
+                           const lucid_attention& at)
+{
+    #pragma unroll
+    for (int j = 0; j < E::COLUMNS; ++j) {
+        const float my_lse = lse[E::column(j)], my_delta = delta[E::column(j)];
+        const int last = at.causal ? min(from + E::column(j) + 1, at.keys) : at.keys;
+        #pragma unroll
+        for (int i = 0; i < E::ROWS; ++i) {
+            const bool seen = !MASKED || first + E::row(i) < last;
+            s[i][j] = seen ? lucid_exp2(s[i][j] * at.scale - my_lse) : 0;
+            ds[i][j] = seen ? s[i][j] * (ds[i][j] - my_delta) : 0;
+        }
+    }
+}
+
+// Grid: blocks that share the keys of a head, heads of keys, batches. Scores stand on their side,
+// keys by queries, so that dv and dk come from the products as they lie.
 template <typename T, int D, int M, int N, int W, int MMA>
-LUCID_FN void attention_keys(const T* q, const T* k, const T* v, const T* g, const float* lse,
-                             const float* delta, T* dk, T* dv, lucid_attention at)
+LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g, const float* lse,
+                                  const float* delta, float* dq, T* dk, T* dv, lucid_attention at)
 {
     typedef lucid_tiles<MMA, T, D, M, N> E;
+    typedef lucid_turned<MMA, T, D, M, N> Turned;
     typedef typename E::element element;
     extern __shared__ __align__(16) char lucid_shared[];
     element* k_tile = (element*)lucid_shared;
     element* v_tile = k_tile + M * E::PITCH;
     element* q_tile = v_tile + M * E::PITCH;
     element* g_tile = q_tile + N * E::PITCH;
-    float* lse_tile = (float*)(g_tile + N * E::PITCH);
+    element* ds_tile = g_tile + N * E::PITCH;
+    float* lse_tile = (float*)(ds_tile + Turned::KEPT);
     float* delta_tile = lse_tile + N;
-    float* scratch = delta_tile + N;
+    float* scratch = delta_tile + N;  // of the plain kind, which has ds there
 
-    const int first = blockIdx.x * M, head = blockIdx.y, batch = blockIdx.z;
-    lucid_fill<E, D, M, W>(k_tile, k + at.k.to(batch, head), at.k.row, first, at.keys, at.width);
-    lucid_fill<E, D, M, W>(v_tile, v + at.v.to(batch, head), at.v.row, first, at.keys, at.width);
-    float dk_sum[E::ROWS][E::DEPTHS], dv_sum[E::ROWS][E::DEPTHS];
-    lucid_clear(dk_sum);
-    lucid_clear(dv_sum);
+    const int head = blockIdx.y, batch = blockIdx.z, one = head * at.group;
+    const int of_head = (at.queries + N - 1) / N;  // tiles
+    const T* my_q = q + at.q.to(batch, one);
+    const T* my_g = g + at.g.to(batch, one);
+    float* my_dq = dq + lucid_place<N, D>(at, blockIdx.x, batch, one, 0);
+    const long long line = ((long long)batch * at.heads + one) * at.queries + threadIdx.x;
+    for (int first = blockIdx.x * M; first < at.keys; first += gridDim.x * M) {
+        __syncthreads();  // the tiles of the keys before are done with
+        lucid_fill<E, D, M, W>(k_tile, k + at.k.to(batch, head), at.k.row, first, at.keys, at.width);
+        lucid_fill<E, D, M, W>(v_tile, v + at.v.to(batch, head), at.v.row, first, at.keys, at.width);
+        float dk_sum[E::ROWS][E::DEPTHS], dv_sum[E::ROWS][E::DEPTHS];
+        lucid_clear(dk_sum);
+        lucid_clear(dv_sum);
 
-    // Steps: the tiles of queries that see these keys, of each head that shares them.
-    const int start = at.causal ? first / N * N : 0;
-    const int tiles = start < at.queries ? (at.queries - start + N - 1) / N : 0;
-    const int steps = tiles * at.group;
-    const auto fill_q = [&](int step) {
-        const T* rows = q + at.q.to(batch, head * at.group + step / tiles);
-        const int from = start + step % tiles * N;
-        lucid_fill<E, D, N, W>(q_tile, rows, at.q.row, from, at.queries, at.width);
-    };
-    const auto fill_g = [&](int step) {
-        const int one = head * at.group + step / tiles, from = start + step % tiles * N;
-        const T* rows = g + at.g.to(batch, one);
-        lucid_fill<E, D, N, W>(g_tile, rows, at.g.row, from, at.queries, at.width);
-        if (threadIdx.x < N) {  // zeros for rows beyond the last, whose q and g are zeros too
-            const int row = from + threadIdx.x;
-            const bool taken = row < at.queries;
-            const long long line = ((long long)batch * at.heads + one) * at.queries;
-            lucid_copy<4>(lse_tile + threadIdx.x, lse + line + (taken ? row : 0), taken);
-            lucid_copy<4>(delta_tile + threadIdx.x, delta + line + (taken ? row : 0), taken);
-        }
-    };
-    if (steps > 0) fill_g(0);
-    lucid_copies_wait();
-    __syncthreads();
-    if (steps > 0) fill_q(0);
-    for (int step = 0; step < steps; ++step) {
-        const int from = start + step % tiles * N;
-        float s[E::ROWS][E::COLUMNS], ds[E::ROWS][E::COLUMNS];
-        lucid_clear(s);
-        lucid_clear(ds);
-        E::multiply(ds, v_tile, g_tile);
-        lucid_copies_wait();
-        __syncthreads();  // these queries have come
-        E::multiply(s, k_tile, q_tile);
-        #pragma unroll
-        for (int j = 0; j < E::COLUMNS; ++j) {
-            const float my_lse = lse_tile[E::column(j)], my_delta = delta_tile[E::column(j)];
-            #pragma unroll
-            for (int i = 0; i < E::ROWS; ++i) {
-                const bool seen = !at.causal || first + E::row(i) <= from + E::column(j);
-                s[i][j] = seen ? exp2(s[i][j] * at.scale - my_lse) : 0;
-                ds[i][j] = seen ? s[i][j] * (ds[i][j] - my_delta) : 0;
+        // Steps: the tiles of queries that see these keys, of each head that shares them.
+        const int start = at.causal ? first / N * N : 0;
+        int member = start < at.queries ? 0 : at.group, from = start;
+        const auto fill_q = [&](int one, int row) {
+            lucid_bring<E, D, N, W>(q_tile, my_q + one * at.q.head, at.q.row, row, at.queries,
+                                    at.width);
+        };
+        const auto fill_g = [&](int one, int row) {
+            lucid_bring<E, D, N, W>(g_tile, my_g + one * at.g.head, at.g.row, row, at.queries,
+                                    at.width);
+            if (threadIdx.x < N) {  // zeros for rows beyond the last, whose q and g are zeros too
+                const bool taken = row + (int)threadIdx.x < at.queries;
+                const long long mine = line + one * at.queries + row;
+                lucid_copy<4>(lse_tile + threadIdx.x, lse + mine, taken);
+                lucid_copy<4>(delta_tile + threadIdx.x, delta + mine, taken);
             }
-        }
-        E::accumulate(dv_sum, s, g_tile, scratch);
-        __syncthreads();  // the gradients are done with
-        if (step + 1 < steps) fill_g(step + 1);
-        E::accumulate(dk_sum, ds, q_tile, scratch);
+        };
+        if (member < at.group) fill_g(member, from);
         lucid_copies_wait();
-        __syncthreads();  // the next gradients have come, and the queries are done with
-        if (step + 1 < steps) fill_q(step + 1);
+        __syncthreads();
+        if (member < at.group) fill_q(member, from);
+        while (member < at.group) {
+            const bool turns = from + N >= at.queries;  // to the next head
+            const int then = turns ? start : from + N, whose = member + turns;
+            float s[E::ROWS][E::COLUMNS], ds[E::ROWS][E::COLUMNS];
+            lucid_clear(s);
+            lucid_clear(ds);
+            E::multiply(ds, v_tile, g_tile);
+            lucid_copies_wait();
+            __syncthreads();  // these queries have come
+            E::multiply(s, k_tile, q_tile);
+            if (first + M <= (at.causal ? min(from + 1, at.keys) : at.keys))
+                lucid_slopes<false, E>(s, ds, lse_tile, delta_tile, first, from, at);
+            else
+                lucid_slopes<true, E>(s, ds, lse_tile, delta_tile, first, from, at);
+            Turned::keep(ds_tile, ds);
+            E::accumulate(dv_sum, s, g_tile, scratch);
+            __syncthreads();  // the gradients are done with, and ds is there
+            if (whose < at.group) fill_g(whose, then);
+            float dq_sum[Turned::ROWS][Turned::DEPTHS];
+            float* const place = my_dq + (member * of_head + from / N) * (long long)(N * D);
+            if (first == blockIdx.x * M) {  // whose queries are all that later keys meet
+                lucid_clear(dq_sum);
+            } else {
+                #pragma unroll
+                for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
+                    const lucid_pack<float, 4> pack = lucid_load_written<4>(place + e * 128);
+                    #pragma unroll
+                    for (int c = 0; c < 4; ++c) Turned::part(dq_sum, e + c) = pack[c];
+                }
+            }
+            E::accumulate(dk_sum, ds, q_tile, scratch);
+            if constexpr (MMA) {
+                Turned::accumulate(dq_sum, ds_tile, k_tile);
+            } else {
+                __syncthreads();  // ds is there
+                Turned::accumulate(dq_sum, scratch, k_tile);
+            }
+            #pragma unroll
+            for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
+                lucid_pack<float, 4> pack;
+                #pragma unroll
+                for (int c = 0; c < 4; ++c) pack[c] = Turned::part(dq_sum, e + c);
+                lucid_store<4>(place + e * 128, pack);
+            }
+            lucid_copies_wait();
+            __syncthreads();  // the next gradients have come, and the queries are done with
+            if (whose < at.group) fill_q(whose, then);
+            member = whose;
+            from = then;
+        }
+        float factor[E::ROWS];
+        #pragma unroll
+        for (int i = 0; i < E::ROWS; ++i) factor[i] = 1;
+        lucid_deliver<E, D, M, W>(dv + at.dv.to(batch, head), at.dv.row, first, at.keys, at.width,
+                                  v_tile, dv_sum, factor);
+        #pragma unroll
+        for (int i = 0; i < E::ROWS; ++i) factor[i] = at.unit;
+        lucid_deliver<E, D, M, W>(dk + at.dk.to(batch, head), at.dk.row, first, at.keys, at.width,
+                                  k_tile, dk_sum, factor);
     }
-    float factor[E::ROWS];
+}
+
+// Grid: tiles of queries, heads of queries, batches. The copies of dq together, in their order; a
+// causal copy holds the queries from its first key on.
+template <typename T, int D, int M, int N, int W, int MMA>
+LUCID_FN void attention_dq(const float* copies, T* dq, int count, lucid_attention at)
+{
+    typedef lucid_turned<MMA, T, D, M, N> Turned;
+    extern __shared__ __align__(16) char lucid_shared[];
+    const int first = blockIdx.x * N, head = blockIdx.y, batch = blockIdx.z;
+    if (at.causal) count = min(count, (first + N - 1) / M + 1);
+    float sum[Turned::ROWS][Turned::DEPTHS];
+    lucid_clear(sum);
+    for (int copy = 0; copy < count; ++copy) {
+        const float* const place = copies + lucid_place<N, D>(at, copy, batch, head, blockIdx.x);
+        #pragma unroll
+        for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
+            const lucid_pack<float, 4> pack = lucid_load<4>(place + e * 128);
+            #pragma unroll
+            for (int c = 0; c < 4; ++c) Turned::part(sum, e + c) += pack[c];
+        }
+    }
+    float factor[Turned::ROWS];
     #pragma unroll
-    for (int i = 0; i < E::ROWS; ++i) factor[i] = 1;
-    lucid_deliver<E, D, M, W>(dv + at.dv.to(batch, head), at.dv.row, first, at.keys, at.width,
-                              k_tile, dv_sum, factor);
-    #pragma unroll
-    for (int i = 0; i < E::ROWS; ++i) factor[i] = at.unit;
-    lucid_deliver<E, D, M, W>(dk + at.dk.to(batch, head), at.dk.row, first, at.keys, at.width,
-                              v_tile, dk_sum, factor);
+    for (int i = 0; i < Turned::ROWS; ++i) factor[i] = at.unit;
+    lucid_deliver<Turned, D, N, W>(dq + at.dq.to(batch, head), at.dq.row, first, at.queries,
+                                   at.width, (typename Turned::element*)lucid_shared, sum, factor);
 }

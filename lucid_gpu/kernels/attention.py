@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import operator
-import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,9 +25,19 @@ from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
+from lucid_gpu.kernels import attention_backward
+from lucid_gpu.kernels.attention_tiles import (
+    ACCESS,
+    FORM,
+    WIDTHS,
+    Layout,
+    Problem,
+    Tiles,
+    Typed,
+    templates,
+)
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel
-from lucid_gpu.launch.arguments import number_fields
 from lucid_gpu.launch.kernel import Launch
 
 if TYPE_CHECKING:
@@ -37,10 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn"]
 
-WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
 TYPES = (float16, bfloat16, float32)
-ACCESS = 16  # bytes, where all rows begin at a multiple of them
-LOG2_E = math.log2(math.e)
 
 # On a CPU:
 SCORES = 1 << 18  # of a strip of a head's rows
@@ -48,83 +53,30 @@ ROWS = 16  # of a block of a causal head: what is computed in vain is a triangle
 SHARED_FROM = 1 << 15  # scores that are worth another thread
 FEWEST = 1 << 15  # scores below which a recording of the shape costs more than they do
 
-_TEMPLATE = "T, D, M, N, W, MMA"
-FORM = "24q 6i 2f"  # of the structure `at`: strides of eight arrays, sizes, scales
-
-
-def _kernel(name: str, declaration: str) -> Kernel:
-    declaration += ", lucid_attention at"
-    half = "forward" if name == "attention_forward" else "backward"
-    return Kernel(f"attention_{half}.cu", name, declaration, _TEMPLATE, 128, {"at": FORM}, blocks=2)
-
-
-attention_forward = _kernel(
-    "attention_forward", "const T* q, const T* k, const T* v, T* o, float* lse"
+attention_forward = Kernel(
+    "attention_forward.cu",
+    "attention_forward",
+    "const T* q, const T* k, const T* v, T* o, float* lse, lucid_attention at",
+    "T, D, M, N, W, MMA",
+    128,
+    {"at": FORM},
+    blocks=2,
 )
-attention_queries = _kernel(
-    "attention_queries",
-    "const T* q, const T* k, const T* v, const T* o, const T* g, const float* lse, T* dq, "
-    "float* delta",
-)
-attention_keys = _kernel(
-    "attention_keys",
-    "const T* q, const T* k, const T* v, const T* g, const float* lse, const float* delta, T* dk, "
-    "T* dv",
-)
-
-
-class Tiles(NamedTuple):
-    """Rows of a block's own tile and of those it walks."""
-
-    own: int
-    other: int
-
 
 # Chosen by registers (nothing spills) and shared memory (two blocks fit into the 100 KiB that a
 # multiprocessor has from compute capability 8.6 on); no GPU has tuned them yet.
 _PLAIN = {32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 16), 128: Tiles(32, 16)}
-_PLAIN_BACKWARD = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 16), 128: Tiles(32, 8)}
 _TENSOR = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 64), 128: Tiles(64, 32)}
-_TENSOR_BACKWARD = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 32), 128: Tiles(64, 16)}
-_TABLES = {
-    (False, False): _PLAIN,
-    (False, True): _PLAIN_BACKWARD,
-    (True, False): _TENSOR,
-    (True, True): _TENSOR_BACKWARD,
-}
+TILES = {False: _PLAIN, True: _TENSOR}
+INSTANCES = [(attention_forward, template) for template in templates(TILES)]
+STACK = {"attention_forward": 0}  # nothing spills
 
 
-def _instance(
-    kernel: Kernel, d: dtype, width: int, access: int, tensor: bool
-) -> tuple[Kernel, dict[str, Any]]:
-    tiles = _TABLES[tensor, kernel is not attention_forward][width]
-    return kernel, {
-        "T": d, "D": width, "M": tiles.own, "N": tiles.other, "W": access, "MMA": int(tensor)
-    }  # fmt: skip
-
-
-INSTANCES = [
-    _instance(kernel, d, width, access, tensor)
-    for kernel in (attention_forward, attention_queries, attention_keys)
-    for d, access, tensor, widths in (
-        (float32, 4, False, WIDTHS),
-        (bfloat16, 8, True, WIDTHS),
-        (float16, 8, False, (64,)),
-        (float16, 1, True, (32,)),
-    )
-    for width in widths
-]
-STACK = {"attention_forward": 0, "attention_queries": 0, "attention_keys": 0}  # nothing spills
-
-
-def _shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
+def shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     """Dynamic shared memory of an instance: its tiles, padded rows, and what lies beside them."""
     own, other, width = template["M"], template["N"], template["D"]
     row = 2 * (width + 8) if template["MMA"] else 4 * (width + 4)
-    scratch = 0 if template["MMA"] else 4 * own * (other + 4)
-    if kernel is attention_forward:
-        return (own + 2 * other) * row + scratch
-    return 2 * (own + other) * row + scratch + (8 * other if kernel is attention_keys else 0)
+    return (own + 2 * other) * row + (0 if template["MMA"] else 4 * own * (other + 4))
 
 
 def applies(q: Any, k: Any, v: Any) -> bool:
@@ -163,7 +115,9 @@ def forward(
     lse = there.new(q.shape[:3], float32.numpy)
     q, k, v = _rows_together(there, q, k, v)
     layouts = (*map(_layout, (q, k, v, out)), None, None, None, None)
-    _launch(attention_forward, (q, k, v, out, lse), layouts, scale, causal, d, where)
+    arrays = q, k, v, out, lse
+    addresses, aligned = _addresses(arrays, where)
+    _plan(layouts, scale, causal, d, where, aligned)(arrays, addresses)
     return out, lse
 
 
@@ -185,12 +139,11 @@ def backward(
     there = backend(where)
     dq, dk, dv = _empty_gradients(there, d, q, k, v)
     q, k, v, out, g = _rows_together(there, q, k, v, out, g)
-    delta = there.new(lse.shape, float32.numpy)
     layouts = (*map(_layout, (q, k, v, out, g, dq, dk, dv)),)
-    first = (q, k, v, out, g, lse, dq, delta)
-    _launch(attention_queries, first, layouts, scale, causal, d, where)
-    second = (q, k, v, g, lse, delta, dk, dv)
-    _launch(attention_keys, second, layouts, scale, causal, d, where)
+    arrays = q, k, v, out, g, lse, dq, dk, dv
+    addresses, aligned = _addresses(arrays, where)
+    plan = _plan_of_gradients(layouts, scale, causal, d, where, aligned)
+    attention_backward.gradients(plan, there, arrays, addresses)
     return dq, dk, dv
 
 
@@ -286,29 +239,21 @@ def _rows_together(there: Backend, *arrays: Any) -> list[Any]:
     ]
 
 
-def _launch(
-    kernel: Kernel,
-    pointers: tuple[Any, ...],
-    layouts: tuple[Typed | None, ...],
-    scale: float,
-    causal: bool,
-    d: dtype,
-    where: device,
-) -> None:
-    """Start a kernel; ``layouts`` are of its structure of strides, None where there is no array."""
-    addresses = [*map(backend(where).address, pointers)]
-    aligned = functools.reduce(operator.or_, addresses) % ACCESS == 0
-    _plan(kernel, layouts, scale, causal, d, where, aligned)(pointers, addresses)
+def _addresses(arrays: tuple[Any, ...], where: device) -> tuple[list[int], bool]:
+    """Where arrays lie, and whether all begin at multiples of `ACCESS`."""
+    addresses = [*map(backend(where).address, arrays)]
+    return addresses, functools.reduce(operator.or_, addresses) % ACCESS == 0
 
 
-Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, and strides in bytes
-Typed = tuple[tuple[int, ...], tuple[int, ...], Any]  # and NumPy's type
 _layout: Callable[[Any], Typed] = operator.attrgetter("shape", "strides", "dtype")
+
+
+def _uses_tensor_cores(d: dtype, where: device) -> bool:
+    return d is not float32 and has_tensor_cores(where)
 
 
 @functools.lru_cache(maxsize=1024)
 def _plan(
-    kernel: Kernel,
     layouts: tuple[Typed | None, ...],
     scale: float,
     causal: bool,
@@ -317,24 +262,27 @@ def _plan(
     aligned: bool,
 ) -> Launch:
     """The launch for arrays that lie so, with its structure of strides and sizes."""
-    tensor = d is not float32 and has_tensor_cores(where)
-    present = [layout for layout in layouts if layout is not None]
-    (batch, heads, queries, columns), (_, groups, keys, _) = [shape for shape, _, _ in present[:2]]
-    aligned = aligned and columns * d.itemsize % ACCESS == 0
-    aligned = aligned and not any(step % ACCESS for _, steps, _ in present for step in steps[:3])
-    width = next(w for w in WIDTHS if w >= columns)
-    access = ACCESS // d.itemsize if aligned else 1
-    _, template = _instance(kernel, d, width, access, tensor)
-    steps: list[int] = []
-    for layout in layouts:
-        steps += (0, 0, 0) if layout is None else [step // d.itemsize for step in layout[1][:3]]
-    sizes = (heads, heads // groups, queries, keys, columns, int(causal))
-    scales = [*number_fields(scale * LOG2_E, float32), *number_fields(scale, float32)]
-    at = struct.pack(f"={FORM}", *steps, *sizes, *scales)
-    rows, across = (keys, groups) if kernel is attention_keys else (queries, heads)
-    grid = (-(-rows // template["M"]), across, batch)
-    function, shared = kernel.instance(**template), _shared_bytes(template, kernel)
-    return Launch(function, where, grid, (kernel.threads, 1, 1), shared, at)
+    problem = Problem.of(layouts, scale, causal, d, _uses_tensor_cores(d, where), aligned)
+    template = problem.template(TILES)
+    shared = shared_bytes(template, attention_forward)
+    grid = (-(-problem.queries // template["M"]), problem.heads, problem.batch)
+    function = attention_forward.instance(**template)
+    return Launch(function, where, grid, (attention_forward.threads, 1, 1), shared, problem.at)
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan_of_gradients(
+    layouts: tuple[Typed | None, ...],
+    scale: float,
+    causal: bool,
+    d: dtype,
+    where: device,
+    aligned: bool,
+) -> attention_backward.Plan:
+    """The launches of the gradients, the same way."""
+    tensor = _uses_tensor_cores(d, where)
+    problem = Problem.of(layouts, scale, causal, d, tensor, aligned)
+    return attention_backward.Plan.of(problem, where)
 
 
 @functools.cache

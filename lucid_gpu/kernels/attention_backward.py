@@ -1,0 +1,116 @@
+"""The gradients of attention in tiles, on a GPU: ``attention_backward.cu``.
+
+A block walks the queries for a tile of keys, and sums of dq go through memory. Where heads are
+fewer than blocks that a GPU holds, several blocks share the keys of a head, each with a copy of dq
+in float32; copies are added in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import float32
+from lucid_gpu.kernels.attention_tiles import FORM, Problem, Tiles, templates
+from lucid_gpu.launch import Kernel
+from lucid_gpu.launch.kernel import Launch
+from lucid_gpu.launch.launchers import launcher_of
+
+if TYPE_CHECKING:
+    from lucid_gpu.devices.port import Backend
+
+__all__ = ["Plan", "gradients"]
+
+SPLITS = 4  # blocks that may share the keys of a head whatever their copies of dq take,
+MEMORY = 1 << 29  # and bytes that all copies may take where they are more
+
+
+def _kernel(name: str, declaration: str, template: str = "T, D, M, N, W, MMA") -> Kernel:
+    declaration += ", lucid_attention at"
+    return Kernel("attention_backward.cu", name, declaration, template, 128, {"at": FORM}, blocks=2)
+
+
+attention_delta = _kernel("attention_delta", "const T* o, const T* g, float* delta", "T, W")
+attention_gradients = _kernel(
+    "attention_gradients",
+    "const T* q, const T* k, const T* v, const T* g, const float* lse, const float* delta, "
+    "float* dq, T* dk, T* dv",
+)
+attention_dq = _kernel("attention_dq", "const float* copies, T* dq, int count")
+
+# Chosen by registers (nothing spills) and shared memory (two blocks fit into the 100 KiB that a
+# multiprocessor has from compute capability 8.6 on); no GPU has tuned them yet.
+_PLAIN = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 16), 128: Tiles(32, 8)}
+_TENSOR = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 32), 128: Tiles(64, 16)}
+TILES = {False: _PLAIN, True: _TENSOR}
+
+INSTANCES = [
+    (kernel, {name: template[name] for name in kernel.template})
+    for kernel in (attention_gradients, attention_dq)
+    for template in templates(TILES)
+]
+INSTANCES += [(attention_delta, {"T": t["T"], "W": t["W"]}) for t in templates(TILES)]
+STACK = {"attention_delta": 0, "attention_gradients": 0, "attention_dq": 0}  # nothing spills
+
+
+def shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
+    """Dynamic shared memory of an instance: its tiles, padded rows, and what lies beside them."""
+    if kernel is attention_delta:
+        return 0
+    own, other, width = template["M"], template["N"], template["D"]
+    row = 2 * (width + 8) if template["MMA"] else 4 * (width + 4)
+    if kernel is attention_dq:
+        return int(other * row)
+    slopes = 2 * own * (other + 8) if template["MMA"] else 4 * own * (other + 4)
+    return 2 * (own + other) * row + slopes + 8 * other
+
+
+class Plan(NamedTuple):
+    """The launches for arrays that lie so, and the elements of dq's copies."""
+
+    delta: Launch
+    gradients: Launch
+    dq: Launch
+    elements: int
+    splits: int
+
+    @classmethod
+    def of(cls, problem: Problem, where: device) -> Plan:
+        """Choose tiles, and how many blocks share the keys of a head."""
+        template, (batch, heads) = problem.template(TILES), (problem.batch, problem.heads)
+        own, other = template["M"], template["N"]
+        tiles = -(-problem.queries // other)
+        copy = batch * heads * tiles * other * problem.width
+        wanted = -(-2 * launcher_of(where).processors // (batch * problem.groups))
+        splits = min(wanted, -(-problem.keys // own), max(SPLITS, MEMORY // (4 * copy)))
+
+        def launch(kernel: Kernel, *grid: int) -> Launch:
+            mine = {name: template[name] for name in kernel.template}
+            function, shared = kernel.instance(**mine), shared_bytes(mine, kernel)
+            return Launch(function, where, grid, (kernel.threads, 1, 1), shared, problem.at)
+
+        rows = attention_delta.threads // 8
+        return cls(
+            launch(attention_delta, -(-problem.queries // rows), heads, batch),
+            launch(attention_gradients, splits, problem.groups, batch),
+            launch(attention_dq, tiles, heads, batch),
+            splits * copy,
+            splits,
+        )
+
+
+def gradients(
+    plan: Plan, there: Backend, arrays: tuple[Any, ...], addresses: list[int]
+) -> None:
+    """Write dq, dk and dv; ``arrays`` are q, k, v, out, g, lse and these."""
+    q, k, v, out, g, lse, dq, dk, dv = arrays
+    of_q, of_k, of_v, of_out, of_g, of_lse, of_dq, of_dk, of_dv = addresses
+    delta = there.new(lse.shape, float32.numpy)
+    copies = there.new((plan.elements,), float32.numpy)
+    of_delta, of_copies = there.address(delta), there.address(copies)
+    plan.delta((out, g, delta), (of_out, of_g, of_delta))
+    plan.gradients(
+        (q, k, v, g, lse, delta, copies, dk, dv),
+        (of_q, of_k, of_v, of_g, of_lse, of_delta, of_copies, of_dk, of_dv),
+    )
+    plan.dq((copies, dq), (of_copies, of_dq), plan.splits)
