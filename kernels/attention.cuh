@@ -17,10 +17,25 @@
 #include "block.cuh"
 #include "mma.cuh"
 #include "pack.cuh"
+#include "philox.cuh"
 
 enum { LUCID_ATTENTION_THREADS = 128 };
 
 LUCID_FN float lucid_infinity() { return __uint_as_float(0x7f800000u); }
+
+// 2^x. Off by two units in the last place at most (PTX ISA, ex2.approx.ftz.f32), as CUDA's exp2f is,
+// which is the same instruction with a way around for results below 2^-126. Here they are 0: weights
+// are at most 1, and one so small changes no sum that holds it.
+LUCID_FN float lucid_exp2(float x)
+{
+#ifdef __CUDA_ARCH__
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+#else
+    return exp2(x);
+#endif
+}
 
 // Steps of batch, head and row, in elements; columns lie side by side.
 struct lucid_walk {
@@ -32,11 +47,94 @@ struct lucid_walk {
 };
 
 // `group` heads of queries share a head of keys. `scale` is `unit` times log2(e): powers are of 2.
+// The mask's steps are 0 where it is broadcast; `column` is 0 or 1. Dropout keeps a weight whose
+// random word is above `limit`, times `kept`.
 struct lucid_attention {
-    lucid_walk q, k, v, o, g, dq, dk, dv;
-    int heads, group, queries, keys, width, causal;
-    float scale, unit;
+    lucid_walk q, k, v, o, g, dq, dk, dv, mask;
+    int heads, group, queries, keys, width, causal, column;
+    unsigned limit;
+    float scale, unit, kept;
 };
+
+// --- masks ---------------------------------------------------------------------------------------
+
+// The row of a mask for a query; of the last query for those beyond it. B is void without a mask.
+template <typename B>
+LUCID_FN const B* lucid_mask_row(const B* mask, const lucid_attention& at, int batch, int head,
+                                 int query)
+{
+    if constexpr (lucid_same<B, void>) return mask;
+    else return mask + at.mask.to(batch, head) + min(query, at.queries - 1) * at.mask.row;
+}
+
+// A score, in powers of 2, of a key that there is. A bool tells whether the key takes part, a number
+// is added: a finite one, however low, hides no row whole.
+template <typename B>
+LUCID_FN float lucid_masked(float score, const B* row, const lucid_attention& at, int key)
+{
+    if constexpr (lucid_same<B, void>) {
+        return score;
+    } else if constexpr (lucid_same<B, bool>) {
+        return row[key * at.column] ? score : -lucid_infinity();
+    } else {
+        const float given = lucid_cast<float>(row[key * at.column]);
+        const float added = given * 1.44269504088896340736f;
+        const bool overflown = added < lucid_lowest<float>() && given >= lucid_lowest<float>();
+        return score + (overflown ? lucid_lowest<float>() : added);
+    }
+}
+
+// --- dropout -------------------------------------------------------------------------------------
+
+// Which of a thread's scores are kept: bit E::bit(j) (for TURNED tiles j) of kept[i]. A TURNED tile
+// stands on its side, rows are keys. The numbers are those of a draw for the matrix of all scores
+// (batch, heads, queries, keys). Where rows of it begin with a call of Philox, which gives four
+// numbers, each call is made by one thread, and those that hold the four scores exchange its bits.
+template <typename E, bool TURNED>
+LUCID_FN void lucid_keep(unsigned (&kept)[E::ROWS], const lucid_attention& at, long long seed,
+                         long long draw, int batch, int head, int first_row, int first_column)
+{
+    const long long line = ((long long)batch * at.heads + head) * at.queries;
+    #pragma unroll
+    for (int i = 0; i < E::ROWS; ++i) kept[i] = 0;
+    if (at.keys % 4) {
+        #pragma unroll
+        for (int i = 0; i < E::ROWS; ++i)
+            #pragma unroll 1
+            for (int j = 0; j < E::COLUMNS; ++j) {
+                const int row = first_row + E::row(i), column = first_column + E::column(j);
+                const long long at_query = (line + (TURNED ? column : row)) * at.keys;
+                const long long index = at_query + (TURNED ? row : column);
+                const bool taken = lucid_random_word(index, seed, draw) > at.limit;
+                kept[i] |= (unsigned)taken << (TURNED ? j : E::bit(j));
+            }
+        return;
+    }
+    E::template keep<TURNED>(kept, [&](int row, int column) {
+        const int query = TURNED ? first_column + column : first_row + row;
+        const int key = TURNED ? first_row + row : first_column + column;
+        const unsigned long long block = ((line + query) * at.keys + key) >> 2;
+        const uint4 words = lucid_random_block(block, seed, draw);
+        return (unsigned)(words.x > at.limit) | (unsigned)(words.y > at.limit) << 1 |
+               (unsigned)(words.z > at.limit) << 2 | (unsigned)(words.w > at.limit) << 3;
+    });
+}
+
+// For four threads of a warp that hold a score each of every four: thread `from + t * step` has the
+// t-th of each, and asks for those of its columns t, t + 4, ...
+template <typename E, typename Four>
+LUCID_FN unsigned lucid_keep_by_four(int t, int from, int step, const Four& four)
+{
+    unsigned mine = 0, kept = 0;
+    #pragma unroll 1
+    for (int j = t; j < E::COLUMNS; j += 4) mine |= four(j) << j / 4 * 4;
+    #pragma unroll
+    for (int other = 0; other < 4; ++other) {
+        const unsigned theirs = __shfl_sync(0xffffffffu, mine, from + other * step);
+        kept |= (theirs >> t & 0x11111111u) << other;
+    }
+    return kept;
+}
 
 // --- products of tiles ---------------------------------------------------------------------------
 
@@ -53,6 +151,20 @@ struct lucid_tiles<0, T, D, M, N> {
     static LUCID_FN int row(int i) { return threadIdx.x / LANES + 16 * i; }
     static LUCID_FN int column(int j) { return threadIdx.x % LANES + LANES * j; }
     static LUCID_FN int depth(int j) { return threadIdx.x % LANES * 4 + j / 4 * 32 + j % 4; }
+    static LUCID_FN int bit(int j) { return j; }
+
+    // Four keys side by side are with lanes side by side, on the side with every eighth.
+    template <bool TURNED, typename Four>
+    static LUCID_FN void keep(unsigned (&kept)[ROWS], const Four& four)
+    {
+        const int lane = threadIdx.x % 32, t = TURNED ? lane / LANES : lane % 4;
+        #pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+            kept[i] = lucid_keep_by_four<lucid_tiles>(
+                t, TURNED ? lane % LANES : lane - t, TURNED ? LANES : 1, [&](int j) {
+                    return TURNED ? four(row(i) - t, column(j)) : four(row(i), column(j) - t);
+                });
+    }
 
     static LUCID_FN void multiply(float (&s)[ROWS][COLUMNS], const float* own, const float* other)
     {
@@ -119,6 +231,38 @@ struct lucid_tiles<1, T, D, M, N> {
     static LUCID_FN int row(int i) { return first_row() + lane() / 4 + 8 * i; }
     static LUCID_FN int column(int j) { return j / 2 * 8 + lane() % 4 * 2 + j % 2; }
     static LUCID_FN int depth(int j) { return column(j); }
+    static LUCID_FN int bit(int j) { return j / 2 * 4 + j % 2; }
+
+    // Four keys side by side are two by two with two lanes. The first two lanes of the four of a row
+    // make the numbers of its 8 columns, the others those of the row 8 rows below. On the side they
+    // are with every fourth lane.
+    template <bool TURNED, typename Four>
+    static LUCID_FN void keep(unsigned (&kept)[ROWS], const Four& four)
+    {
+        static_assert(N <= 64, "bits of a word");
+        const int part = lane() % 4, t = lane() / 4 % 4;
+        if constexpr (TURNED) {
+            #pragma unroll
+            for (int i = 0; i < ROWS; ++i)
+                kept[i] = lucid_keep_by_four<lucid_tiles>(t, lane() - 4 * t, 4, [&](int j) {
+                    return four(row(i) - t, column(j));
+                });
+        } else {
+            #pragma unroll
+            for (int i = 0; i < ROWS; i += 2) {
+                unsigned mine = 0;
+                #pragma unroll 1
+                for (int n = 0; n < N; n += 8)
+                    mine |= four(row(i) + part / 2 * 8, n + part % 2 * 4) << n / 2;
+                #pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int owner = lane() - part + half * 2 + part / 2;
+                    const unsigned theirs = __shfl_sync(0xffffffffu, mine, owner);
+                    kept[i + half] = theirs >> part % 2 * 2 & 0x33333333u;
+                }
+            }
+        }
+    }
 
     // Two neighboring 16 x 8 pieces of a sum, whose elements a thread holds side by side.
     template <int C>

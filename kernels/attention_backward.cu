@@ -8,17 +8,6 @@
 // in their order. No atomics, so that the same numbers give the same bits.
 #include "attention.cuh"
 
-LUCID_FN float lucid_exp2(float x)
-{
-#ifdef __CUDA_ARCH__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2(x);
-#endif
-}
-
 // --- the product whose rows are queries ----------------------------------------------------------
 
 // ds stands on its side, keys by queries, and lies in shared memory because each warp needs the keys
@@ -178,31 +167,42 @@ LUCID_FN void attention_delta(const T* o, const T* g, float* delta, lucid_attent
         delta[((long long)batch * at.heads + head) * at.queries + row] = sum;
 }
 
-// The weights and the gradients of the scores, of scores s and of g v^T in ds. MASKED: some are not
-// seen, for this key comes after that query or after the last key.
-template <bool MASKED, typename E>
+// The weights and the gradients of the scores, of scores s and of g v^T in ds. EDGE: some are not
+// seen, for this key comes after that query or after the last key, or there is no such query. The weights in s are those that
+// dropout has left.
+template <bool EDGE, int DROPS, typename E, typename B>
 LUCID_FN void lucid_slopes(float (&s)[E::ROWS][E::COLUMNS], float (&ds)[E::ROWS][E::COLUMNS],
-                           const float* lse, const float* delta, int first, int from,
+                           const float* lse, const float* delta, const unsigned (&kept)[E::ROWS],
+                           const B* mask, int batch, int head, int first, int from,
                            const lucid_attention& at)
 {
     #pragma unroll
     for (int j = 0; j < E::COLUMNS; ++j) {
         const float my_lse = lse[E::column(j)], my_delta = delta[E::column(j)];
-        const int last = at.causal ? min(from + E::column(j) + 1, at.keys) : at.keys;
+        const int query = from + E::column(j);
+        int last = at.causal ? min(query + 1, at.keys) : at.keys;
+        if (!lucid_same<B, void> && query >= at.queries) last = 0;  // whose lse would not fit
+        const B* row = lucid_mask_row(mask, at, batch, head, query);
         #pragma unroll
         for (int i = 0; i < E::ROWS; ++i) {
-            const bool seen = !MASKED || first + E::row(i) < last;
-            s[i][j] = seen ? lucid_exp2(s[i][j] * at.scale - my_lse) : 0;
-            ds[i][j] = seen ? s[i][j] * (ds[i][j] - my_delta) : 0;
+            const int key = first + E::row(i);
+            const bool seen = !EDGE || key < last;
+            float score = s[i][j] * at.scale;
+            if (seen) score = lucid_masked(score, row, at, key);
+            const float weight = seen ? lucid_exp2(score - my_lse) : 0;
+            const float factor = !DROPS ? 1 : kept[i] >> j & 1 ? at.kept : 0;
+            s[i][j] = weight * factor;
+            ds[i][j] = weight * (ds[i][j] * factor - my_delta);
         }
     }
 }
 
 // Grid: blocks that share the keys of a head, heads of keys, batches. Scores stand on their side,
 // keys by queries, so that dv and dk come from the products as they lie.
-template <typename T, int D, int M, int N, int W, int MMA>
+template <typename T, int D, int M, int N, int W, int MMA, typename B, int DROPS>
 LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g, const float* lse,
-                                  const float* delta, float* dq, T* dk, T* dv, lucid_attention at)
+                                  const float* delta, float* dq, T* dk, T* dv, const B* mask,
+                                  long long seed, long long draw, lucid_attention at)
 {
     typedef lucid_tiles<MMA, T, D, M, N> E;
     typedef lucid_turned<MMA, T, D, M, N> Turned;
@@ -262,10 +262,17 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
             lucid_copies_wait();
             __syncthreads();  // these queries have come
             E::multiply(s, k_tile, q_tile);
-            if (first + M <= (at.causal ? min(from + 1, at.keys) : at.keys))
-                lucid_slopes<false, E>(s, ds, lse_tile, delta_tile, first, from, at);
+            unsigned kept[E::ROWS];
+            if constexpr (DROPS)
+                lucid_keep<E, true>(kept, at, seed, draw, batch, one + member, first, from);
+            const bool masked = !lucid_same<B, void>;
+            if (first + M <= (at.causal ? min(from + 1, at.keys) : at.keys) &&
+                (!masked || from + N <= at.queries))
+                lucid_slopes<false, DROPS, E>(s, ds, lse_tile, delta_tile, kept, mask, batch,
+                                              one + member, first, from, at);
             else
-                lucid_slopes<true, E>(s, ds, lse_tile, delta_tile, first, from, at);
+                lucid_slopes<true, DROPS, E>(s, ds, lse_tile, delta_tile, kept, mask, batch,
+                                             one + member, first, from, at);
             Turned::keep(ds_tile, ds);
             E::accumulate(dv_sum, s, g_tile, scratch);
             __syncthreads();  // the gradients are done with, and ds is there

@@ -3,9 +3,9 @@
 
 // Grid: tiles of queries, heads of queries, batches. Reads q once, k and v once a tile of queries
 // (from the cache, mostly); writes o, and for each row log2 of the sum of 2^score.
-template <typename T, int D, int M, int N, int W, int MMA>
-LUCID_FN void attention_forward(const T* q, const T* k, const T* v, T* o, float* lse,
-                                lucid_attention at)
+template <typename T, int D, int M, int N, int W, int MMA, typename B, int DROPS>
+LUCID_FN void attention_forward(const T* q, const T* k, const T* v, T* o, float* lse, const B* mask,
+                                long long seed, long long draw, lucid_attention at)
 {
     typedef lucid_tiles<MMA, T, D, M, N> E;
     typedef typename E::element element;
@@ -41,25 +41,31 @@ LUCID_FN void attention_forward(const T* q, const T* k, const T* v, T* o, float*
         __syncthreads();  // their values have come, and the keys are done with
         if (from + N < end)
             lucid_fill<E, D, N, W>(k_tile, my_k, at.k.row, from + N, at.keys, at.width);
+        unsigned kept[E::ROWS];
+        if constexpr (DROPS) lucid_keep<E, false>(kept, at, seed, draw, batch, head, first, from);
         const bool whole = from + N <= (at.causal ? min(at.keys, first + 1) : at.keys);
         #pragma unroll
         for (int i = 0; i < E::ROWS; ++i) {
             const int visible = at.causal ? min(at.keys, first + E::row(i) + 1) : at.keys;
+            const B* row = lucid_mask_row(mask, at, batch, head, first + E::row(i));
             float highest = top[i];
             #pragma unroll
             for (int j = 0; j < E::COLUMNS; ++j) {
+                const int key = from + E::column(j);
                 s[i][j] *= at.scale;
-                if (!whole && from + E::column(j) >= visible) s[i][j] = -lucid_infinity();
+                if (!whole && key >= visible) s[i][j] = -lucid_infinity();
+                else s[i][j] = lucid_masked(s[i][j], row, at, key);
                 highest = fmax(highest, s[i][j]);
             }
             highest = lucid_warp_max<E::LANES>(highest);
-            const float fading = exp2(top[i] - highest);
+            const float fading = lucid_exp2(top[i] - highest);
             top[i] = highest;
             total[i] *= fading;
             #pragma unroll
             for (int j = 0; j < E::COLUMNS; ++j) {
-                s[i][j] = exp2(s[i][j] - highest);
+                s[i][j] = lucid_exp2(s[i][j] - highest);
                 total[i] += s[i][j];
+                if (DROPS && !(kept[i] >> E::bit(j) & 1)) s[i][j] = 0;
             }
             #pragma unroll
             for (int j = 0; j < E::DEPTHS; ++j) sum[i][j] *= fading;
@@ -71,9 +77,11 @@ LUCID_FN void attention_forward(const T* q, const T* k, const T* v, T* o, float*
     for (int i = 0; i < E::ROWS; ++i) {
         const float all = lucid_warp_sum<E::LANES>(total[i]);
         const int row = first + E::row(i);
-        factor[i] = 1 / all;
+        const bool hidden = !lucid_same<B, void> && all == 0;  // by the mask: its weights are 0
+        factor[i] = hidden ? 0 : at.kept / all;
         if (threadIdx.x % E::LANES == 0 && row < at.queries)
-            lse[((long long)batch * at.heads + head) * at.queries + row] = top[i] + log2(all);
+            lse[((long long)batch * at.heads + head) * at.queries + row] =
+                hidden ? lucid_infinity() : top[i] + log2(all);
     }
     lucid_deliver<E, D, M, W>(o + at.o.to(batch, head), at.o.row, first, at.queries, at.width,
                               q_tile, sum, factor);

@@ -24,12 +24,16 @@ from lucid_gpu.devices import backend, cudnn, loops, threads
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.recording import Immediate, Recording
-from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
+from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, int64
 from lucid_gpu.kernels import attention_backward
 from lucid_gpu.kernels.attention_tiles import (
     ACCESS,
     FORM,
+    GIVEN,
+    LOG2_E,
+    TEMPLATE,
     WIDTHS,
+    Described,
     Layout,
     Problem,
     Tiles,
@@ -38,12 +42,15 @@ from lucid_gpu.kernels.attention_tiles import (
 )
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel
+from lucid_gpu.launch.arguments import number_fields
 from lucid_gpu.launch.kernel import Launch
 
 if TYPE_CHECKING:
     from lucid_gpu.devices.port import Backend
 
-__all__ = ["applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn"]
+__all__ = [
+    "Dropout", "Rules", "applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn",
+]  # fmt: skip
 
 TYPES = (float16, bfloat16, float32)
 
@@ -53,11 +60,43 @@ ROWS = 16  # of a block of a causal head: what is computed in vain is a triangle
 SHARED_FROM = 1 << 15  # scores that are worth another thread
 FEWEST = 1 << 15  # scores below which a recording of the shape costs more than they do
 
+
+class Dropout(NamedTuple):
+    """Weights are dropped with probability ``p``, by a draw of their matrix of all heads.
+
+    `seed` and `draw` are those of a generator (`lucid_gpu.devices.philox`).
+    """
+
+    p: float
+    seed: int
+    draw: int
+
+
+class Rules(NamedTuple):
+    """What attention is told beside its arrays.
+
+    Attributes
+    ----------
+    scale : float
+    causal : bool
+        Query i sees the keys 0 to i.
+    mask : array, shape (batch, heads, queries, keys), optional
+        Of bool, True where a key takes part, or numbers to add to the scores, of the type of q or
+        float32. Broadcast to that shape, its strides are 0.
+    dropout : Dropout, optional
+    """
+
+    scale: float
+    causal: bool = False
+    mask: Any = None
+    dropout: Dropout | None = None
+
+
 attention_forward = Kernel(
     "attention_forward.cu",
     "attention_forward",
-    "const T* q, const T* k, const T* v, T* o, float* lse, lucid_attention at",
-    "T, D, M, N, W, MMA",
+    "const T* q, const T* k, const T* v, T* o, float* lse" + GIVEN,
+    TEMPLATE,
     128,
     {"at": FORM},
     blocks=2,
@@ -94,10 +133,10 @@ def applies(q: Any, k: Any, v: Any) -> bool:
 
 
 @by_device
-def forward(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
-) -> tuple[Any, Any]:
+def forward(q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device) -> tuple[Any, Any]:
     """``softmax(q k^T scale) v``, and log2 of each row's sum of ``2 ** (q k^T scale log2(e))``.
+
+    Where ``rules`` has a mask, a row it hides whole is zeros, and its logarithm infinite.
 
     Parameters
     ----------
@@ -117,7 +156,9 @@ def forward(
     layouts = (*map(_layout, (q, k, v, out)), None, None, None, None)
     arrays = q, k, v, out, lse
     addresses, aligned = _addresses(arrays, where)
-    _plan(layouts, scale, causal, d, where, aligned)(arrays, addresses)
+    mask, described, numbers = _given(rules, there)
+    launch = _plan(layouts, described, d, where, aligned)
+    launch((*arrays, mask), (*addresses, there.address(mask) if mask is not None else 0), *numbers)
     return out, lse
 
 
@@ -125,8 +166,7 @@ def forward(
 def backward(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
@@ -142,8 +182,9 @@ def backward(
     layouts = (*map(_layout, (q, k, v, out, g, dq, dk, dv)),)
     arrays = q, k, v, out, g, lse, dq, dk, dv
     addresses, aligned = _addresses(arrays, where)
-    plan = _plan_of_gradients(layouts, scale, causal, d, where, aligned)
-    attention_backward.gradients(plan, there, arrays, addresses)
+    mask, described, numbers = _given(rules, there)
+    plan = _plan_of_gradients(layouts, described, d, where, aligned)
+    attention_backward.gradients(plan, there, arrays, addresses, mask, numbers)
     return dq, dk, dv
 
 
@@ -175,7 +216,7 @@ def _empty_like(there: Backend, d: dtype, x: Any, columns: int) -> Any:
 
 
 def forward_by_cudnn(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device, trained: bool
+    q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device, trained: bool
 ) -> tuple[Any, Any]:
     """``softmax(q k^T scale) v``, and what `backward_by_cudnn` wants where it is ``trained``.
 
@@ -188,15 +229,14 @@ def forward_by_cudnn(
         out = _empty_like(there, d, q, v.shape[3])
         sums = there.new((*q.shape[:3], 1), float32.numpy) if trained else None
         arrays = [*[_for_cudnn(where, x) for x in (q, k, v)], out, *([sums] if trained else ())]
-        cudnn.attend(there.xp, "sdpa", d.name, arrays, scale, causal)
+        cudnn.attend(there.xp, "sdpa", d.name, arrays, rules.scale, rules.causal)
     return out, sums
 
 
 def backward_by_cudnn(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
@@ -212,7 +252,7 @@ def backward_by_cudnn(
             same[...] = g
             g = same
         arrays = (q, k, v, out, g, sums, *written)
-        cudnn.attend(xp, "sdpa_backward", d.name, arrays, scale, causal)
+        cudnn.attend(xp, "sdpa_backward", d.name, arrays, rules.scale, rules.causal)
     return tuple(written)
 
 
@@ -245,6 +285,16 @@ def _addresses(arrays: tuple[Any, ...], where: device) -> tuple[list[int], bool]
     return addresses, functools.reduce(operator.or_, addresses) % ACCESS == 0
 
 
+def _given(rules: Rules, there: Backend) -> tuple[Any, Described, list[int]]:
+    """The mask, what of the rules a launch depends on, and the numbers of dropout's draw."""
+    scale, causal, mask, drops = rules
+    if mask is not None and mask.strides[3] not in (0, mask.itemsize):
+        mask = there.xp.ascontiguousarray(mask)
+    p, draw = (0.0, (0, 0)) if drops is None else (drops.p, drops[1:])
+    described = Described(scale, causal, p, None if mask is None else _layout(mask))
+    return mask, described, [number_fields(n, int64)[0] for n in draw]
+
+
 _layout: Callable[[Any], Typed] = operator.attrgetter("shape", "strides", "dtype")
 
 
@@ -254,15 +304,10 @@ def _uses_tensor_cores(d: dtype, where: device) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _plan(
-    layouts: tuple[Typed | None, ...],
-    scale: float,
-    causal: bool,
-    d: dtype,
-    where: device,
-    aligned: bool,
+    layouts: tuple[Typed | None, ...], rules: Described, d: dtype, where: device, aligned: bool
 ) -> Launch:
     """The launch for arrays that lie so, with its structure of strides and sizes."""
-    problem = Problem.of(layouts, scale, causal, d, _uses_tensor_cores(d, where), aligned)
+    problem = Problem.of(layouts, rules, d, _uses_tensor_cores(d, where), aligned)
     template = problem.template(TILES)
     shared = shared_bytes(template, attention_forward)
     grid = (-(-problem.queries // template["M"]), problem.heads, problem.batch)
@@ -272,16 +317,10 @@ def _plan(
 
 @functools.lru_cache(maxsize=1024)
 def _plan_of_gradients(
-    layouts: tuple[Typed | None, ...],
-    scale: float,
-    causal: bool,
-    d: dtype,
-    where: device,
-    aligned: bool,
+    layouts: tuple[Typed | None, ...], rules: Described, d: dtype, where: device, aligned: bool
 ) -> attention_backward.Plan:
     """The launches of the gradients, the same way."""
-    tensor = _uses_tensor_cores(d, where)
-    problem = Problem.of(layouts, scale, causal, d, tensor, aligned)
+    problem = Problem.of(layouts, rules, d, _uses_tensor_cores(d, where), aligned)
     return attention_backward.Plan.of(problem, where)
 
 
@@ -299,7 +338,7 @@ def has_tensor_cores(where: device) -> bool:
 
 @forward.on_meta
 def _forward_shape(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
+    q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device
 ) -> tuple[Any, Any]:
     there = backend(where)
     return _empty_like(there, d, q, q.shape[3]), there.new(q.shape[:3], float32.numpy)
@@ -309,8 +348,7 @@ def _forward_shape(
 def _backward_shape(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
@@ -320,13 +358,13 @@ def _backward_shape(
 
 @forward.on_host
 def _forward_on_host(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
+    q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device
 ) -> tuple[Any, Any]:
     out = _empty_like(backend(where), d, q, q.shape[3])
     lse = backend(where).new(q.shape[:3], float32.numpy)
-    heads = _Heads.of(q, k, causal)
+    heads = _Heads.of(q, k, rules.causal)
     written = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)
-    _run(_forward, heads, [*map(_in_rows, (q, k, v)), written, lse[..., None]], [], scale)
+    _run(_forward, heads, [*map(_in_rows, (q, k, v)), written, lse[..., None]], [], rules.scale)
     if written is not out:
         out[...] = written
     return out, lse
@@ -336,14 +374,13 @@ def _forward_on_host(
 def _backward_on_host(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
     q, k, v, out, lse = saved
     dq, dk, dv = _empty_gradients(backend(where), d, q, k, v)
-    heads = _Heads.of(q, k, causal)
+    heads = _Heads.of(q, k, rules.causal)
     narrow = g.dtype != np.float32
     written = np.empty(dq.shape, np.float32) if narrow else dq
     read = [*map(_in_rows, (q, k, v, out)), lse[..., None], _in_rows(g)]
@@ -352,7 +389,7 @@ def _backward_on_host(
         sums = [np.empty((*heads.extents, *k.shape[2:]), np.float32) for _ in (dk, dv)]
     else:
         sums = [heads.numbered(x)[None] for x in (dk, dv)]
-    _run(_backward, heads, [*read, written], sums, scale)
+    _run(_backward, heads, [*read, written], sums, rules.scale)
     if apart:  # parts of rows and heads that share a key are added in their order
         for x, partials in zip((dk, dv), sums, strict=True):
             x[...] = partials.sum((0, 3) if heads.members > 1 else (0, 1))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import float32
-from lucid_gpu.kernels.attention_tiles import FORM, Problem, Tiles, templates
+from lucid_gpu.kernels.attention_tiles import FORM, GIVEN, TEMPLATE, Problem, Tiles, templates
 from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.kernel import Launch
 from lucid_gpu.launch.launchers import launcher_of
@@ -25,18 +25,24 @@ SPLITS = 4  # blocks that may share the keys of a head whatever their copies of 
 MEMORY = 1 << 29  # and bytes that all copies may take where they are more
 
 
-def _kernel(name: str, declaration: str, template: str = "T, D, M, N, W, MMA") -> Kernel:
-    declaration += ", lucid_attention at"
+def _kernel(name: str, declaration: str, template: str) -> Kernel:
     return Kernel("attention_backward.cu", name, declaration, template, 128, {"at": FORM}, blocks=2)
 
 
-attention_delta = _kernel("attention_delta", "const T* o, const T* g, float* delta", "T, W")
+attention_delta = _kernel(
+    "attention_delta", "const T* o, const T* g, float* delta, lucid_attention at", "T, W"
+)
 attention_gradients = _kernel(
     "attention_gradients",
     "const T* q, const T* k, const T* v, const T* g, const float* lse, const float* delta, "
-    "float* dq, T* dk, T* dv",
+    "float* dq, T* dk, T* dv" + GIVEN,
+    TEMPLATE,
 )
-attention_dq = _kernel("attention_dq", "const float* copies, T* dq, int count")
+attention_dq = _kernel(
+    "attention_dq",
+    "const float* copies, T* dq, int count, lucid_attention at",
+    "T, D, M, N, W, MMA",
+)
 
 # Chosen by registers (nothing spills) and shared memory (two blocks fit into the 100 KiB that a
 # multiprocessor has from compute capability 8.6 on); no GPU has tuned them yet.
@@ -84,33 +90,41 @@ class Plan(NamedTuple):
         wanted = -(-2 * launcher_of(where).processors // (batch * problem.groups))
         splits = min(wanted, -(-problem.keys // own), max(SPLITS, MEMORY // (4 * copy)))
 
-        def launch(kernel: Kernel, *grid: int) -> Launch:
+        def launch(kernel: Kernel, blocks: int, across: int) -> Launch:
             mine = {name: template[name] for name in kernel.template}
             function, shared = kernel.instance(**mine), shared_bytes(mine, kernel)
+            grid = (blocks, across, batch)
             return Launch(function, where, grid, (kernel.threads, 1, 1), shared, problem.at)
 
         rows = attention_delta.threads // 8
         return cls(
-            launch(attention_delta, -(-problem.queries // rows), heads, batch),
-            launch(attention_gradients, splits, problem.groups, batch),
-            launch(attention_dq, tiles, heads, batch),
+            launch(attention_delta, -(-problem.queries // rows), heads),
+            launch(attention_gradients, splits, problem.groups),
+            launch(attention_dq, tiles, heads),
             splits * copy,
             splits,
         )
 
 
 def gradients(
-    plan: Plan, there: Backend, arrays: tuple[Any, ...], addresses: list[int]
+    plan: Plan,
+    there: Backend,
+    arrays: tuple[Any, ...],
+    addresses: list[int],
+    mask: Any,
+    numbers: list[int],
 ) -> None:
-    """Write dq, dk and dv; ``arrays`` are q, k, v, out, g, lse and these."""
+    """Write dq, dk and dv; ``arrays`` are q, k, v, out, g, lse and these, ``numbers`` a draw's."""
     q, k, v, out, g, lse, dq, dk, dv = arrays
     of_q, of_k, of_v, of_out, of_g, of_lse, of_dq, of_dk, of_dv = addresses
     delta = there.new(lse.shape, float32.numpy)
     copies = there.new((plan.elements,), float32.numpy)
     of_delta, of_copies = there.address(delta), there.address(copies)
+    of_mask = 0 if mask is None else there.address(mask)
     plan.delta((out, g, delta), (of_out, of_g, of_delta))
     plan.gradients(
-        (q, k, v, g, lse, delta, copies, dk, dv),
-        (of_q, of_k, of_v, of_g, of_lse, of_delta, of_copies, of_dk, of_dv),
+        (q, k, v, g, lse, delta, copies, dk, dv, mask),
+        (of_q, of_k, of_v, of_g, of_lse, of_delta, of_copies, of_dk, of_dv, of_mask),
+        *numbers,
     )
     plan.dq((copies, dq), (of_copies, of_dq), plan.splits)

@@ -10,15 +10,22 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
+import numpy as np
+
+from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, from_numpy_dtype
 from lucid_gpu.launch.arguments import number_fields
 
-__all__ = ["ACCESS", "FORM", "WIDTHS", "Layout", "Problem", "Tiles", "Typed", "templates"]
+__all__ = [
+    "ACCESS", "FORM", "GIVEN", "LOG2_E", "TEMPLATE", "WIDTHS", "Described", "Layout", "Problem",
+    "Tiles", "Typed", "templates",
+]  # fmt: skip
 
 WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
 ACCESS = 16  # bytes, where all rows begin at a multiple of them
 LOG2_E = math.log2(math.e)
-FORM = "24q 6i 2f"  # of the structure `at`: strides of eight arrays, sizes, scales
+TEMPLATE = "T, D, M, N, W, MMA, B, DROPS"  # B: of the mask, or void
+GIVEN = ", const B* mask, long long seed, long long draw, lucid_attention at"  # last parameters
+FORM = "27q 7i I 3f 4x"  # of the structure `at`: strides of nine arrays, sizes, limit, scales
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, and strides in bytes
 Typed = tuple[tuple[int, ...], tuple[int, ...], Any]  # and NumPy's type
@@ -34,9 +41,20 @@ class Tiles(NamedTuple):
 Table = Mapping[bool, Mapping[int, Tiles]]  # by the kind of products, and the width of heads
 
 
-def _template(d: dtype, width: int, access: int, tensor: bool, table: Table) -> dict[str, Any]:
+def _template(
+    d: dtype,
+    width: int,
+    access: int,
+    tensor: bool,
+    mask: dtype | None,
+    drops: bool,
+    table: Table,
+) -> dict[str, Any]:
     own, other = table[tensor][width]
-    return {"T": d, "D": width, "M": own, "N": other, "W": access, "MMA": int(tensor)}
+    return {
+        "T": d, "D": width, "M": own, "N": other, "W": access, "MMA": int(tensor),
+        "B": mask or "void", "DROPS": int(drops),
+    }  # fmt: skip
 
 
 def templates(table: Table) -> Iterator[dict[str, Any]]:
@@ -48,7 +66,16 @@ def templates(table: Table) -> Iterator[dict[str, Any]]:
         (float16, 1, True, (32,)),
     ):
         for width in widths:
-            yield _template(d, width, access, tensor, table)
+            yield _template(d, width, access, tensor, None, False, table)
+
+
+class Described(NamedTuple):
+    """What a launch depends on of the rules of attention: ``p`` of dropout, the mask's layout."""
+
+    scale: float
+    causal: bool
+    p: float
+    mask: Typed | None
 
 
 class Problem(NamedTuple):
@@ -61,6 +88,10 @@ class Problem(NamedTuple):
         Columns that a head is padded to, and how many elements are moved at once.
     tensor : bool
         Tensor cores multiply.
+    mask : dtype, optional
+        Of the mask.
+    drops : bool
+        Some weights are dropped.
     batch, heads, groups, queries, keys : int
     at : bytes
         The structure of strides, sizes and scales.
@@ -70,6 +101,8 @@ class Problem(NamedTuple):
     width: int
     access: int
     tensor: bool
+    mask: dtype | None
+    drops: bool
     batch: int
     heads: int
     groups: int
@@ -81,27 +114,39 @@ class Problem(NamedTuple):
     def of(
         cls,
         layouts: tuple[Typed | None, ...],
-        scale: float,
-        causal: bool,
+        rules: Described,
         d: dtype,
         tensor: bool,
         aligned: bool,
     ) -> Problem:
-        """Describe arrays that lie so; ``layouts`` are those of `FORM`, None where there is none."""
+        """Describe arrays that lie so; ``layouts`` are those of `FORM` but for the mask's."""
         present = [layout for layout in layouts if layout is not None]
         (batch, heads, queries, columns), (_, groups, keys, _) = [s for s, _, _ in present[:2]]
         aligned = aligned and columns * d.itemsize % ACCESS == 0
-        aligned = aligned and not any(step % ACCESS for _, steps, _ in present for step in steps[:3])
+        aligned = aligned and not any(
+            step % ACCESS for _, steps, _ in present for step in steps[:3]
+        )
+        scale, causal, p, mask = rules
         steps: list[int] = []
-        for layout in layouts:
-            steps += (0, 0, 0) if layout is None else [step // d.itemsize for step in layout[1][:3]]
-        sizes = (heads, heads // groups, queries, keys, columns, int(causal))
-        scales = [*number_fields(scale * LOG2_E, float32), *number_fields(scale, float32)]
-        at = struct.pack(f"={FORM}", *steps, *sizes, *scales)
+        for layout in (*layouts, mask):
+            if layout is None:
+                steps += (0, 0, 0)
+            else:
+                steps += [step // layout[2].itemsize for step in layout[1][:3]]
+        column = int(mask is not None and mask[1][3] > 0)
+        sizes = (heads, heads // groups, queries, keys, columns, int(causal), column)
+        limit = max((math.ceil(np.float32(p) * 2.0**24) << 8) - 1, 0)  # `uniform >= p` in float32
+        scales = (scale * LOG2_E, scale, 1 / (1 - p) if p < 1 else 0.0)
+        at = struct.pack(
+            f"={FORM}", *steps, *sizes, limit, *[number_fields(x, float32)[0] for x in scales]
+        )
         width = next(w for w in WIDTHS if w >= columns)
         access = ACCESS // d.itemsize if aligned else 1
-        return cls(d, width, access, tensor, batch, heads, groups, queries, keys, at)
+        kind = None if mask is None else from_numpy_dtype(mask[2])
+        return cls(
+            d, width, access, tensor, kind, p > 0, batch, heads, groups, queries, keys, at
+        )  # fmt: skip
 
     def template(self, table: Table) -> dict[str, Any]:
         """Template arguments of a kernel with such tiles."""
-        return _template(self.d, self.width, self.access, self.tensor, table)
+        return _template(self.d, self.width, self.access, self.tensor, self.mask, self.drops, table)

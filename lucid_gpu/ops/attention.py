@@ -196,14 +196,15 @@ def _by_cudnn(tensors: tuple[Tensor, Tensor, Tensor], scale: float, causal: bool
     trained = is_grad_enabled() and any(t.requires_grad for t in tensors)
     q, k, v = (t.array for t in tensors)
     d, where = tensors[0].dtype, tensors[0].device
-    operands = (q, k, v, scale, causal, d, where, trained)
+    rules = kernels.Rules(scale, causal)
+    operands = (q, k, v, rules, d, where, trained)
     if costly.active:
         out, sums = _watched(kernels.forward_by_cudnn, operands, (q, k, v), causal, where)
     else:
         out, sums = kernels.forward_by_cudnn(*operands)
     result: Tensor = record(
         "ScaledDotProductCudnnAttentionBackward0", out, tensors, _attended_vjp, tensors, d,
-        keeps_output=True, sums=sums, scale=scale, causal=causal, by=kernels.backward_by_cudnn,
+        keeps_output=True, sums=sums, rules=rules, by=kernels.backward_by_cudnn,
     )  # fmt: skip
     return lay(result, _order_of_rows(tensors[0]))
 
@@ -228,20 +229,21 @@ def _in_tiles(
     if not kernels.applies(q, k, v):
         return None
     program = query._expr.program
+    rules = kernels.Rules(scale, causal)
     lies = program, a, program.strided and query._expr.leaves[0].array.strides
     results = None if modes.watchers else _results.get(lies)
     if costly.active:
-        operands = (q, k, v, scale, causal, d, where)
+        operands = (q, k, v, rules, d, where)
         out, lse = _watched(kernels.forward, operands, (q, k, v), causal, where)
     else:
-        out, lse = kernels.forward(q, k, v, scale, causal, d, where)
+        out, lse = kernels.forward(q, k, v, rules, d, where)
     saved = tensors
     if len(a) != 4 and is_grad_enabled():  # there PyTorch saves scaled copies, and a view of value
         saved = alias_of(query), alias_of(key), alias_of(value)
     result: Tensor = record(
         "ScaledDotProductFlashAttentionBackward0", out if len(a) == 4 else out.reshape(a), tensors,
         _attended_vjp, saved, d, results=results,
-        keeps_output=True, sums=lse, scale=scale, causal=causal, by=kernels.backward,
+        keeps_output=True, sums=lse, rules=rules, by=kernels.backward,
     )  # fmt: skip
     if len(a) != 4:
         saves_for(result, {}, output=False)
@@ -296,12 +298,13 @@ def _heads(t: Tensor) -> Any:
 def _attended_vjp(node: Any, g: Tensor) -> Any:
     query, key, value, out = node.saved_values
     if is_grad_enabled() or (open_levels and innermost((g, query, key, value)) is not None):
-        return _formulas(g, query, key, value, node.scale, node.causal)
+        return _formulas(g, query, key, value, node.rules)
     q, k, v, o = [_heads(t) for t in (query, key, value, out)]
     saved = (q, k, v, o, node.sums)
-    operands = (saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
+    operands = (saved, _heads(g), node.rules, g.dtype, g.device)
     if costly.active:
-        gradients = _watched(node.by, operands, (operands[1], q, k, v, o), node.causal, g.device)
+        arrays = (operands[1], q, k, v, o)
+        gradients = _watched(node.by, operands, arrays, node.rules.causal, g.device)
     else:
         gradients = node.by(*operands)
     like = g._expr.program
@@ -318,9 +321,10 @@ def _attended_vjp(node: Any, g: Tensor) -> Any:
 
 
 def _formulas(
-    g: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool
+    g: Tensor, query: Tensor, key: Tensor, value: Tensor, rules: kernels.Rules
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by ops, to be differentiated again."""
+    scale, causal = rules.scale, rules.causal
     k, v = (x if x.ndim < 3 else _shared(query, x) for x in (key, value))
     weights, d = _weights(query, k, scale, causal), query.dtype
     slope = _product(g, v.mT, d.compute)

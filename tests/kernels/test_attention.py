@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 import weakref
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 import lucid_gpu
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
+from lucid_gpu.devices import philox
 from lucid_gpu.kernels import attention as family
+from lucid_gpu.kernels import attention_backward, attention_tiles
 from lucid_gpu.nn.functional import scaled_dot_product_attention as attend
 from tests.oracle import agree
 from tests.slow import slow_but
@@ -36,38 +39,55 @@ def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return request.param
 
 
-def exact(q: Any, k: Any, v: Any, g: Any, scale: float, causal: bool) -> list[Any]:
+def exact(q: Any, k: Any, v: Any, g: Any, rules: family.Rules) -> list[Any]:
     """Result, log2 of the rows' sums and the three gradients, in float64."""
     q, k, v, g = (x.astype(np.float64) for x in (q, k, v, g))
     shared = q.shape[1] // k.shape[1]
     wide_k, wide_v = np.repeat(k, shared, 1), np.repeat(v, shared, 1)
-    scores = q @ wide_k.swapaxes(-1, -2) * scale
-    if causal:
+    scores = q @ wide_k.swapaxes(-1, -2) * rules.scale
+    if rules.causal:
         scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    if rules.mask is not None and rules.mask.dtype == bool:
+        scores = np.where(rules.mask, scores, -np.inf)
+    elif rules.mask is not None:
+        scores = scores + rules.mask.astype(np.float64)
     top = scores.max(-1, keepdims=True)
-    p = np.exp(scores - top)
+    dead = np.isneginf(top)
+    p = np.exp(scores - np.where(dead, 0, top))
     total = p.sum(-1, keepdims=True)
-    p /= total
-    out = p @ wide_v
-    ds = p * (g @ wide_v.swapaxes(-1, -2) - (g * out).sum(-1, keepdims=True)) * scale
+    p /= np.where(dead, 1, total)
+    kept = _kept(scores.shape, rules.dropout)
+    out = p * kept @ wide_v
+    slopes = g @ wide_v.swapaxes(-1, -2) * kept
+    ds = p * (slopes - (g * out).sum(-1, keepdims=True)) * rules.scale
 
     def of_groups(x: Any) -> Any:
         return x.reshape(*k.shape[:2], shared, *k.shape[2:]).sum(2)
 
-    dk, dv = of_groups(ds.swapaxes(-1, -2) @ q), of_groups(p.swapaxes(-1, -2) @ g)
-    return [out, ((top + np.log(total)) / np.log(2))[..., 0], ds @ wide_k, dk, dv]
+    dk, dv = of_groups(ds.swapaxes(-1, -2) @ q), of_groups((p * kept).swapaxes(-1, -2) @ g)
+    lse = np.where(dead, np.inf, top + np.log(np.where(dead, 1, total))) / np.log(2)
+    return [out, lse[..., 0], ds @ wide_k, dk, dv]
 
 
-def check(q: Any, k: Any, v: Any, g: Any, d: Any, causal: bool, scale: float = 0.2) -> None:
-    out, lse = family.forward(q, k, v, scale, causal, d, CPU)
-    gradients = family.backward((q, k, v, out, lse), g, scale, causal, d, CPU)
+def _kept(shape: tuple[int, ...], dropout: family.Dropout | None) -> Any:
+    """What the weights are multiplied by."""
+    if dropout is None:
+        return 1.0
+    p, seed, draw = dropout
+    numbers = philox.uniform(seed, draw, math.prod(shape), dt.float32).reshape(shape)
+    return (numbers >= np.float32(p)) * (1 / (1 - p) if p < 1 else 0.0)
+
+
+def check(q: Any, k: Any, v: Any, g: Any, d: Any, rules: family.Rules) -> None:
+    out, lse = family.forward(q, k, v, rules, d, CPU)
+    gradients = family.backward((q, k, v, out, lse), g, rules, d, CPU)
     names = ("out", "lse", "dq", "dk", "dv")
     for name, found, wanted in zip(
-        names, (out, lse, *gradients), exact(q, k, v, g, scale, causal), strict=True
+        names, (out, lse, *gradients), exact(q, k, v, g, rules), strict=True
     ):
         assert found.shape == wanted.shape
         assert found.dtype == (np.float32 if name == "lse" else d.numpy)
-        size = max(np.abs(wanted).max(), 3)
+        size = max(np.abs(wanted[np.isfinite(wanted)]).max(initial=0), 3)
         np.testing.assert_allclose(
             found.astype(np.float64), wanted, rtol=0, atol=TOLERANCE[d.name] * size, err_msg=name
         )
@@ -93,7 +113,109 @@ def test_values_and_gradients_are_those_of_float64(case: str, name: str, executo
     batch, heads, groups, queries, keys, columns, causal = CASES[case]
     q, g = (normal((batch, heads, queries, columns)).astype(d.numpy) for _ in range(2))
     k, v = (normal((batch, groups, keys, columns)).astype(d.numpy) for _ in range(2))
-    check(q, k, v, g, d, causal)
+    check(q, k, v, g, d, family.Rules(0.2, causal))
+
+
+MASKS = [(2, 4, 33, 68), (1, 4, 33, 68), (2, 1, 33, 68), (2, 4, 1, 68), (2, 4, 33, 1), (33, 68)]
+
+
+def _mask(shape: tuple[int, ...], kind: str, queries: int, keys: int) -> Any:
+    """A mask with rows that hide every key, where it has rows, broadcast to (2, 4, ...)."""
+    shape = (*shape[:-2], min(shape[-2], queries), min(shape[-1], keys))
+    shown = np.random.default_rng(9).random(shape) < 0.7
+    shown[..., 5 % shape[-2], :] = shape[-2] == 1
+    made = shown if kind == "bool" else np.where(shown, normal(shape), -np.inf)
+    made = made.astype(dt.BY_NAME[kind].numpy)
+    return np.broadcast_to(made, (2, 4, queries, keys))
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("shape", MASKS, ids=str)
+@pytest.mark.parametrize("kind", ["bool", "float32", "bfloat16"])
+def test_masks(shape: tuple[int, ...], kind: str, executor: str) -> None:
+    """Broadcast along each dimension; keys that fill their tiles and that do not."""
+    for d in (dt.bfloat16,) if kind == "bfloat16" else (dt.float32, dt.bfloat16):
+        for keys in (64, 68):
+            q, g = (normal((2, 4, 33, 32)).astype(d.numpy) for _ in range(2))
+            k, v = (normal((2, 2, keys, 32)).astype(d.numpy) for _ in range(2))
+            check(q, k, v, g, d, family.Rules(0.2, mask=_mask(shape, kind, 33, keys)))
+
+
+def test_a_mask_whose_columns_lie_apart(executor: str) -> None:
+    q, k, v, g = (normal((2, 4, 40, 32)).astype(np.float32) for _ in range(4))
+    mask = _mask((2, 1, 40, 40), "bool", 40, 40).swapaxes(2, 3)
+    check(q, k, v, g, dt.float32, family.Rules(0.2, mask=mask))
+
+
+def test_the_lowest_number_hides_no_row_whole(executor: str) -> None:
+    """Its log2(e)-fold is no float32; added to every score of a row, it leaves the mean."""
+    q, k, v = (normal((1, 1, 40, 32)).astype(np.float32) for _ in range(3))
+    mask = np.zeros((1, 1, 40, 40), np.float32)
+    mask[..., 3, :] = mask[..., 7, 5:] = np.finfo(np.float32).min
+    out, _ = family.forward(q, k, v, family.Rules(0.2, mask=mask), dt.float32, CPU)
+    np.testing.assert_allclose(out[0, 0, 3], v[0, 0].mean(0), atol=1e-6)
+    wanted = exact(q[:, :, 7:8], k[:, :, :5], v[:, :, :5], q[:, :, 7:8], family.Rules(0.2))
+    np.testing.assert_allclose(out[0, 0, 7], wanted[0][0, 0, 0], atol=1e-6)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("keys", [64, 68, 70, 37])
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout_drops_what_the_composition_would(keys: int, causal: bool, executor: str) -> None:
+    for d in (dt.float32, dt.bfloat16):
+        q, g = (normal((2, 4, 33, 32)).astype(d.numpy) for _ in range(2))
+        k, v = (normal((2, 2, keys, 32)).astype(d.numpy) for _ in range(2))
+        rules = family.Rules(0.2, causal, dropout=family.Dropout(0.3, (1 << 63) + 5, 1 << 40))
+        check(q, k, v, g, d, rules)
+    shown = _mask((2, 4, 33, 1), "bool", 33, keys)
+    check(q, k, v, g, d, family.Rules(0.2, mask=shown, dropout=family.Dropout(0.9, 1, 2)))
+    check(q, k, v, g, d, family.Rules(0.2, dropout=family.Dropout(1.0, 1, 2)))
+
+
+@pytest.fixture
+def splits(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """As many multiprocessors as let several blocks share the keys of a head."""
+    monkeypatch.setattr("lucid_gpu.launch.host.HostLauncher.processors", request.param)
+    family._plan_of_gradients.cache_clear()
+    request.addfinalizer(family._plan_of_gradients.cache_clear)
+
+
+@pytest.mark.parametrize("splits", [1, 4, 9], indirect=True)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("queries", [100, 300])
+@pytest.mark.parametrize("executor", ["plain", "tensor cores"], indirect=True)
+def test_blocks_that_share_a_head_have_copies_of_dq(
+    queries: int, causal: bool, splits: None, executor: str
+) -> None:
+    """One block walks all the keys, or some walk more tiles than others, or each a tile."""
+    for d, columns in ((dt.float32, 64), (dt.float16, 24)):
+        q, g = (normal((1, 2, queries, columns)).astype(d.numpy) for _ in range(2))
+        k, v = (normal((1, 1, 300, columns)).astype(d.numpy) for _ in range(2))
+        check(q, k, v, g, d, family.Rules(0.2, causal))
+
+
+def test_copies_of_dq_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four at most of a size of which no more are meant to be there."""
+    monkeypatch.setattr("lucid_gpu.launch.host.HostLauncher.processors", 132)
+
+    def copies(heads: int, rows: int) -> int:
+        shape = (1, heads, rows, 64)
+        layout = shape, tuple(np.cumprod([4, 64, rows, heads])[::-1].tolist()), np.dtype(np.float32)
+        rules = attention_tiles.Described(0.2, False, 0.0, None)
+        problem = attention_tiles.Problem.of((layout,) * 8, rules, dt.float32, True, True)
+        plan = attention_backward.Plan.of(problem, CPU)
+        assert plan.elements == plan.splits * heads * rows * 64
+        return plan.splits
+
+    found = [copies(*sizes) for sizes in ((300, 512), (16, 512), (16, 4096), (16, 1 << 16))]
+    assert found == [1, 8, 17, 4]
+
+
+@pytest.mark.parametrize("executor", ["plain", "tensor cores"], indirect=True)
+def test_numbers_of_a_mask_beyond_the_last_query(executor: str) -> None:
+    """Where a tile has rows that are no queries, 2 to the power of their scores does not matter."""
+    q, k, v, g = (normal((1, 2, 40, 32)).astype(np.float32) for _ in range(4))
+    check(q, k, v, g, dt.float32, family.Rules(0.2, mask=np.full((1, 2, 40, 40), 150, np.float32)))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -101,10 +223,11 @@ def test_one_large_head_falls_into_parts(causal: bool) -> None:
     """NumPy's threads share it; their sums are added in a fixed order."""
     q, k, v, g = (normal((1, 1, 1500, 8)).astype(np.float32) for _ in range(4))
     assert 8 * family.SCORES < 1500**2
-    check(q, k, v, g, dt.float32, causal)
-    out, lse = family.forward(q, k, v, 0.2, causal, dt.float32, CPU)
+    check(q, k, v, g, dt.float32, family.Rules(0.2, causal))
+    out, lse = family.forward(q, k, v, family.Rules(0.2, causal), dt.float32, CPU)
     first, second = (
-        family.backward((q, k, v, out, lse), g, 0.2, causal, dt.float32, CPU) for _ in range(2)
+        family.backward((q, k, v, out, lse), g, family.Rules(0.2, causal), dt.float32, CPU)
+        for _ in range(2)
     )
     assert all((a == b).all() for a, b in zip(first, second))
 
@@ -119,8 +242,8 @@ def test_recorded_and_at_once_are_the_same_bits(
     found = []
     for fewest in (0, 1 << 60):
         monkeypatch.setattr(family, "FEWEST", fewest)
-        out, lse = family.forward(q, k, v, 0.2, causal, dt.float32, CPU)
-        slopes = family.backward((q, k, v, out, lse), g, 0.2, causal, dt.float32, CPU)
+        out, lse = family.forward(q, k, v, family.Rules(0.2, causal), dt.float32, CPU)
+        slopes = family.backward((q, k, v, out, lse), g, family.Rules(0.2, causal), dt.float32, CPU)
         found.append([out, lse, *slopes])
     assert all((a == b).all() for a, b in zip(*found, strict=True))
 
@@ -145,13 +268,15 @@ LAYOUTS: dict[str, Any] = {  # what makes a head's rows of a packed array
 def test_layouts(layout: str, name: str, executor: str) -> None:
     d = dt.BY_NAME[name]
     q, k, v = LAYOUTS[layout](PACKED.astype(d.numpy))
-    check(q, k, v, v[..., ::-1, :], d, True)
+    check(q, k, v, v[..., ::-1, :], d, family.Rules(0.2, True))
 
 
 def test_results_lie_in_memory_as_their_operands() -> None:
     q, k, v = LAYOUTS["rows of heads"](PACKED.astype(np.float32))
-    out, lse = family.forward(q, k, v, 1.0, False, dt.float32, CPU)
-    dq, dk, dv = family.backward((q, k, v, out, lse), out, 1.0, False, dt.float32, CPU)
+    out, lse = family.forward(q, k, v, family.Rules(1.0, False), dt.float32, CPU)
+    dq, dk, dv = family.backward(
+        (q, k, v, out, lse), out, family.Rules(1.0, False), dt.float32, CPU
+    )
     assert out.transpose(0, 2, 1, 3).flags.c_contiguous
     assert [x.strides for x in (dq, dk, dv)] == [x.strides for x in (q, k, v)]
 
@@ -159,7 +284,7 @@ def test_results_lie_in_memory_as_their_operands() -> None:
 def test_a_row_of_nan_stays_alone(executor: str) -> None:
     q, k, v = (normal((1, 1, 40, 32)).astype(np.float32) for _ in range(3))
     q[0, 0, 3] = np.nan
-    out, _ = family.forward(q, k, v, 0.2, True, dt.float32, CPU)
+    out, _ = family.forward(q, k, v, family.Rules(0.2, True), dt.float32, CPU)
     assert np.isfinite(out[0, 0]).all(1).tolist() == [i != 3 for i in range(40)]
 
 
@@ -167,8 +292,8 @@ def test_the_same_bits_every_time(executor: str) -> None:
     q, k, v = (normal((1, 2, 150, 32)).astype(np.float16) for _ in range(3))
 
     def run() -> list[bytes]:
-        out, lse = family.forward(q, k, v, 0.2, True, dt.float16, CPU)
-        found = family.backward((q, k, v, out, lse), q, 0.2, True, dt.float16, CPU)
+        out, lse = family.forward(q, k, v, family.Rules(0.2, True), dt.float16, CPU)
+        found = family.backward((q, k, v, out, lse), q, family.Rules(0.2, True), dt.float16, CPU)
         return [x.tobytes() for x in (out, lse, *found)]
 
     assert run() == run()
@@ -252,7 +377,7 @@ def test_a_graph_of_attention_is_freed(without_gc: None) -> None:
 
 
 def test_no_matrix_of_scores_is_moved(executor: str) -> None:
-    """One kernel forward and two backward; each array once, and two numbers a row."""
+    """One kernel forward and three backward; each array once, and two numbers a row."""
     if executor in ("at once", "recorded", "strips"):
         pytest.skip("NumPy launches no kernels")
     batch, heads, rows, columns = 1, 2, 192, 32
@@ -270,13 +395,14 @@ def test_no_matrix_of_scores_is_moved(executor: str) -> None:
     with lucid_gpu.profiler.record() as log:
         for x in lucid_gpu.autograd.grad(out, leaves, g):
             x.numpy()
-    of_queries, of_keys = log.kernels
-    assert of_queries.name == "lucid_attention_queries_float16"
-    assert of_keys.name == "lucid_attention_keys_float16"
-    assert of_queries.bytes_read == 5 * whole + line
-    assert of_queries.bytes_written == whole + line
-    assert of_keys.bytes_read == 4 * whole + 2 * line
-    assert of_keys.bytes_written == 2 * whole
+    delta, gradients, dq = log.kernels
+    assert delta.name == "lucid_attention_delta_float16"
+    assert gradients.name == "lucid_attention_gradients_float16"
+    assert dq.name == "lucid_attention_dq_float16"
+    assert (delta.bytes_read, delta.bytes_written) == (2 * whole, line)
+    assert gradients.bytes_read == 4 * whole + 2 * line
+    assert gradients.bytes_written == 2 * whole + 2 * whole  # dk and dv, and dq in float32
+    assert (dq.bytes_read, dq.bytes_written) == (2 * whole, whole)
 
 
 def test_numpy_keeps_no_matrix_of_scores() -> None:
@@ -301,9 +427,14 @@ def identity(instance: Any) -> str:
     return "-".join([kernel.name, *(getattr(v, "name", str(v)) for v in template.values())])
 
 
-@pytest.mark.parametrize("instance", family.INSTANCES, ids=identity)
+INSTANCES = family.INSTANCES + attention_backward.INSTANCES
+
+
+@pytest.mark.parametrize("instance", INSTANCES, ids=identity)
 def test_shared_memory_is_there(instance: Any) -> None:
     kernel, template = instance
+    mine = kernel is family.attention_forward
+    shared_bytes = family.shared_bytes if mine else attention_backward.shared_bytes
     for architecture, most in SHARED.items():
-        if architecture >= 80 or not template["MMA"]:
-            assert family._shared_bytes(template, kernel) <= most * 1024
+        if architecture >= 80 or not template.get("MMA"):
+            assert shared_bytes(template, kernel) <= most * 1024

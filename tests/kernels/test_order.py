@@ -113,8 +113,12 @@ def attention_and_its_gradients(name: str, tensor_cores: bool) -> list[Any]:
         d = dt.BY_NAME[name]
         q, g = (normal(2, 4, 33, 32, kind=d.numpy, seed=i) for i in range(2))
         k, v = (normal(2, 2, 70, 32, kind=d.numpy, seed=i) for i in range(2, 4))
-        out, lse = attention.forward(q, k, v, 0.2, True, d, CPU)
-        return [out, lse, *attention.backward((q, k, v, out, lse), g, 0.2, True, d, CPU)]
+        out, lse = attention.forward(q, k, v, attention.Rules(0.2, True), d, CPU)
+        return [
+            out,
+            lse,
+            *attention.backward((q, k, v, out, lse), g, attention.Rules(0.2, True), d, CPU),
+        ]
     finally:
         attention.has_tensor_cores = kept
 
