@@ -4,12 +4,12 @@
 // computes the weights again from it. Sums are taken in a fixed order, without atomics: one kernel
 // walks the keys for each tile of queries (dq), another the queries for each tile of keys (dk, dv).
 //
-// A block has 128 threads and a tile of M rows of its own (queries, or keys in the last kernel); it
+// A block has a tile of M rows of its own (queries, or keys in the last kernel); it
 // walks the tiles of N rows on the other side. Heads of any width up to D are padded with zeros.
 // While it computes on one tile the next one is on its way (async.cuh): each tile is filled as soon
 // as all threads are done with it, and waited for when it is needed.
 // Products of tiles come in two kinds, MMA 0 by ordinary arithmetic in float, MMA 1 by the tensor
-// cores (16-bit types, M = 64), which differ in who holds what.
+// cores (16-bit types, a warp for 16 rows of its own), which differ in who holds what.
 #ifndef LUCID_ATTENTION_CUH
 #define LUCID_ATTENTION_CUH
 
@@ -145,6 +145,7 @@ template <int MMA, typename T, int D, int M, int N> struct lucid_tiles;
 template <typename T, int D, int M, int N>
 struct lucid_tiles<0, T, D, M, N> {
     typedef float element;
+    static constexpr int THREADS = LUCID_ATTENTION_THREADS;
     static constexpr int LANES = 8, ROWS = M / 16, COLUMNS = N / 8, DEPTHS = D / 8;
     static constexpr int PITCH = D + 4, SCRATCH = M * (N + 4);  // rows of a quarter warp lie apart
 
@@ -223,6 +224,7 @@ struct lucid_tiles<0, T, D, M, N> {
 template <typename T, int D, int M, int N>
 struct lucid_tiles<1, T, D, M, N> {
     typedef T element;
+    static constexpr int THREADS = 2 * M;  // a warp for 16 rows
     static constexpr int LANES = 4, ROWS = 2, COLUMNS = N / 4, DEPTHS = D / 4;
     static constexpr int PITCH = D + 8, SCRATCH = 0;
 
@@ -335,9 +337,9 @@ LUCID_FN void lucid_fill(typename E::element* tile, const T* rows, long long ste
     constexpr bool COPIED = lucid_same<typename E::element, T> && W * sizeof(T) == 16;
     constexpr int AHEAD = COPIED && LUCID_ASYNC ? 1 : 4;  // loads in flight, where a thread waits
     #pragma unroll AHEAD
-    for (int at = 0; at < R * PACKS; at += LUCID_ATTENTION_THREADS) {
+    for (int at = 0; at < R * PACKS; at += E::THREADS) {
         const int mine = at + threadIdx.x;
-        if (R * PACKS % LUCID_ATTENTION_THREADS && mine >= R * PACKS) break;
+        if (R * PACKS % E::THREADS && mine >= R * PACKS) break;
         const int row = mine / PACKS, column = mine % PACKS * W;
         const bool taken = first + row < count && column < width;
         const T* from = rows + (taken ? (first + row) * step + column : 0);
@@ -361,7 +363,7 @@ LUCID_FN void lucid_empty(T* rows, const typename E::element* tile, long long st
                           int count, int width)
 {
     constexpr int PACKS = D / W;
-    for (int mine = threadIdx.x; mine < R * PACKS; mine += LUCID_ATTENTION_THREADS) {
+    for (int mine = threadIdx.x; mine < R * PACKS; mine += E::THREADS) {
         const int row = mine / PACKS, column = mine % PACKS * W;
         if (first + row >= count || column >= width) continue;
         const typename E::element* place = tile + row * E::PITCH + column;

@@ -19,10 +19,10 @@ template <typename T, int D, int M, int N>
 struct lucid_turned<0, T, D, M, N> {
     typedef lucid_tiles<0, T, D, M, N> E;
     typedef float element;
-    static constexpr int LANES = N < 16 ? 16 : 8, ROWS = N * LANES / 128, DEPTHS = D / LANES;
-    static constexpr int PITCH = E::PITCH, KEPT = 0;
+    static constexpr int THREADS = E::THREADS, PITCH = E::PITCH, KEPT = 0;
+    static constexpr int LANES = N < 16 ? 16 : 8, ROWS = N * LANES / THREADS, DEPTHS = D / LANES;
 
-    static LUCID_FN int row(int i) { return threadIdx.x / LANES + 128 / LANES * i; }
+    static LUCID_FN int row(int i) { return threadIdx.x / LANES + THREADS / LANES * i; }
     static LUCID_FN int depth(int j)
     {
         return threadIdx.x % LANES * 4 + j / 4 * (4 * LANES) + j % 4;
@@ -62,7 +62,9 @@ template <typename T, int D, int M, int N>
 struct lucid_turned<1, T, D, M, N> {
     typedef lucid_tiles<1, T, D, M, N> E;
     typedef T element;
-    static constexpr int DOWN = N / 16, ACROSS = 4 / DOWN, WIDE = D / ACROSS;  // of the warps
+    static constexpr int THREADS = E::THREADS;
+    static constexpr int DOWN = N / 16, ACROSS = THREADS / 32 / DOWN, WIDE = D / ACROSS;  // of warps
+    static_assert(WIDE % 16 == 0, "two pieces at once");
     static constexpr int ROWS = 2, DEPTHS = WIDE / 4, PITCH = E::PITCH;
     static constexpr int STEP = N + 8, KEPT = M * STEP;  // elements of ds in shared memory
 
@@ -124,13 +126,13 @@ LUCID_FN void lucid_bring(typename E::element* tile, const T* rows, long long st
 {
     constexpr int PACKS = D / W;
     if constexpr (lucid_same<typename E::element, T> && W * sizeof(T) == 16) {
-        constexpr int MOST = LUCID_ATTENTION_THREADS / PACKS;  // rows at once, and a power of 2:
-        constexpr int TOGETHER = MOST >= 32 ? 32 : MOST >= 16 ? 16 : MOST >= 8 ? 8 : MOST >= 4 ? 4 : 2;
+        constexpr int MOST = E::THREADS / PACKS;  // rows at once, and a power of 2:
+        constexpr int TOGETHER = MOST >= 32 ? 32 : MOST >= 16 ? 16 : MOST >= 8 ? 8 : 4;
         const int row = threadIdx.x / PACKS, column = threadIdx.x % PACKS * W;
         const int left = column < width ? count - first : 0;
         const T* from = rows + first * step + (row * step + column);
         typename E::element* place = tile + row * E::PITCH + column;
-        if (TOGETHER * PACKS < LUCID_ATTENTION_THREADS && row >= TOGETHER) return;
+        if (TOGETHER * PACKS < E::THREADS && row >= TOGETHER) return;
         #pragma unroll
         for (int at = 0; at < R; at += TOGETHER) {
             if (R < TOGETHER && row >= R) break;
@@ -146,9 +148,11 @@ LUCID_FN void lucid_bring(typename E::element* tile, const T* rows, long long st
 
 enum { LUCID_DELTA_LANES = 8 };
 
-// Grid: rows of queries, heads of queries, batches; 8 threads a row.
+// Grid: rows of queries, heads of queries, batches; 8 threads a row. Of each row its lse and delta,
+// side by side.
 template <typename T, int W>
-LUCID_FN void attention_delta(const T* o, const T* g, float* delta, lucid_attention at)
+LUCID_FN void attention_delta(const T* o, const T* g, const float* lse, float* lines,
+                              lucid_attention at)
 {
     const int row = (blockIdx.x * blockDim.x + threadIdx.x) / LUCID_DELTA_LANES;
     const int head = blockIdx.y, batch = blockIdx.z;
@@ -163,8 +167,13 @@ LUCID_FN void attention_delta(const T* o, const T* g, float* delta, lucid_attent
         }
     }
     sum = lucid_warp_sum<LUCID_DELTA_LANES>(sum);
-    if (threadIdx.x % LUCID_DELTA_LANES == 0 && row < at.queries)
-        delta[((long long)batch * at.heads + head) * at.queries + row] = sum;
+    if (threadIdx.x % LUCID_DELTA_LANES == 0 && row < at.queries) {
+        const long long line = ((long long)batch * at.heads + head) * at.queries + row;
+        lucid_pack<float, 2> pair;
+        pair[0] = lse[line];
+        pair[1] = sum;
+        lucid_store<2>(lines + 2 * line, pair);
+    }
 }
 
 // The weights and the gradients of the scores, of scores s and of g v^T in ds. EDGE: some are not
@@ -172,13 +181,12 @@ LUCID_FN void attention_delta(const T* o, const T* g, float* delta, lucid_attent
 // dropout has left.
 template <bool EDGE, int DROPS, typename E, typename B>
 LUCID_FN void lucid_slopes(float (&s)[E::ROWS][E::COLUMNS], float (&ds)[E::ROWS][E::COLUMNS],
-                           const float* lse, const float* delta, const unsigned (&kept)[E::ROWS],
-                           const B* mask, int batch, int head, int first, int from,
-                           const lucid_attention& at)
+                           const float* lines, const unsigned (&kept)[E::ROWS], const B* mask,
+                           int batch, int head, int first, int from, const lucid_attention& at)
 {
     #pragma unroll
     for (int j = 0; j < E::COLUMNS; ++j) {
-        const float my_lse = lse[E::column(j)], my_delta = delta[E::column(j)];
+        const lucid_pack<float, 2> line = lucid_load_written<2>(lines + 2 * E::column(j));
         const int query = from + E::column(j);
         int last = at.causal ? min(query + 1, at.keys) : at.keys;
         if (!lucid_same<B, void> && query >= at.queries) last = 0;  // whose lse would not fit
@@ -189,10 +197,10 @@ LUCID_FN void lucid_slopes(float (&s)[E::ROWS][E::COLUMNS], float (&ds)[E::ROWS]
             const bool seen = !EDGE || key < last;
             float score = s[i][j] * at.scale;
             if (seen) score = lucid_masked(score, row, at, key);
-            const float weight = seen ? lucid_exp2(score - my_lse) : 0;
+            const float weight = seen ? lucid_exp2(score - line[0]) : 0;
             const float factor = !DROPS ? 1 : kept[i] >> j & 1 ? at.kept : 0;
             s[i][j] = weight * factor;
-            ds[i][j] = weight * (ds[i][j] * factor - my_delta);
+            ds[i][j] = weight * (ds[i][j] * factor - line[1]);
         }
     }
 }
@@ -200,9 +208,9 @@ LUCID_FN void lucid_slopes(float (&s)[E::ROWS][E::COLUMNS], float (&ds)[E::ROWS]
 // Grid: blocks that share the keys of a head, heads of keys, batches. Scores stand on their side,
 // keys by queries, so that dv and dk come from the products as they lie.
 template <typename T, int D, int M, int N, int W, int MMA, typename B, int DROPS>
-LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g, const float* lse,
-                                  const float* delta, float* dq, T* dk, T* dv, const B* mask,
-                                  long long seed, long long draw, lucid_attention at)
+LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g, const float* lines,
+                                  float* dq, T* dk, T* dv, const B* mask, long long seed,
+                                  long long draw, lucid_attention at)
 {
     typedef lucid_tiles<MMA, T, D, M, N> E;
     typedef lucid_turned<MMA, T, D, M, N> Turned;
@@ -213,16 +221,15 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
     element* q_tile = v_tile + M * E::PITCH;
     element* g_tile = q_tile + N * E::PITCH;
     element* ds_tile = g_tile + N * E::PITCH;
-    float* lse_tile = (float*)(ds_tile + Turned::KEPT);
-    float* delta_tile = lse_tile + N;
-    float* scratch = delta_tile + N;  // of the plain kind, which has ds there
+    float* line_tile = (float*)(ds_tile + Turned::KEPT);
+    float* scratch = line_tile + 2 * N;  // of the plain kind, which has ds there
 
     const int head = blockIdx.y, batch = blockIdx.z, one = head * at.group;
     const int of_head = (at.queries + N - 1) / N;  // tiles
     const T* my_q = q + at.q.to(batch, one);
     const T* my_g = g + at.g.to(batch, one);
     float* my_dq = dq + lucid_place<N, D>(at, blockIdx.x, batch, one, 0);
-    const long long line = ((long long)batch * at.heads + one) * at.queries + threadIdx.x;
+    lines += 2 * (((long long)batch * at.heads + one) * at.queries + threadIdx.x);
     for (int first = blockIdx.x * M; first < at.keys; first += gridDim.x * M) {
         __syncthreads();  // the tiles of the keys before are done with
         lucid_fill<E, D, M, W>(k_tile, k + at.k.to(batch, head), at.k.row, first, at.keys, at.width);
@@ -241,12 +248,9 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
         const auto fill_g = [&](int one, int row) {
             lucid_bring<E, D, N, W>(g_tile, my_g + one * at.g.head, at.g.row, row, at.queries,
                                     at.width);
-            if (threadIdx.x < N) {  // zeros for rows beyond the last, whose q and g are zeros too
-                const bool taken = row + (int)threadIdx.x < at.queries;
-                const long long mine = line + one * at.queries + row;
-                lucid_copy<4>(lse_tile + threadIdx.x, lse + mine, taken);
-                lucid_copy<4>(delta_tile + threadIdx.x, delta + mine, taken);
-            }
+            if (threadIdx.x < N)  // zeros for rows beyond the last, whose q and g are zeros too
+                lucid_copy<8>(line_tile + 2 * threadIdx.x, lines + 2 * (one * at.queries + row),
+                              row + (int)threadIdx.x < at.queries);
         };
         if (member < at.group) fill_g(member, from);
         lucid_copies_wait();
@@ -268,10 +272,10 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
             const bool masked = !lucid_same<B, void>;
             if (first + M <= (at.causal ? min(from + 1, at.keys) : at.keys) &&
                 (!masked || from + N <= at.queries))
-                lucid_slopes<false, DROPS, E>(s, ds, lse_tile, delta_tile, kept, mask, batch,
+                lucid_slopes<false, DROPS, E>(s, ds, line_tile, kept, mask, batch,
                                               one + member, first, from, at);
             else
-                lucid_slopes<true, DROPS, E>(s, ds, lse_tile, delta_tile, kept, mask, batch,
+                lucid_slopes<true, DROPS, E>(s, ds, line_tile, kept, mask, batch,
                                              one + member, first, from, at);
             Turned::keep(ds_tile, ds);
             E::accumulate(dv_sum, s, g_tile, scratch);
@@ -284,7 +288,7 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
             } else {
                 #pragma unroll
                 for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
-                    const lucid_pack<float, 4> pack = lucid_load_written<4>(place + e * 128);
+                    const lucid_pack<float, 4> pack = lucid_load_written<4>(place + e * Turned::THREADS);
                     #pragma unroll
                     for (int c = 0; c < 4; ++c) Turned::part(dq_sum, e + c) = pack[c];
                 }
@@ -301,7 +305,7 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
                 lucid_pack<float, 4> pack;
                 #pragma unroll
                 for (int c = 0; c < 4; ++c) pack[c] = Turned::part(dq_sum, e + c);
-                lucid_store<4>(place + e * 128, pack);
+                lucid_store<4>(place + e * Turned::THREADS, pack);
             }
             lucid_copies_wait();
             __syncthreads();  // the next gradients have come, and the queries are done with
@@ -336,7 +340,7 @@ LUCID_FN void attention_dq(const float* copies, T* dq, int count, lucid_attentio
         const float* const place = copies + lucid_place<N, D>(at, copy, batch, head, blockIdx.x);
         #pragma unroll
         for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
-            const lucid_pack<float, 4> pack = lucid_load<4>(place + e * 128);
+            const lucid_pack<float, 4> pack = lucid_load<4>(place + e * Turned::THREADS);
             #pragma unroll
             for (int c = 0; c < 4; ++c) Turned::part(sum, e + c) += pack[c];
         }

@@ -25,37 +25,57 @@ SPLITS = 4  # blocks that may share the keys of a head whatever their copies of 
 MEMORY = 1 << 29  # and bytes that all copies may take where they are more
 
 
-def _kernel(name: str, declaration: str, template: str) -> Kernel:
-    return Kernel("attention_backward.cu", name, declaration, template, 128, {"at": FORM}, blocks=2)
+def _kernel(
+    name: str, declaration: str, template: str, threads: int = 128, blocks: int = 2
+) -> Kernel:
+    forms = {"at": FORM}
+    return Kernel("attention_backward.cu", name, declaration, template, threads, forms, blocks)
 
 
 attention_delta = _kernel(
-    "attention_delta", "const T* o, const T* g, float* delta, lucid_attention at", "T, W"
+    "attention_delta",
+    "const T* o, const T* g, const float* lse, float* lines, lucid_attention at",
+    "T, W",
 )
-attention_gradients = _kernel(
-    "attention_gradients",
-    "const T* q, const T* k, const T* v, const T* g, const float* lse, const float* delta, "
-    "float* dq, T* dk, T* dv" + GIVEN,
-    TEMPLATE,
-)
-attention_dq = _kernel(
-    "attention_dq",
-    "const float* copies, T* dq, int count, lucid_attention at",
-    "T, D, M, N, W, MMA",
+# By the kind of products: tensor cores want a warp for every 16 rows.
+attention_gradients, attention_dq = (
+    {
+        False: _kernel(name, declaration, template),
+        True: _kernel(name, declaration, template, threads=256, blocks=1),
+    }
+    for name, declaration, template in (
+        (
+            "attention_gradients",
+            "const T* q, const T* k, const T* v, const T* g, const float* lines, float* dq, "
+            "T* dk, T* dv" + GIVEN,
+            TEMPLATE,
+        ),
+        (
+            "attention_dq",
+            "const float* copies, T* dq, int count, lucid_attention at",
+            "T, D, M, N, W, MMA",
+        ),
+    )
 )
 
-# Chosen by registers (nothing spills) and shared memory (two blocks fit into the 100 KiB that a
-# multiprocessor has from compute capability 8.6 on); no GPU has tuned them yet.
+# Chosen by registers (nothing spills) and shared memory (what the 99 KiB of a block hold that a
+# multiprocessor has from compute capability 8.6 on, or two of plain products); no GPU has tuned
+# them yet. Tensor cores are given many keys at once, for sums of dq come and go for each tile.
 _PLAIN = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 16), 128: Tiles(32, 8)}
-_TENSOR = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 32), 128: Tiles(64, 16)}
+_TENSOR = {32: Tiles(128, 64), 64: Tiles(128, 64), 96: Tiles(128, 64), 128: Tiles(128, 32)}
 TILES = {False: _PLAIN, True: _TENSOR}
 
+
+def _instance(kernel: Kernel, template: dict[str, Any]) -> tuple[Kernel, dict[str, Any]]:
+    return kernel, {name: template[name] for name in kernel.template}
+
+
 INSTANCES = [
-    (kernel, {name: template[name] for name in kernel.template})
-    for kernel in (attention_gradients, attention_dq)
+    _instance(kernels[template["MMA"] == 1], template)
+    for kernels in (attention_gradients, attention_dq)
     for template in templates(TILES)
 ]
-INSTANCES += [(attention_delta, {"T": t["T"], "W": t["W"]}) for t in templates(TILES)]
+INSTANCES += [_instance(attention_delta, {"T": t["T"], "W": t["W"]}) for t in templates(TILES)]
 STACK = {"attention_delta": 0, "attention_gradients": 0, "attention_dq": 0}  # nothing spills
 
 
@@ -65,7 +85,7 @@ def shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
         return 0
     own, other, width = template["M"], template["N"], template["D"]
     row = 2 * (width + 8) if template["MMA"] else 4 * (width + 4)
-    if kernel is attention_dq:
+    if kernel in attention_dq.values():
         return int(other * row)
     slopes = 2 * own * (other + 8) if template["MMA"] else 4 * own * (other + 4)
     return 2 * (own + other) * row + slopes + 8 * other
@@ -87,11 +107,12 @@ class Plan(NamedTuple):
         own, other = template["M"], template["N"]
         tiles = -(-problem.queries // other)
         copy = batch * heads * tiles * other * problem.width
-        wanted = -(-2 * launcher_of(where).processors // (batch * problem.groups))
+        blocks = launcher_of(where).processors * (1 if problem.tensor else 2)
+        wanted = -(-blocks // (batch * problem.groups))
         splits = min(wanted, -(-problem.keys // own), max(SPLITS, MEMORY // (4 * copy)))
 
         def launch(kernel: Kernel, blocks: int, across: int) -> Launch:
-            mine = {name: template[name] for name in kernel.template}
+            _, mine = _instance(kernel, template)
             function, shared = kernel.instance(**mine), shared_bytes(mine, kernel)
             grid = (blocks, across, batch)
             return Launch(function, where, grid, (kernel.threads, 1, 1), shared, problem.at)
@@ -99,8 +120,8 @@ class Plan(NamedTuple):
         rows = attention_delta.threads // 8
         return cls(
             launch(attention_delta, -(-problem.queries // rows), heads),
-            launch(attention_gradients, splits, problem.groups),
-            launch(attention_dq, tiles, heads),
+            launch(attention_gradients[problem.tensor], splits, problem.groups),
+            launch(attention_dq[problem.tensor], tiles, heads),
             splits * copy,
             splits,
         )
@@ -117,14 +138,14 @@ def gradients(
     """Write dq, dk and dv; ``arrays`` are q, k, v, out, g, lse and these, ``numbers`` a draw's."""
     q, k, v, out, g, lse, dq, dk, dv = arrays
     of_q, of_k, of_v, of_out, of_g, of_lse, of_dq, of_dk, of_dv = addresses
-    delta = there.new(lse.shape, float32.numpy)
+    lines = there.new((*lse.shape, 2), float32.numpy)
     copies = there.new((plan.elements,), float32.numpy)
-    of_delta, of_copies = there.address(delta), there.address(copies)
+    of_lines, of_copies = there.address(lines), there.address(copies)
     of_mask = 0 if mask is None else there.address(mask)
-    plan.delta((out, g, delta), (of_out, of_g, of_delta))
+    plan.delta((out, g, lse, lines), (of_out, of_g, of_lse, of_lines))
     plan.gradients(
-        (q, k, v, g, lse, delta, copies, dk, dv, mask),
-        (of_q, of_k, of_v, of_g, of_lse, of_delta, of_copies, of_dk, of_dv, of_mask),
+        (q, k, v, g, lines, copies, dk, dv, mask),
+        (of_q, of_k, of_v, of_g, of_lines, of_copies, of_dk, of_dv, of_mask),
         *numbers,
     )
     plan.dq((copies, dq), (of_copies, of_dq), plan.splits)
