@@ -224,12 +224,9 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
     float* line_tile = (float*)(ds_tile + Turned::KEPT);
     float* scratch = line_tile + 2 * N;  // of the plain kind, which has ds there
 
-    const int head = blockIdx.y, batch = blockIdx.z, one = head * at.group;
+    const int head = blockIdx.y, batch = blockIdx.z;
     const int of_head = (at.queries + N - 1) / N;  // tiles
-    const T* my_q = q + at.q.to(batch, one);
-    const T* my_g = g + at.g.to(batch, one);
-    float* my_dq = dq + lucid_place<N, D>(at, blockIdx.x, batch, one, 0);
-    lines += 2 * (((long long)batch * at.heads + one) * at.queries + threadIdx.x);
+    float* my_dq = dq + lucid_place<N, D>(at, blockIdx.x, batch, head * at.group, 0);
     for (int first = blockIdx.x * M; first < at.keys; first += gridDim.x * M) {
         __syncthreads();  // the tiles of the keys before are done with
         lucid_fill<E, D, M, W>(k_tile, k + at.k.to(batch, head), at.k.row, first, at.keys, at.width);
@@ -241,15 +238,17 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
         // Steps: the tiles of queries that see these keys, of each head that shares them.
         const int start = at.causal ? first / N * N : 0;
         int member = start < at.queries ? 0 : at.group, from = start;
-        const auto fill_q = [&](int one, int row) {
-            lucid_bring<E, D, N, W>(q_tile, my_q + one * at.q.head, at.q.row, row, at.queries,
+        const auto fill_q = [&](int member, int row) {
+            const int one = head * at.group + member;
+            lucid_bring<E, D, N, W>(q_tile, q + at.q.to(batch, one), at.q.row, row, at.queries,
                                     at.width);
         };
-        const auto fill_g = [&](int one, int row) {
-            lucid_bring<E, D, N, W>(g_tile, my_g + one * at.g.head, at.g.row, row, at.queries,
+        const auto fill_g = [&](int member, int row) {
+            const int one = head * at.group + member;
+            lucid_bring<E, D, N, W>(g_tile, g + at.g.to(batch, one), at.g.row, row, at.queries,
                                     at.width);
             if (threadIdx.x < N)  // zeros for rows beyond the last, whose q and g are zeros too
-                lucid_copy<8>(line_tile + 2 * threadIdx.x, lines + 2 * (one * at.queries + row),
+                lucid_copy<8>(line_tile + 2 * threadIdx.x, lines + 2 * (((long long)batch * at.heads + one) * at.queries + row + threadIdx.x),
                               row + (int)threadIdx.x < at.queries);
         };
         if (member < at.group) fill_g(member, from);
@@ -257,8 +256,6 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
         __syncthreads();
         if (member < at.group) fill_q(member, from);
         while (member < at.group) {
-            const bool turns = from + N >= at.queries;  // to the next head
-            const int then = turns ? start : from + N, whose = member + turns;
             float s[E::ROWS][E::COLUMNS], ds[E::ROWS][E::COLUMNS];
             lucid_clear(s);
             lucid_clear(ds);
@@ -268,21 +265,27 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
             E::multiply(s, k_tile, q_tile);
             unsigned kept[E::ROWS];
             if constexpr (DROPS)
-                lucid_keep<E, true>(kept, at, seed, draw, batch, one + member, first, from);
+                lucid_keep<E, true>(kept, at, seed, draw, batch, head * at.group + member, first, from);
             const bool masked = !lucid_same<B, void>;
             if (first + M <= (at.causal ? min(from + 1, at.keys) : at.keys) &&
                 (!masked || from + N <= at.queries))
                 lucid_slopes<false, DROPS, E>(s, ds, line_tile, kept, mask, batch,
-                                              one + member, first, from, at);
+                                              head * at.group + member, first, from, at);
             else
                 lucid_slopes<true, DROPS, E>(s, ds, line_tile, kept, mask, batch,
-                                             one + member, first, from, at);
+                                             head * at.group + member, first, from, at);
             Turned::keep(ds_tile, ds);
             E::accumulate(dv_sum, s, g_tile, scratch);
             __syncthreads();  // the gradients are done with, and ds is there
-            if (whose < at.group) fill_g(whose, then);
+            const int tile = member * of_head + from / N;
+            from += N;
+            if (from >= at.queries) {  // the next head
+                from = start;
+                ++member;
+            }
+            if (member < at.group) fill_g(member, from);
             float dq_sum[Turned::ROWS][Turned::DEPTHS];
-            float* const place = my_dq + (member * of_head + from / N) * (long long)(N * D);
+            float* const place = my_dq + tile * (long long)(N * D);
             if (first == blockIdx.x * M) {  // whose queries are all that later keys meet
                 lucid_clear(dq_sum);
             } else {
@@ -309,9 +312,7 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
             }
             lucid_copies_wait();
             __syncthreads();  // the next gradients have come, and the queries are done with
-            if (whose < at.group) fill_q(whose, then);
-            member = whose;
-            from = then;
+            if (member < at.group) fill_q(member, from);
         }
         float factor[E::ROWS];
         #pragma unroll
