@@ -60,7 +60,7 @@ struct lucid_turned<0, T, D, M, N> {
 
 template <typename T, int D, int M, int N>
 struct lucid_turned<1, T, D, M, N> {
-    typedef lucid_tiles<1, T, D, M, N> E;
+    typedef lucid_tiles<1, T, D, M, N, M / 16> E;
     typedef T element;
     static constexpr int THREADS = E::THREADS;
     static constexpr int DOWN = N / 16, ACROSS = THREADS / 32 / DOWN, WIDE = D / ACROSS;  // of warps
@@ -99,7 +99,7 @@ struct lucid_turned<1, T, D, M, N> {
             #pragma unroll
             for (int d = 0; d < WIDE; d += 16) {
                 lucid_load_matrices<true>(b, theirs + m * PITCH + d);
-                E::add(sum, d / 4, a, b);
+                E::add(sum, 0, d / 4, a, b);
             }
         }
     }
@@ -115,33 +115,7 @@ template <int N, int D>
 LUCID_FN long long lucid_place(const lucid_attention& at, int copy, int batch, int head, int tile)
 {
     const long long line = ((long long)copy * gridDim.z + batch) * at.heads + head;
-    return (line * ((at.queries + N - 1) / N) + tile) * (N * D) + threadIdx.x * 4;
-}
-
-// As lucid_fill, for tiles that come while others are computed on: each thread has a column of its
-// own, so that little but the copies is left to do.
-template <typename E, int D, int R, int W, typename T>
-LUCID_FN void lucid_bring(typename E::element* tile, const T* rows, long long step, int first,
-                          int count, int width)
-{
-    constexpr int PACKS = D / W;
-    if constexpr (lucid_same<typename E::element, T> && W * sizeof(T) == 16) {
-        constexpr int MOST = E::THREADS / PACKS;  // rows at once, and a power of 2:
-        constexpr int TOGETHER = MOST >= 32 ? 32 : MOST >= 16 ? 16 : MOST >= 8 ? 8 : 4;
-        const int row = threadIdx.x / PACKS, column = threadIdx.x % PACKS * W;
-        const int left = column < width ? count - first : 0;
-        const T* from = rows + first * step + (row * step + column);
-        typename E::element* place = tile + row * E::PITCH + column;
-        if (TOGETHER * PACKS < E::THREADS && row >= TOGETHER) return;
-        #pragma unroll
-        for (int at = 0; at < R; at += TOGETHER) {
-            if (R < TOGETHER && row >= R) break;
-            lucid_copy<16>(place + at * E::PITCH, from, row + at < left);
-            from += TOGETHER * step;
-        }
-    } else {
-        lucid_fill<E, D, R, W>(tile, rows, step, first, count, width);
-    }
+    return (line * ((at.queries + N - 1) / N) + tile) * (N * D) + lucid_thread() * 4;
 }
 
 // --- kernels -------------------------------------------------------------------------------------
@@ -177,8 +151,8 @@ LUCID_FN void attention_delta(const T* o, const T* g, const float* lse, float* l
 }
 
 // The weights and the gradients of the scores, of scores s and of g v^T in ds. EDGE: some are not
-// seen, for this key comes after that query or after the last key, or there is no such query. The weights in s are those that
-// dropout has left.
+// seen, for this key comes after that query or after the last key, or there is no such query. The
+// weights left in s are those that dropout keeps.
 template <bool EDGE, int DROPS, typename E, typename B>
 LUCID_FN void lucid_slopes(float (&s)[E::ROWS][E::COLUMNS], float (&ds)[E::ROWS][E::COLUMNS],
                            const float* lines, const unsigned (&kept)[E::ROWS], const B* mask,
@@ -208,11 +182,11 @@ LUCID_FN void lucid_slopes(float (&s)[E::ROWS][E::COLUMNS], float (&ds)[E::ROWS]
 // Grid: blocks that share the keys of a head, heads of keys, batches. Scores stand on their side,
 // keys by queries, so that dv and dk come from the products as they lie.
 template <typename T, int D, int M, int N, int W, int MMA, typename B, int DROPS>
-LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g, const float* lines,
-                                  float* dq, T* dk, T* dv, const B* mask, long long seed,
-                                  long long draw, lucid_attention at)
+LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g,
+                                  const float* lines, float* dq, T* dk, T* dv, const B* mask,
+                                  long long seed, long long draw, lucid_attention at)
 {
-    typedef lucid_tiles<MMA, T, D, M, N> E;
+    typedef lucid_tiles<MMA, T, D, M, N, MMA ? M / 16 : 4> E;
     typedef lucid_turned<MMA, T, D, M, N> Turned;
     typedef typename E::element element;
     extern __shared__ __align__(16) char lucid_shared[];
@@ -225,8 +199,6 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
     float* scratch = line_tile + 2 * N;  // of the plain kind, which has ds there
 
     const int head = blockIdx.y, batch = blockIdx.z;
-    const int of_head = (at.queries + N - 1) / N;  // tiles
-    float* my_dq = dq + lucid_place<N, D>(at, blockIdx.x, batch, head * at.group, 0);
     for (int first = blockIdx.x * M; first < at.keys; first += gridDim.x * M) {
         __syncthreads();  // the tiles of the keys before are done with
         lucid_fill<E, D, M, W>(k_tile, k + at.k.to(batch, head), at.k.row, first, at.keys, at.width);
@@ -237,25 +209,28 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
 
         // Steps: the tiles of queries that see these keys, of each head that shares them.
         const int start = at.causal ? first / N * N : 0;
-        int member = start < at.queries ? 0 : at.group, from = start;
+        int member = start < at.queries ? 0 : at.group, from = start;  // of the group, and of rows
         const auto fill_q = [&](int member, int row) {
             const int one = head * at.group + member;
-            lucid_bring<E, D, N, W>(q_tile, q + at.q.to(batch, one), at.q.row, row, at.queries,
-                                    at.width);
+            lucid_fill<E, D, N, W>(q_tile, q + at.q.to(batch, one), at.q.row, row, at.queries,
+                                   at.width);
         };
         const auto fill_g = [&](int member, int row) {
             const int one = head * at.group + member;
-            lucid_bring<E, D, N, W>(g_tile, g + at.g.to(batch, one), at.g.row, row, at.queries,
-                                    at.width);
-            if (threadIdx.x < N)  // zeros for rows beyond the last, whose q and g are zeros too
-                lucid_copy<8>(line_tile + 2 * threadIdx.x, lines + 2 * (((long long)batch * at.heads + one) * at.queries + row + threadIdx.x),
-                              row + (int)threadIdx.x < at.queries);
+            lucid_fill<E, D, N, W>(g_tile, g + at.g.to(batch, one), at.g.row, row, at.queries,
+                                   at.width);
+            if (threadIdx.x < N) {  // zeros for rows beyond the last, whose q and g are zeros too
+                const int mine = row + threadIdx.x;
+                const long long line = ((long long)batch * at.heads + one) * at.queries + mine;
+                lucid_copy<8>(line_tile + 2 * threadIdx.x, lines + 2 * line, mine < at.queries);
+            }
         };
         if (member < at.group) fill_g(member, from);
         lucid_copies_wait();
         __syncthreads();
         if (member < at.group) fill_q(member, from);
         while (member < at.group) {
+            const int one = head * at.group + member;
             float s[E::ROWS][E::COLUMNS], ds[E::ROWS][E::COLUMNS];
             lucid_clear(s);
             lucid_clear(ds);
@@ -265,19 +240,19 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
             E::multiply(s, k_tile, q_tile);
             unsigned kept[E::ROWS];
             if constexpr (DROPS)
-                lucid_keep<E, true>(kept, at, seed, draw, batch, head * at.group + member, first, from);
+                lucid_keep<E, true>(kept, at, seed, draw, batch, one, first, from);
             const bool masked = !lucid_same<B, void>;
             if (first + M <= (at.causal ? min(from + 1, at.keys) : at.keys) &&
                 (!masked || from + N <= at.queries))
-                lucid_slopes<false, DROPS, E>(s, ds, line_tile, kept, mask, batch,
-                                              head * at.group + member, first, from, at);
+                lucid_slopes<false, DROPS, E>(s, ds, line_tile, kept, mask, batch, one, first, from,
+                                              at);
             else
-                lucid_slopes<true, DROPS, E>(s, ds, line_tile, kept, mask, batch,
-                                             head * at.group + member, first, from, at);
+                lucid_slopes<true, DROPS, E>(s, ds, line_tile, kept, mask, batch, one, first, from,
+                                             at);
             Turned::keep(ds_tile, ds);
             E::accumulate(dv_sum, s, g_tile, scratch);
             __syncthreads();  // the gradients are done with, and ds is there
-            const int tile = member * of_head + from / N;
+            const int tile = from / N;
             from += N;
             if (from >= at.queries) {  // the next head
                 from = start;
@@ -285,13 +260,14 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
             }
             if (member < at.group) fill_g(member, from);
             float dq_sum[Turned::ROWS][Turned::DEPTHS];
-            float* const place = my_dq + tile * (long long)(N * D);
+            float* const place = dq + lucid_place<N, D>(at, blockIdx.x, batch, one, tile);
             if (first == blockIdx.x * M) {  // whose queries are all that later keys meet
                 lucid_clear(dq_sum);
             } else {
                 #pragma unroll
                 for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
-                    const lucid_pack<float, 4> pack = lucid_load_written<4>(place + e * Turned::THREADS);
+                    const lucid_pack<float, 4> pack =
+                        lucid_load_written<4>(place + e * Turned::THREADS);
                     #pragma unroll
                     for (int c = 0; c < 4; ++c) Turned::part(dq_sum, e + c) = pack[c];
                 }

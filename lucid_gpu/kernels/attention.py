@@ -36,12 +36,12 @@ from lucid_gpu.kernels.attention_tiles import (
     Described,
     Layout,
     Problem,
+    Tables,
     Tiles,
     Typed,
-    templates,
 )
 from lucid_gpu.kernels.dispatch import by_device
-from lucid_gpu.launch import Kernel
+from lucid_gpu.launch import Executor, Kernel
 from lucid_gpu.launch.arguments import number_fields
 from lucid_gpu.launch.kernel import Launch
 
@@ -104,10 +104,17 @@ attention_forward = Kernel(
 
 # Chosen by registers (nothing spills) and shared memory (two blocks fit into the 100 KiB that a
 # multiprocessor has from compute capability 8.6 on); no GPU has tuned them yet.
-_PLAIN = {32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 16), 128: Tiles(32, 16)}
-_TENSOR = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 64), 128: Tiles(64, 32)}
-TILES = {False: _PLAIN, True: _TENSOR}
-INSTANCES = [(attention_forward, template) for template in templates(TILES)]
+_PLAIN = {
+    32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 16), 128: Tiles(32, 16),
+    192: Tiles(32, 8), 256: Tiles(16, 8),
+}  # fmt: skip
+_TENSOR = {
+    32: Tiles(128, 64), 64: Tiles(128, 64), 96: Tiles(128, 32), 128: Tiles(64, 32),
+    192: Tiles(64, 16), 256: Tiles(64, 16),
+}  # fmt: skip
+_RULED = {width: Tiles(64, tiles.other) for width, tiles in _TENSOR.items()}
+TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED)
+INSTANCES = [(attention_forward, template) for template in TILES.templates()]
 STACK = {"attention_forward": 0}  # nothing spills
 
 
@@ -115,14 +122,28 @@ def shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     """Dynamic shared memory of an instance: its tiles, padded rows, and what lies beside them."""
     own, other, width = template["M"], template["N"], template["D"]
     row = 2 * (width + 8) if template["MMA"] else 4 * (width + 4)
-    return (own + 2 * other) * row + (0 if template["MMA"] else 4 * own * (other + 4))
+    if template["MMA"]:
+        return max(own, 4 * other) * row
+    return (own + 2 * other) * row + 4 * own * (other + 4)
 
 
-def applies(q: Any, k: Any, v: Any) -> bool:
-    """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles."""
+def runs_cuda_c(where: device) -> bool:
+    """Whether a device's tiles are CUDA C, which takes masks and dropout; NumPy's takes neither."""
+    return where.type == "cuda" or (where.type == "cpu" and Executor.host_cuda)
+
+
+def applies(q: Any, k: Any, v: Any, scale: float, where: device, trained: bool) -> bool:
+    """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles.
+
+    ``trained`` says that gradients are wanted.
+    """
     batch, heads = q.shape[:2]
     return (
-        0 < q.shape[3] == v.shape[3] <= WIDTHS[-1]
+        (scale > 0 or not runs_cuda_c(where))  # else the largest score is not the largest scaled
+        and 0
+        < q.shape[3]
+        == v.shape[3]
+        <= max(attention_backward.TILES.tensor if trained else WIDTHS)
         and k.shape[0] == v.shape[0] == batch <= 65535
         and heads <= 65535
         and 0 < k.shape[1] == v.shape[1]
@@ -360,6 +381,7 @@ def _backward_shape(
 def _forward_on_host(
     q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device
 ) -> tuple[Any, Any]:
+    assert rules.mask is None and rules.dropout is None  # see `runs_cuda_c`
     out = _empty_like(backend(where), d, q, q.shape[3])
     lse = backend(where).new(q.shape[:3], float32.numpy)
     heads = _Heads.of(q, k, rules.causal)
@@ -378,6 +400,7 @@ def _backward_on_host(
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
+    assert rules.mask is None and rules.dropout is None  # see `runs_cuda_c`
     q, k, v, out, lse = saved
     dq, dk, dv = _empty_gradients(backend(where), d, q, k, v)
     heads = _Heads.of(q, k, rules.causal)

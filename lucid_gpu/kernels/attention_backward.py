@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import float32
-from lucid_gpu.kernels.attention_tiles import FORM, GIVEN, TEMPLATE, Problem, Tiles, templates
+from lucid_gpu.kernels.attention_tiles import FORM, GIVEN, TEMPLATE, Problem, Tables, Tiles
 from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.kernel import Launch
 from lucid_gpu.launch.launchers import launcher_of
@@ -63,7 +63,8 @@ attention_gradients, attention_dq = (
 # them yet. Tensor cores are given many keys at once, for sums of dq come and go for each tile.
 _PLAIN = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 16), 128: Tiles(32, 8)}
 _TENSOR = {32: Tiles(128, 64), 64: Tiles(128, 64), 96: Tiles(128, 64), 128: Tiles(128, 32)}
-TILES = {False: _PLAIN, True: _TENSOR}
+_RULED = _TENSOR | {64: Tiles(128, 32), 96: Tiles(64, 32), 128: Tiles(128, 16)}
+TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED)
 
 
 def _instance(kernel: Kernel, template: dict[str, Any]) -> tuple[Kernel, dict[str, Any]]:
@@ -73,9 +74,9 @@ def _instance(kernel: Kernel, template: dict[str, Any]) -> tuple[Kernel, dict[st
 INSTANCES = [
     _instance(kernels[template["MMA"] == 1], template)
     for kernels in (attention_gradients, attention_dq)
-    for template in templates(TILES)
+    for template in TILES.templates()
 ]
-INSTANCES += [_instance(attention_delta, {"T": t["T"], "W": t["W"]}) for t in templates(TILES)]
+INSTANCES += [_instance(attention_delta, {"T": t["T"], "W": t["W"]}) for t in TILES.templates()]
 STACK = {"attention_delta": 0, "attention_gradients": 0, "attention_dq": 0}  # nothing spills
 
 

@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, from_numpy_dtype
+from lucid_gpu.dtypes import bool as bool_
 from lucid_gpu.launch.arguments import number_fields
 
 __all__ = [
     "ACCESS", "FORM", "GIVEN", "LOG2_E", "TEMPLATE", "WIDTHS", "Described", "Layout", "Problem",
-    "Tiles", "Typed", "templates",
+    "Tables", "Tiles", "Typed",
 ]  # fmt: skip
 
-WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
+WIDTHS = (32, 64, 96, 128, 192, 256)  # of heads; those between are padded
 ACCESS = 16  # bytes, where all rows begin at a multiple of them
 LOG2_E = math.log2(math.e)
 TEMPLATE = "T, D, M, N, W, MMA, B, DROPS"  # B: of the mask, or void
@@ -38,35 +39,45 @@ class Tiles(NamedTuple):
     other: int
 
 
-Table = Mapping[bool, Mapping[int, Tiles]]  # by the kind of products, and the width of heads
+# Type, elements an access, whether tensor cores multiply, widths, mask and dropout.
+_LISTED: list[tuple[dtype, int, bool, tuple[int, ...], dtype | None, bool]] = [
+    (float32, 4, False, WIDTHS, None, False),
+    (bfloat16, 8, True, WIDTHS, None, False),
+    (float16, 8, False, (64,), None, False),
+    (float16, 1, True, (32,), None, False),
+    (float32, 4, False, (64,), float32, True),
+    (bfloat16, 8, True, (64, 128), bool_, True),
+    (bfloat16, 8, True, (64,), bfloat16, False),
+]
 
 
-def _template(
-    d: dtype,
-    width: int,
-    access: int,
-    tensor: bool,
-    mask: dtype | None,
-    drops: bool,
-    table: Table,
-) -> dict[str, Any]:
-    own, other = table[tensor][width]
-    return {
-        "T": d, "D": width, "M": own, "N": other, "W": access, "MMA": int(tensor),
-        "B": mask or "void", "DROPS": int(drops),
-    }  # fmt: skip
+class Tables(NamedTuple):
+    """Tiles of a kernel by the width of heads, for plain products and those of tensor cores.
 
+    They are others where there is a mask or dropout, which take registers.
+    """
 
-def templates(table: Table) -> Iterator[dict[str, Any]]:
-    """Template arguments of a kernel's instances that are compiled beforehand."""
-    for d, access, tensor, widths in (
-        (float32, 4, False, WIDTHS),
-        (bfloat16, 8, True, WIDTHS),
-        (float16, 8, False, (64,)),
-        (float16, 1, True, (32,)),
-    ):
-        for width in widths:
-            yield _template(d, width, access, tensor, None, False, table)
+    plain: Mapping[int, Tiles]
+    plain_ruled: Mapping[int, Tiles]
+    tensor: Mapping[int, Tiles]
+    tensor_ruled: Mapping[int, Tiles]
+
+    def template(
+        self, d: dtype, width: int, access: int, tensor: bool, mask: dtype | None, drops: bool
+    ) -> dict[str, Any]:
+        """Template arguments of a kernel."""
+        own, other = self[2 * tensor + (drops or mask is not None)][width]
+        return {
+            "T": d, "D": width, "M": own, "N": other, "W": access, "MMA": int(tensor),
+            "B": mask or "void", "DROPS": int(drops),
+        }  # fmt: skip
+
+    def templates(self) -> Iterator[dict[str, Any]]:
+        """Those of instances that are compiled beforehand."""
+        for d, access, tensor, widths, mask, drops in _LISTED:
+            for width in widths:
+                if width in self[2 * tensor]:
+                    yield self.template(d, width, access, tensor, mask, drops)
 
 
 class Described(NamedTuple):
@@ -147,6 +158,6 @@ class Problem(NamedTuple):
             d, width, access, tensor, kind, p > 0, batch, heads, groups, queries, keys, at
         )  # fmt: skip
 
-    def template(self, table: Table) -> dict[str, Any]:
+    def template(self, tables: Tables) -> dict[str, Any]:
         """Template arguments of a kernel with such tiles."""
-        return _template(self.d, self.width, self.access, self.tensor, self.mask, self.drops, table)
+        return tables.template(self.d, self.width, self.access, self.tensor, self.mask, self.drops)

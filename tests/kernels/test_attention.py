@@ -39,6 +39,10 @@ def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return request.param
 
 
+# NumPy takes no masks and no dropout here.
+cuda_c = pytest.mark.parametrize("executor", ["plain", "tensor cores"], indirect=True)
+
+
 def exact(q: Any, k: Any, v: Any, g: Any, rules: family.Rules) -> list[Any]:
     """Result, log2 of the rows' sums and the three gradients, in float64."""
     q, k, v, g = (x.astype(np.float64) for x in (q, k, v, g))
@@ -102,7 +106,23 @@ CASES = {  # batch, heads, groups of heads, queries, keys, columns, causal
     "wide": (1, 1, 1, 100, 100, 128, True),
     "odd columns": (1, 3, 1, 31, 37, 33, True),
     "narrow": (1, 1, 1, 5, 7, 1, False),
+    "many tiles": (1, 1, 1, 260, 200, 16, True),
 }
+WIDE = [(70, 50, 160, True), (33, 70, 192, False), (40, 40, 256, True), (65, 33, 250, False)]
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+@pytest.mark.parametrize("case", WIDE, ids=str)
+def test_wide_heads(case: tuple[int, int, int, bool], name: str, executor: str) -> None:
+    queries, keys, columns, causal = case
+    d, rules = dt.BY_NAME[name], family.Rules(0.1, causal)
+    q = normal((1, 2, queries, columns)).astype(d.numpy)
+    k, v = (normal((1, 1, keys, columns)).astype(d.numpy) for _ in range(2))
+    found = family.forward(q, k, v, rules, d, CPU)
+    wanted = exact(q, k, v, q, rules)
+    np.testing.assert_allclose(found[0].astype(np.float64), wanted[0], atol=3 * TOLERANCE[name])
+    np.testing.assert_allclose(found[1], wanted[1], atol=1e-4)
 
 
 @pytest.mark.each_value
@@ -129,6 +149,7 @@ def _mask(shape: tuple[int, ...], kind: str, queries: int, keys: int) -> Any:
     return np.broadcast_to(made, (2, 4, queries, keys))
 
 
+@cuda_c
 @pytest.mark.each_value
 @pytest.mark.parametrize("shape", MASKS, ids=str)
 @pytest.mark.parametrize("kind", ["bool", "float32", "bfloat16"])
@@ -141,12 +162,14 @@ def test_masks(shape: tuple[int, ...], kind: str, executor: str) -> None:
             check(q, k, v, g, d, family.Rules(0.2, mask=_mask(shape, kind, 33, keys)))
 
 
+@cuda_c
 def test_a_mask_whose_columns_lie_apart(executor: str) -> None:
     q, k, v, g = (normal((2, 4, 40, 32)).astype(np.float32) for _ in range(4))
     mask = _mask((2, 1, 40, 40), "bool", 40, 40).swapaxes(2, 3)
     check(q, k, v, g, dt.float32, family.Rules(0.2, mask=mask))
 
 
+@cuda_c
 def test_the_lowest_number_hides_no_row_whole(executor: str) -> None:
     """Its log2(e)-fold is no float32; added to every score of a row, it leaves the mean."""
     q, k, v = (normal((1, 1, 40, 32)).astype(np.float32) for _ in range(3))
@@ -158,6 +181,7 @@ def test_the_lowest_number_hides_no_row_whole(executor: str) -> None:
     np.testing.assert_allclose(out[0, 0, 7], wanted[0][0, 0, 0], atol=1e-6)
 
 
+@cuda_c
 @pytest.mark.each_value
 @pytest.mark.parametrize("keys", [64, 68, 70, 37])
 @pytest.mark.parametrize("causal", [False, True])
@@ -311,6 +335,88 @@ def test_the_op_agrees_with_torch(causal: bool, executor: str) -> None:
     )  # fmt: skip
 
 
+RULES: dict[str, Any] = {  # of a mask: its shape, and whether it is of bools
+    "bools": ((2, 1, 12, 20), True, {}),
+    "a row of bools": ((2, 1, 1, 20), True, {}),
+    "numbers": ((4, 12, 20), False, {}),
+    "a matrix": ((12, 20), False, {"dropout_p": 0.4}),
+    "dropout": (None, False, {"dropout_p": 0.4, "is_causal": True}),
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("shape", [(2, 4), (4,), ()], ids=str)
+def test_masks_and_dropout_are_the_compositions(
+    rules: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tiles, with its gradients of two orders, and in float64, drawn from the same state."""
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
+    of_mask, bools, how = RULES[rules]
+    q, k, v = (normal((*shape, n, 16)) for n in (12, 20, 20))
+    mask = None
+    if of_mask is not None:
+        shown = np.random.default_rng(1).random(of_mask[-len(shape) - 2 :]) < 0.6
+        shown[..., 3 % shown.shape[-2], :] = shown.shape[-2] == 1
+        mask = shown if bools else np.where(shown, normal(shown.shape), -np.inf)
+
+    def results(kind: str) -> list[Any]:
+        leaves = [lucid_gpu.tensor(x.astype(kind), requires_grad=True) for x in (q, k, v)]
+        given = mask if mask is None else lucid_gpu.tensor(mask if bools else mask.astype(kind))
+        lucid_gpu.manual_seed(5)
+        with lucid_gpu.profiler.record() as log:
+            out = attend(*leaves, given, **how)
+            out.numpy(force=True)
+        tiled = any(kernel.name.startswith("lucid_attention") for kernel in log.kernels)
+        assert tiled == (kind == "float32")
+        first = lucid_gpu.autograd.grad(out.sin().sum(), leaves, retain_graph=True)
+        again = lucid_gpu.autograd.grad(out.sin().sum(), leaves, create_graph=True)
+        second = lucid_gpu.autograd.grad(sum((g.sin() * g).sum() for g in again), leaves)
+        drawn = lucid_gpu.rand(3)  # the generator goes on alike
+        return [t.numpy(force=True) for t in (out, *first, *again, *second, drawn)]
+
+    for found, wanted in zip(results("float32"), results("float64"), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_mask_that_is_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in PyTorch, numbers are saved; of bools a copy is."""
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
+    shown = normal((10, 10)) > 0
+    for written in (shown, np.where(shown, 1, -1).astype(np.float32)):
+        mask, wanted = lucid_gpu.tensor(written), None
+        for writing in (False, True):
+            leaves = _leaves(lucid_gpu.float32, 1, 2, 10, 8)
+            for leaf, x in zip(leaves, PACKED.reshape(-1)[:480].reshape(3, 1, 2, 10, 8)):
+                leaf.data.copy_(lucid_gpu.tensor(x.astype(np.float32)))
+            out = attend(*leaves, mask)
+            if writing:
+                mask.zero_()
+            if writing and written is not shown:
+                with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                    out.sum().backward()
+                continue
+            (found,) = lucid_gpu.autograd.grad(out.sum(), leaves[:1])
+            wanted = found if wanted is None else wanted
+            assert found.tolist() == wanted.tolist()
+
+
+def test_a_mask_that_is_trained_and_a_negative_scale_are_composed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
+    leaves = _leaves(lucid_gpu.float32, 1, 2, 10, 8)
+    bias = lucid_gpu.tensor(normal((10, 10)).astype(np.float32), requires_grad=True)
+    wide = [t.detach().double().requires_grad_() for t in (*leaves, bias)]
+    found = lucid_gpu.autograd.grad(attend(*leaves, bias).sin().sum(), (*leaves, bias))
+    wanted = lucid_gpu.autograd.grad(attend(*wide).sin().sum(), wide)
+    for ours, exactly in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours.numpy(), exactly.numpy(), rtol=1e-4, atol=1e-5)
+    turned = attend(*leaves, scale=-0.5).numpy(force=True)
+    np.testing.assert_allclose(
+        turned, attend(*wide[:3], scale=-0.5).numpy(force=True), rtol=1e-4, atol=1e-5
+    )
+
+
 SHAPES = [(5, 8), (3, 5, 8), (2, 3, 5, 8), (2, 2, 3, 5, 8), (2, 0, 3, 5, 8), (2, 3, 0, 8)]
 
 
@@ -399,7 +505,7 @@ def test_no_matrix_of_scores_is_moved(executor: str) -> None:
     assert delta.name == "lucid_attention_delta_float16"
     assert gradients.name == "lucid_attention_gradients_float16"
     assert dq.name == "lucid_attention_dq_float16"
-    assert (delta.bytes_read, delta.bytes_written) == (2 * whole, line)
+    assert (delta.bytes_read, delta.bytes_written) == (2 * whole + line, 2 * line)
     assert gradients.bytes_read == 4 * whole + 2 * line
     assert gradients.bytes_written == 2 * whole + 2 * whole  # dk and dv, and dq in float32
     assert (dq.bytes_read, dq.bytes_written) == (2 * whole, whole)
