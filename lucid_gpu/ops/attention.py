@@ -1,10 +1,11 @@
 """Attention: in tiles where it can be, else composed of matmul and softmax.
 
 The tiles (`lucid_gpu.kernels.attention`) keep one number a row for backward instead of the matrix
-of scores. Masks other than the causal one, dropout, float64, heads wider than 128 and transformed
-tensors take the composition, whose elementwise parts fuse; its scores and weights are float32,
-whatever the operands are. cuDNN's kernel runs only where a program
-asks for it by PyTorch's names (`allow`).
+of scores. On a GPU they take masks and dropout; on a CPU these take the composition, as do masks
+whose gradient is wanted, float64, heads wider than 256 and transformed tensors everywhere. The
+composition's elementwise parts fuse; its scores and weights are float32, whatever the operands are.
+cuDNN's kernel is used where it is installed and takes the operands, unless determinism is demanded
+or a program allows others only (`allow`).
 """
 
 from __future__ import annotations
@@ -45,21 +46,23 @@ _ON_CPU = {0: "SDPBackend.MATH", 1: "SDPBackend.FLASH_ATTENTION"}
 _ON_GPU = {2: "SDPBackend.EFFICIENT_ATTENTION", CUDNN: "SDPBackend.CUDNN_ATTENTION"}
 VIABLE = {"cpu": _ON_CPU, "meta": _ON_CPU, "cuda": _ON_CPU | _ON_GPU}
 OURS = (1, 2, 0)  # one attention by three of PyTorch's names
+EVERY = (CUDNN, *OURS)
 WIDEST = 128  # columns of a head that cuDNN is given
-_allowed: tuple[int, ...] | None = None
+_allowed: tuple[int, ...] | None = None  # EVERY, where no program said which
 
 
 def allow(kernels: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Let attention use the first of these that can be, or `OURS`; what held before."""
+    """Let attention use the first of these that can be, or of `EVERY`; what held before."""
     global _allowed
-    before = _allowed
-    _allowed = None if kernels is None or set(kernels) == set(OURS) else kernels
+    before, _allowed = _allowed, kernels
+    if kernels is not None and kernels[:1] == (CUDNN,) and set(kernels) == set(EVERY):
+        _allowed = None
     return before
 
 
 def allowed() -> tuple[int, ...]:
     """Which kernels attention may use, the first that is asked first."""
-    return OURS if _allowed is None else _allowed
+    return EVERY if _allowed is None else _allowed
 
 
 @op(autocast="lower")
@@ -76,9 +79,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """``softmax(query @ key.T * scale + mask) @ value``, over each head.
 
-    Without a mask or dropout, for float16, bfloat16 and float32 heads of up to 128 columns, scores
-    are float32 and no matrix of them is stored, forward or backward (Dao et al., FlashAttention,
-    2022).
+    For float16, bfloat16 and float32 heads of up to 256 columns, scores are float32 and no matrix
+    of them is stored, forward or backward (Dao et al., FlashAttention, 2022); on a GPU with a mask
+    and dropout too, on a CPU without them. A mask whose gradient is wanted needs the matrix.
 
     Parameters
     ----------
@@ -109,9 +112,9 @@ def scaled_dot_product_attention(
     _check(query, key, value, dropout_p)
     columns = query._expr.shape[-1]
     factor = 1.0 / math.sqrt(max(columns, 1)) if scale is None else float(scale)
-    if _allowed is not None:
+    if _allowed is not None or _takes_cudnn(query._expr.program.device):
         asked = (query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-        output = _by_the_allowed(_allowed, asked, factor)
+        output = _by_the_allowed(allowed(), asked, factor)
         if output is not None:
             return output
     output = _in_tiles(query, key, value, attn_mask, dropout_p, factor, is_causal, enable_gqa)
@@ -123,6 +126,13 @@ def scaled_dot_product_attention(
         lead = broadcast_shapes([tuple(query.shape[:-2]), tuple(key.shape[:-2])], NAME)
         _check_mask(query, (*lead, query.shape[-2], key.shape[-2]), attn_mask, is_causal)
     return _composed(query, key, value, attn_mask, dropout_p, is_causal, factor)
+
+
+def _takes_cudnn(where: device) -> bool:
+    """Whether cuDNN's attention is taken unasked: not where determinism is demanded."""
+    if where.type != "cuda" or cudnn.settings.required or not cudnn.settings.enabled:
+        return False
+    return cudnn.library() is not None
 
 
 def _by_the_allowed(numbers: tuple[int, ...], asked: Any, scale: float) -> Tensor | None:
