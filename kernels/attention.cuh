@@ -1,15 +1,14 @@
 // Attention by tiles: softmax(q k^T scale) v, forward and backward, with no matrix of scores in
 // global memory. Dao, Fu, Ermon, Rudra and Re, "FlashAttention" (2022), and Dao, "FlashAttention-2"
 // (2023), algorithms 1 and 2: an online softmax forward, which keeps one number a row; backward
-// computes the weights again from it. Sums are taken in a fixed order, without atomics: one kernel
-// walks the keys for each tile of queries (dq), another the queries for each tile of keys (dk, dv).
+// computes the weights again from it. Sums are taken in a fixed order, without atomics.
 //
-// A block has 128 threads and a tile of M rows of its own (queries, or keys in the last kernel); it
-// walks the tiles of N rows on the other side. Heads of any width up to D are padded with zeros.
+// A block has a tile of M rows of its own (queries, or keys backward); it walks the tiles of N rows on
+// the other side. Heads of any width up to D are padded with zeros.
 // While it computes on one tile the next one is on its way (async.cuh): each tile is filled as soon
 // as all threads are done with it, and waited for when it is needed.
 // Products of tiles come in two kinds, MMA 0 by ordinary arithmetic in float, MMA 1 by the tensor
-// cores (16-bit types, M = 64), which differ in who holds what.
+// cores (16-bit types), which differ in who holds what.
 #ifndef LUCID_ATTENTION_CUH
 #define LUCID_ATTENTION_CUH
 
@@ -18,8 +17,6 @@
 #include "mma.cuh"
 #include "pack.cuh"
 #include "philox.cuh"
-
-enum { LUCID_ATTENTION_THREADS = 128 };
 
 LUCID_FN float lucid_infinity() { return __uint_as_float(0x7f800000u); }
 
@@ -140,11 +137,12 @@ LUCID_FN unsigned lucid_keep_by_four(int t, int from, int step, const Four& four
 
 // A thread holds ROWS x COLUMNS scores of its block's M x N, and ROWS x DEPTHS of sums of M x D;
 // LANES neighboring threads share the rows. `multiply` adds own other^T, `accumulate` p other.
-template <int MMA, typename T, int D, int M, int N> struct lucid_tiles;
+template <int MMA, typename T, int D, int M, int N, int WARPS = 4> struct lucid_tiles;
 
 template <typename T, int D, int M, int N>
-struct lucid_tiles<0, T, D, M, N> {
+struct lucid_tiles<0, T, D, M, N, 4> {
     typedef float element;
+    static constexpr int THREADS = 128;
     static constexpr int LANES = 8, ROWS = M / 16, COLUMNS = N / 8, DEPTHS = D / 8;
     static constexpr int PITCH = D + 4, SCRATCH = M * (N + 4);  // rows of a quarter warp lie apart
 
@@ -225,15 +223,16 @@ struct lucid_tiles<0, T, D, M, N> {
     }
 };
 
-template <typename T, int D, int M, int N>
-struct lucid_tiles<1, T, D, M, N> {
+template <typename T, int D, int M, int N, int WARPS>
+struct lucid_tiles<1, T, D, M, N, WARPS> {
     typedef T element;
-    static constexpr int PIECES = M / 64;  // of 16 rows that a warp has
+    static constexpr int THREADS = 32 * WARPS;
+    static constexpr int PIECES = M / (16 * WARPS);  // of 16 rows that a warp has
     static constexpr int LANES = 4, ROWS = 2 * PIECES, COLUMNS = N / 4, DEPTHS = D / 4;
     static constexpr int PITCH = D + 8, SCRATCH = 0;
 
-    static LUCID_FN int first_row() { return threadIdx.x / 32 * (M / 4); }
-    static LUCID_FN int last_row() { return first_row() + M / 4 - 1; }
+    static LUCID_FN int first_row() { return threadIdx.x / 32 * (16 * PIECES); }
+    static LUCID_FN int last_row() { return first_row() + 16 * PIECES - 1; }
     static LUCID_FN int lane() { return threadIdx.x % 32; }
     static LUCID_FN int row(int i) { return first_row() + lane() / 4 + 8 * i; }
     static LUCID_FN int column(int j) { return j / 2 * 8 + lane() % 4 * 2 + j % 2; }
@@ -371,43 +370,52 @@ struct lucid_tiles<1, T, D, M, N> {
 
 // --- tiles in shared memory ----------------------------------------------------------------------
 
+// The thread's number, read anew: what follows from it takes no registers all through a loop.
+LUCID_FN int lucid_thread()
+{
+#ifdef __CUDA_ARCH__
+    int number;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+    return number;
+#else
+    return threadIdx.x;
+#endif
+}
+
 // R rows from `first` on of the `count` there are, zeros beyond them and beyond `width`; W elements
 // an access. They may arrive later: see lucid_copies_wait.
 template <typename E, int D, int R, int W, typename T>
 LUCID_FN void lucid_fill(typename E::element* tile, const T* rows, long long step, int first,
                          int count, int width)
 {
-    constexpr int PACKS = D / W, THREADS = LUCID_ATTENTION_THREADS;
+    constexpr int PACKS = D / W, THREADS = E::THREADS;
     constexpr bool COPIED = lucid_same<typename E::element, T> && W * sizeof(T) == 16;
-    if constexpr (COPIED && THREADS % PACKS == 0) {  // a thread has one column
-        constexpr int STEP = THREADS / PACKS;
-        const int row = threadIdx.x / PACKS, column = threadIdx.x % PACKS * W;
-        const T* from = rows + (first + row) * step + column;  // not read beyond the last row
+    if constexpr (COPIED) {  // a thread has one column
+        constexpr int MOST = THREADS / PACKS;
+        constexpr int STEP = MOST >= 32 ? 32 : MOST >= 16 ? 16 : MOST >= 8 ? 8 : MOST >= 4 ? 4 : 2;
+        const int thread = lucid_thread();
+        const int row = thread / PACKS, column = thread % PACKS * W;
+        const T* from = rows + first * step + (row * step + column);  // not read beyond the last row
         typename E::element* place = tile + row * E::PITCH + column;
-        const int there = column < width ? count - first - row : 0;
+        const int there = column < width ? count - first : 0;
+        if (STEP * PACKS < THREADS && row >= STEP) return;
         #pragma unroll
         for (int r = 0; r < R; r += STEP, from += STEP * step)
-            if (R % STEP == 0 || row + r < R) lucid_copy<16>(place + r * E::PITCH, from, r < there);
-        return;
-    }
-    constexpr int AHEAD = COPIED && LUCID_ASYNC ? 1 : 4;  // loads in flight, where a thread waits
-    #pragma unroll AHEAD
-    for (int at = 0; at < R * PACKS; at += THREADS) {
-        const int mine = at + threadIdx.x;
-        if (R * PACKS % THREADS && mine >= R * PACKS) break;
-        const int row = mine / PACKS, column = mine % PACKS * W;
-        const bool taken = first + row < count && column < width;
-        const T* from = rows + (taken ? (first + row) * step + column : 0);
-        typename E::element* place = tile + row * E::PITCH + column;
-        if constexpr (COPIED) {
-            lucid_copy<16>(place, from, taken);
-        } else {
+            if (R % STEP == 0 || row + r < R)
+                lucid_copy<16>(place + r * E::PITCH, from, row + r < there);
+    } else {
+        #pragma unroll 4  // loads in flight
+        for (int at = 0; at < R * PACKS; at += THREADS) {
+            const int mine = at + threadIdx.x;
+            if (R * PACKS % THREADS && mine >= R * PACKS) break;
+            const int row = mine / PACKS, column = mine % PACKS * W;
+            const bool taken = first + row < count && column < width;
             lucid_pack<T, W> pack;
-            if (taken) pack = lucid_load<W>(from);
+            if (taken) pack = lucid_load<W>(rows + (first + row) * step + column);
             #pragma unroll
             for (int k = 0; k < W; ++k)
-                place[k] = taken ? lucid_cast<typename E::element>(pack[k])
-                                 : lucid_cast<typename E::element>(0.0f);
+                tile[row * E::PITCH + column + k] =
+                    lucid_cast<typename E::element>(taken ? lucid_cast<float>(pack[k]) : 0.0f);
         }
     }
 }
@@ -418,7 +426,7 @@ LUCID_FN void lucid_empty(T* rows, const typename E::element* tile, long long st
                           int count, int width)
 {
     constexpr int PACKS = D / W;
-    for (int mine = threadIdx.x; mine < R * PACKS; mine += LUCID_ATTENTION_THREADS) {
+    for (int mine = threadIdx.x; mine < R * PACKS; mine += E::THREADS) {
         const int row = mine / PACKS, column = mine % PACKS * W;
         if (first + row >= count || column >= width) continue;
         const typename E::element* place = tile + row * E::PITCH + column;

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import operator
-import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,8 +24,22 @@ from lucid_gpu.devices import backend, cudnn, loops, threads
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.recording import Immediate, Recording
-from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, from_numpy_dtype, int64
-from lucid_gpu.dtypes import bool as bool_
+from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, int64
+from lucid_gpu.kernels import attention_backward
+from lucid_gpu.kernels.attention_tiles import (
+    ACCESS,
+    FORM,
+    GIVEN,
+    LOG2_E,
+    TEMPLATE,
+    WIDTHS,
+    Described,
+    Layout,
+    Problem,
+    Tables,
+    Tiles,
+    Typed,
+)
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.arguments import number_fields
@@ -40,10 +52,7 @@ __all__ = [
     "Dropout", "Rules", "applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn",
 ]  # fmt: skip
 
-WIDTHS = (32, 64, 96, 128, 192, 256)  # of heads; those between are padded
 TYPES = (float16, bfloat16, float32)
-ACCESS = 16  # bytes, where all rows begin at a multiple of them
-LOG2_E = math.log2(math.e)
 
 # On a CPU:
 SCORES = 1 << 18  # of a strip of a head's rows
@@ -83,37 +92,15 @@ class Rules(NamedTuple):
     dropout: Dropout | None = None
 
 
-_TEMPLATE = "T, D, M, N, W, MMA, B, DROPS"  # B: of the mask, or void
-FORM = "27q 7i I 3f 4x"  # of the structure `at`: strides of nine arrays, sizes, limit, scales
-
-
-def _kernel(name: str, declaration: str) -> Kernel:
-    declaration += ", const B* mask, long long seed, long long draw, lucid_attention at"
-    half = "forward" if name == "attention_forward" else "backward"
-    return Kernel(f"attention_{half}.cu", name, declaration, _TEMPLATE, 128, {"at": FORM}, blocks=2)
-
-
-attention_forward = _kernel(
-    "attention_forward", "const T* q, const T* k, const T* v, T* o, float* lse"
+attention_forward = Kernel(
+    "attention_forward.cu",
+    "attention_forward",
+    "const T* q, const T* k, const T* v, T* o, float* lse" + GIVEN,
+    TEMPLATE,
+    128,
+    {"at": FORM},
+    blocks=2,
 )
-attention_queries = _kernel(
-    "attention_queries",
-    "const T* q, const T* k, const T* v, const T* o, const T* g, const float* lse, T* dq, "
-    "float* delta",
-)
-attention_keys = _kernel(
-    "attention_keys",
-    "const T* q, const T* k, const T* v, const T* g, const float* lse, const float* delta, T* dk, "
-    "T* dv",
-)
-
-
-class Tiles(NamedTuple):
-    """Rows of a block's own tile and of those it walks."""
-
-    own: int
-    other: int
-
 
 # Chosen by registers (nothing spills) and shared memory (two blocks fit into the 100 KiB that a
 # multiprocessor has from compute capability 8.6 on); no GPU has tuned them yet.
@@ -121,65 +108,23 @@ _PLAIN = {
     32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 16), 128: Tiles(32, 16),
     192: Tiles(32, 8), 256: Tiles(16, 8),
 }  # fmt: skip
-_PLAIN_BACKWARD = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 16), 128: Tiles(32, 8)}
 _TENSOR = {
     32: Tiles(128, 64), 64: Tiles(128, 64), 96: Tiles(128, 32), 128: Tiles(64, 32),
     192: Tiles(64, 16), 256: Tiles(64, 16),
 }  # fmt: skip
-_TENSOR_BACKWARD = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 32), 128: Tiles(64, 16)}
-_TABLES = {
-    (False, False): _PLAIN,
-    (False, True): _PLAIN_BACKWARD,
-    (True, False): _TENSOR,
-    (True, True): _TENSOR_BACKWARD,
-}
+_RULED = {width: Tiles(64, tiles.other) for width, tiles in _TENSOR.items()}
+TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED)
+INSTANCES = [(attention_forward, template) for template in TILES.templates()]
+STACK = {"attention_forward": 0}  # nothing spills
 
 
-def _instance(
-    kernel: Kernel,
-    d: dtype,
-    width: int,
-    access: int,
-    tensor: bool,
-    mask: dtype | None = None,
-    drops: bool = False,
-) -> tuple[Kernel, dict[str, Any]]:
-    tiles = _TABLES[tensor, kernel is not attention_forward][width]
-    own = tiles.own if mask is None and not drops else min(tiles.own, 64)  # by registers
-    return kernel, {
-        "T": d, "D": width, "M": own, "N": tiles.other, "W": access, "MMA": int(tensor),
-        "B": mask or "void", "DROPS": int(drops),
-    }  # fmt: skip
-
-
-_LISTED: list[tuple[dtype, int, bool, tuple[int, ...], dtype | None, bool]] = [
-    (float32, 4, False, WIDTHS, None, False),
-    (bfloat16, 8, True, WIDTHS, None, False),
-    (float16, 8, False, (64,), None, False),
-    (float16, 1, True, (32,), None, False),
-    (float32, 4, False, (64,), float32, True),
-    (bfloat16, 8, True, (64, 128), bool_, True),
-    (bfloat16, 8, True, (64,), bfloat16, False),
-]
-INSTANCES = [
-    _instance(kernel, d, width, access, tensor, mask, drops)
-    for kernel in (attention_forward, attention_queries, attention_keys)
-    for d, access, tensor, widths, mask, drops in _LISTED
-    for width in widths
-    if width in _TABLES[tensor, kernel is not attention_forward]
-]
-STACK = {"attention_forward": 0, "attention_queries": 0, "attention_keys": 0}  # nothing spills
-
-
-def _shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
+def shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     """Dynamic shared memory of an instance: its tiles, padded rows, and what lies beside them."""
     own, other, width = template["M"], template["N"], template["D"]
     row = 2 * (width + 8) if template["MMA"] else 4 * (width + 4)
-    scratch = 0 if template["MMA"] else 4 * own * (other + 4)
-    if kernel is attention_forward:
-        rows = max(own, 4 * other) if template["MMA"] else own + 2 * other
-        return rows * row + scratch
-    return 2 * (own + other) * row + scratch + (8 * other if kernel is attention_keys else 0)
+    if template["MMA"]:
+        return max(own, 4 * other) * row
+    return (own + 2 * other) * row + 4 * own * (other + 4)
 
 
 def takes(scale: float, ruled: bool, where: device) -> bool:
@@ -197,7 +142,7 @@ def applies(q: Any, k: Any, v: Any, trained: bool) -> bool:
     """
     batch, heads = q.shape[:2]
     return (
-        0 < q.shape[3] == v.shape[3] <= max(_TABLES[True, trained])
+        0 < q.shape[3] == v.shape[3] <= max(attention_backward.TILES.tensor if trained else WIDTHS)
         and k.shape[0] == v.shape[0] == batch <= 65535
         and heads <= 65535
         and 0 < k.shape[1] == v.shape[1]
@@ -229,7 +174,11 @@ def forward(q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device) -> tu
     lse = there.new(q.shape[:3], float32.numpy)
     q, k, v = _rows_together(there, q, k, v)
     layouts = (*map(_layout, (q, k, v, out)), None, None, None, None)
-    _launch(attention_forward, (q, k, v, out, lse), layouts, rules, d, where)
+    arrays = q, k, v, out, lse
+    addresses, aligned = _addresses(arrays, where)
+    mask, described, numbers = _given(rules, there)
+    launch = _plan(layouts, described, d, where, aligned)
+    launch((*arrays, mask), (*addresses, there.address(mask) if mask is not None else 0), *numbers)
     return out, lse
 
 
@@ -250,12 +199,12 @@ def backward(
     there = backend(where)
     dq, dk, dv = _empty_gradients(there, d, q, k, v)
     q, k, v, out, g = _rows_together(there, q, k, v, out, g)
-    delta = there.new(lse.shape, float32.numpy)
     layouts = (*map(_layout, (q, k, v, out, g, dq, dk, dv)),)
-    first = (q, k, v, out, g, lse, dq, delta)
-    _launch(attention_queries, first, layouts, rules, d, where)
-    second = (q, k, v, g, lse, delta, dk, dv)
-    _launch(attention_keys, second, layouts, rules, d, where)
+    arrays = q, k, v, out, g, lse, dq, dk, dv
+    addresses, aligned = _addresses(arrays, where)
+    mask, described, numbers = _given(rules, there)
+    plan = _plan_of_gradients(layouts, described, d, where, aligned)
+    attention_backward.gradients(plan, there, arrays, addresses, mask, numbers)
     return dq, dk, dv
 
 
@@ -350,74 +299,49 @@ def _rows_together(there: Backend, *arrays: Any) -> list[Any]:
     ]
 
 
-def _launch(
-    kernel: Kernel,
-    pointers: tuple[Any, ...],
-    layouts: tuple[Typed | None, ...],
-    rules: Rules,
-    d: dtype,
-    where: device,
-) -> None:
-    """Start a kernel; ``layouts`` are of its structure of strides, None where there is no array."""
-    there, (scale, causal, mask, drops) = backend(where), rules
-    addresses = [*map(there.address, pointers)]
-    aligned = functools.reduce(operator.or_, addresses) % ACCESS == 0
+def _addresses(arrays: tuple[Any, ...], where: device) -> tuple[list[int], bool]:
+    """Where arrays lie, and whether all begin at multiples of `ACCESS`."""
+    addresses = [*map(backend(where).address, arrays)]
+    return addresses, functools.reduce(operator.or_, addresses) % ACCESS == 0
+
+
+def _given(rules: Rules, there: Backend) -> tuple[Any, Described, list[int]]:
+    """The mask, what of the rules a launch depends on, and the numbers of dropout's draw."""
+    scale, causal, mask, drops = rules
     if mask is not None and mask.strides[3] not in (0, mask.itemsize):
         mask = there.xp.ascontiguousarray(mask)
-    layouts += (None if mask is None else _layout(mask),)
     p, draw = (0.0, (0, 0)) if drops is None else (drops.p, drops[1:])
-    launch = _plan(kernel, layouts, scale, causal, p, d, where, aligned)
-    addresses.append(0 if mask is None else there.address(mask))
-    launch((*pointers, mask), addresses, *[number_fields(n, int64)[0] for n in draw])
+    described = Described(scale, causal, p, None if mask is None else _layout(mask))
+    return mask, described, [number_fields(n, int64)[0] for n in draw]
 
 
-Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, and strides in bytes
-Typed = tuple[tuple[int, ...], tuple[int, ...], Any]  # and NumPy's type
 _layout: Callable[[Any], Typed] = operator.attrgetter("shape", "strides", "dtype")
+
+
+def _uses_tensor_cores(d: dtype, where: device) -> bool:
+    return d is not float32 and has_tensor_cores(where)
 
 
 @functools.lru_cache(maxsize=1024)
 def _plan(
-    kernel: Kernel,
-    layouts: tuple[Typed | None, ...],
-    scale: float,
-    causal: bool,
-    p: float,
-    d: dtype,
-    where: device,
-    aligned: bool,
+    layouts: tuple[Typed | None, ...], rules: Described, d: dtype, where: device, aligned: bool
 ) -> Launch:
-    """The launch for arrays that lie so, with its structure of strides and sizes.
+    """The launch for arrays that lie so, with its structure of strides and sizes."""
+    problem = Problem.of(layouts, rules, d, _uses_tensor_cores(d, where), aligned)
+    template = problem.template(TILES)
+    shared = shared_bytes(template, attention_forward)
+    grid = (-(-problem.queries // template["M"]), problem.heads, problem.batch)
+    function = attention_forward.instance(**template)
+    return Launch(function, where, grid, (attention_forward.threads, 1, 1), shared, problem.at)
 
-    The last of the ``layouts`` is the mask's.
-    """
-    tensor = d is not float32 and has_tensor_cores(where)
-    present = [layout for layout in layouts[:-1] if layout is not None]
-    (batch, heads, queries, columns), (_, groups, keys, _) = [shape for shape, _, _ in present[:2]]
-    aligned = aligned and columns * d.itemsize % ACCESS == 0
-    aligned = aligned and not any(step % ACCESS for _, steps, _ in present for step in steps[:3])
-    width = next(w for w in WIDTHS if w >= columns)
-    access = ACCESS // d.itemsize if aligned else 1
-    mask = layouts[-1]
-    kind = None if mask is None else from_numpy_dtype(mask[2])
-    _, template = _instance(kernel, d, width, access, tensor, kind, p > 0)
-    steps: list[int] = []
-    for layout in layouts:
-        if layout is None:
-            steps += (0, 0, 0)
-        else:
-            steps += [step // layout[2].itemsize for step in layout[1][:3]]
-    column = int(mask is not None and mask[1][3] > 0)
-    sizes = (heads, heads // groups, queries, keys, columns, int(causal), column)
-    limit = max((math.ceil(np.float32(p) * 2.0**24) << 8) - 1, 0)  # as `uniform >= p` in float32
-    scales = (scale * LOG2_E, scale, 1 / (1 - p) if p < 1 else 0.0)
-    at = struct.pack(
-        f"={FORM}", *steps, *sizes, limit, *[number_fields(x, float32)[0] for x in scales]
-    )
-    rows, across = (keys, groups) if kernel is attention_keys else (queries, heads)
-    grid = (-(-rows // template["M"]), across, batch)
-    function, shared = kernel.instance(**template), _shared_bytes(template, kernel)
-    return Launch(function, where, grid, (kernel.threads, 1, 1), shared, at)
+
+@functools.lru_cache(maxsize=1024)
+def _plan_of_gradients(
+    layouts: tuple[Typed | None, ...], rules: Described, d: dtype, where: device, aligned: bool
+) -> attention_backward.Plan:
+    """The launches of the gradients, the same way."""
+    problem = Problem.of(layouts, rules, d, _uses_tensor_cores(d, where), aligned)
+    return attention_backward.Plan.of(problem, where)
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import philox
 from lucid_gpu.kernels import attention as family
+from lucid_gpu.kernels import attention_backward, attention_tiles
 from lucid_gpu.nn.functional import scaled_dot_product_attention as attend
 from tests.oracle import agree
 from tests.slow import slow_but
@@ -193,6 +194,52 @@ def test_dropout_drops_what_the_composition_would(keys: int, causal: bool, execu
     shown = _mask((2, 4, 33, 1), "bool", 33, keys)
     check(q, k, v, g, d, family.Rules(0.2, mask=shown, dropout=family.Dropout(0.9, 1, 2)))
     check(q, k, v, g, d, family.Rules(0.2, dropout=family.Dropout(1.0, 1, 2)))
+
+
+@pytest.fixture
+def splits(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """As many multiprocessors as let several blocks share the keys of a head."""
+    monkeypatch.setattr("lucid_gpu.launch.host.HostLauncher.processors", request.param)
+    family._plan_of_gradients.cache_clear()
+    request.addfinalizer(family._plan_of_gradients.cache_clear)
+
+
+@pytest.mark.parametrize("splits", [1, 4, 9], indirect=True)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("queries", [100, 300])
+@pytest.mark.parametrize("executor", ["plain", "tensor cores"], indirect=True)
+def test_blocks_that_share_a_head_have_copies_of_dq(
+    queries: int, causal: bool, splits: None, executor: str
+) -> None:
+    """One block walks all the keys, or some walk more tiles than others, or each a tile."""
+    for d, columns in ((dt.float32, 64), (dt.float16, 24)):
+        q, g = (normal((1, 2, queries, columns)).astype(d.numpy) for _ in range(2))
+        k, v = (normal((1, 1, 300, columns)).astype(d.numpy) for _ in range(2))
+        check(q, k, v, g, d, family.Rules(0.2, causal))
+
+
+def test_copies_of_dq_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four at most of a size of which no more are meant to be there."""
+    monkeypatch.setattr("lucid_gpu.launch.host.HostLauncher.processors", 132)
+
+    def copies(heads: int, rows: int) -> int:
+        shape = (1, heads, rows, 64)
+        layout = shape, tuple(np.cumprod([4, 64, rows, heads])[::-1].tolist()), np.dtype(np.float32)
+        rules = attention_tiles.Described(0.2, False, 0.0, None)
+        problem = attention_tiles.Problem.of((layout,) * 8, rules, dt.float32, True, True)
+        plan = attention_backward.Plan.of(problem, CPU)
+        assert plan.elements == plan.splits * heads * rows * 64
+        return plan.splits
+
+    found = [copies(*sizes) for sizes in ((300, 512), (16, 512), (16, 4096), (16, 1 << 16))]
+    assert found == [1, 8, 17, 4]
+
+
+@pytest.mark.parametrize("executor", ["plain", "tensor cores"], indirect=True)
+def test_numbers_of_a_mask_beyond_the_last_query(executor: str) -> None:
+    """Where a tile has rows that are no queries, 2 to the power of their scores does not matter."""
+    q, k, v, g = (normal((1, 2, 40, 32)).astype(np.float32) for _ in range(4))
+    check(q, k, v, g, dt.float32, family.Rules(0.2, mask=np.full((1, 2, 40, 40), 150, np.float32)))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -436,7 +483,7 @@ def test_a_graph_of_attention_is_freed(without_gc: None) -> None:
 
 
 def test_no_matrix_of_scores_is_moved(executor: str) -> None:
-    """One kernel forward and two backward; each array once, and two numbers a row."""
+    """One kernel forward and three backward; each array once, and two numbers a row."""
     if executor in ("at once", "recorded", "strips"):
         pytest.skip("NumPy launches no kernels")
     batch, heads, rows, columns = 1, 2, 192, 32
@@ -454,13 +501,14 @@ def test_no_matrix_of_scores_is_moved(executor: str) -> None:
     with lucid_gpu.profiler.record() as log:
         for x in lucid_gpu.autograd.grad(out, leaves, g):
             x.numpy()
-    of_queries, of_keys = log.kernels
-    assert of_queries.name == "lucid_attention_queries_float16"
-    assert of_keys.name == "lucid_attention_keys_float16"
-    assert of_queries.bytes_read == 5 * whole + line
-    assert of_queries.bytes_written == whole + line
-    assert of_keys.bytes_read == 4 * whole + 2 * line
-    assert of_keys.bytes_written == 2 * whole
+    delta, gradients, dq = log.kernels
+    assert delta.name == "lucid_attention_delta_float16"
+    assert gradients.name == "lucid_attention_gradients_float16"
+    assert dq.name == "lucid_attention_dq_float16"
+    assert (delta.bytes_read, delta.bytes_written) == (2 * whole + line, 2 * line)
+    assert gradients.bytes_read == 4 * whole + 2 * line
+    assert gradients.bytes_written == 2 * whole + 2 * whole  # dk and dv, and dq in float32
+    assert (dq.bytes_read, dq.bytes_written) == (2 * whole, whole)
 
 
 def test_numpy_keeps_no_matrix_of_scores() -> None:
@@ -485,9 +533,14 @@ def identity(instance: Any) -> str:
     return "-".join([kernel.name, *(getattr(v, "name", str(v)) for v in template.values())])
 
 
-@pytest.mark.parametrize("instance", family.INSTANCES, ids=identity)
+INSTANCES = family.INSTANCES + attention_backward.INSTANCES
+
+
+@pytest.mark.parametrize("instance", INSTANCES, ids=identity)
 def test_shared_memory_is_there(instance: Any) -> None:
     kernel, template = instance
+    mine = kernel is family.attention_forward
+    shared_bytes = family.shared_bytes if mine else attention_backward.shared_bytes
     for architecture, most in SHARED.items():
-        if architecture >= 80 or not template["MMA"]:
-            assert family._shared_bytes(template, kernel) <= most * 1024
+        if architecture >= 80 or not template.get("MMA"):
+            assert shared_bytes(template, kernel) <= most * 1024
