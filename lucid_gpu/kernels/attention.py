@@ -114,7 +114,11 @@ _TENSOR = {
 }  # fmt: skip
 _RULED = {width: Tiles(64, tiles.other) for width, tiles in _TENSOR.items()}
 TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED)
-INSTANCES = [(attention_forward, template) for template in TILES.templates()]
+FEW = TILES._replace(tensor=_RULED)  # for heads whose queries are one such tile
+INSTANCES = [
+    (attention_forward, template)
+    for template in (*TILES.templates(), FEW.template(bfloat16, 64, 8, True, None, False))
+]
 STACK = {"attention_forward": 0}  # nothing spills
 
 
@@ -328,7 +332,7 @@ def _plan(
 ) -> Launch:
     """The launch for arrays that lie so, with its structure of strides and sizes."""
     problem = Problem.of(layouts, rules, d, _uses_tensor_cores(d, where), aligned)
-    template = problem.template(TILES)
+    template = problem.template(FEW if problem.queries <= 64 else TILES)
     shared = shared_bytes(template, attention_forward)
     grid = (-(-problem.queries // template["M"]), problem.heads, problem.batch)
     function = attention_forward.instance(**template)
