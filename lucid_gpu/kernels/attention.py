@@ -132,18 +132,12 @@ def runs_cuda_c(where: device) -> bool:
     return where.type == "cuda" or (where.type == "cpu" and Executor.host_cuda)
 
 
-def applies(q: Any, k: Any, v: Any, scale: float, where: device, trained: bool) -> bool:
-    """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles.
-
-    ``trained`` says that gradients are wanted.
-    """
+def applies(q: Any, k: Any, v: Any, scale: float, where: device) -> bool:
+    """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles."""
     batch, heads = q.shape[:2]
     return (
         (scale > 0 or not runs_cuda_c(where))  # else the largest score is not the largest scaled
-        and 0
-        < q.shape[3]
-        == v.shape[3]
-        <= max(attention_backward.TILES.tensor if trained else WIDTHS)
+        and 0 < q.shape[3] == v.shape[3] <= WIDTHS[-1]
         and k.shape[0] == v.shape[0] == batch <= 65535
         and heads <= 65535
         and 0 < k.shape[1] == v.shape[1]

@@ -243,7 +243,7 @@ def _in_tiles(
     q, k, v = _heads(query), _heads(key), _heads(value)
     trained = is_grad_enabled() and any(t._expr.program.needs_grad for t in tensors)
     rules = kernels.Rules(scale, causal)
-    if not kernels.applies(q, k, v, scale, where, trained):
+    if not kernels.applies(q, k, v, scale, where):
         return None
     if mask is not None or dropout_p:
         if not kernels.runs_cuda_c(where):
