@@ -314,33 +314,35 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
     }
 }
 
-// Grid: tiles of queries (for each part of the columns), heads of queries, batches. The copies of dq
-// together, in their order; a causal copy holds the queries from its first key on.
+// Grid: tiles of queries, heads of queries, batches. The copies of dq together, in their order; a
+// causal copy holds the queries from its first key on.
 template <typename T, int D, int M, int N, int W, int MMA>
 LUCID_FN void attention_dq(const float* copies, T* dq, int count, lucid_attention at)
 {
     typedef lucid_turned<MMA, T, D, M, N> Turned;
+    constexpr int C = lucid_columns<D>;
     extern __shared__ __align__(16) char lucid_shared[];
-    constexpr int C = lucid_columns<D>, PARTS = D / C;
-    const int tile = blockIdx.x / PARTS, part = blockIdx.x % PARTS;
-    const int first = tile * N, head = blockIdx.y, batch = blockIdx.z;
+    const int first = blockIdx.x * N, head = blockIdx.y, batch = blockIdx.z;
     if (at.causal) count = min(count, (first + N - 1) / M + 1);
-    float sum[Turned::ROWS][Turned::DEPTHS];
-    lucid_clear(sum);
-    for (int copy = 0; copy < count; ++copy) {
-        const float* const place =
-            copies + lucid_place<N, D>(at, copy, batch, head, tile, part);
-        #pragma unroll
-        for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
-            const lucid_pack<float, 4> pack = lucid_load<4>(place + e * Turned::THREADS);
-            #pragma unroll
-            for (int c = 0; c < 4; ++c) Turned::part(sum, e + c) += pack[c];
-        }
-    }
     float factor[Turned::ROWS];
     #pragma unroll
     for (int i = 0; i < Turned::ROWS; ++i) factor[i] = at.unit;
-    lucid_deliver<Turned, C, N, W>(dq + at.dq.to(batch, head) + part * C, at.dq.row, first,
-                                   at.queries, at.width - part * C,
-                                   (typename Turned::element*)lucid_shared, sum, factor);
+    #pragma unroll
+    for (int part = 0; part < D / C; ++part) {
+        float sum[Turned::ROWS][Turned::DEPTHS];
+        lucid_clear(sum);
+        for (int copy = 0; copy < count; ++copy) {
+            const float* const place =
+                copies + lucid_place<N, D>(at, copy, batch, head, blockIdx.x, part);
+            #pragma unroll
+            for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
+                const lucid_pack<float, 4> pack = lucid_load<4>(place + e * Turned::THREADS);
+                #pragma unroll
+                for (int c = 0; c < 4; ++c) Turned::part(sum, e + c) += pack[c];
+            }
+        }
+        lucid_deliver<Turned, C, N, W>(dq + at.dq.to(batch, head) + part * C, at.dq.row, first,
+                                       at.queries, at.width - part * C,
+                                       (typename Turned::element*)lucid_shared, sum, factor);
+    }
 }

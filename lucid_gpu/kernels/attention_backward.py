@@ -131,7 +131,7 @@ class Plan(NamedTuple):
         return cls(
             launch(attention_delta, -(-problem.queries // rows), heads),
             launch(attention_gradients[problem.tensor], splits * parts, problem.groups),
-            launch(attention_dq[problem.tensor], tiles * parts, heads),
+            launch(attention_dq[problem.tensor], tiles, heads),
             splits * copy,
             splits,
         )
