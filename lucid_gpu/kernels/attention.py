@@ -41,7 +41,7 @@ from lucid_gpu.kernels.attention_tiles import (
     Typed,
 )
 from lucid_gpu.kernels.dispatch import by_device
-from lucid_gpu.launch import Executor, Kernel
+from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.arguments import number_fields
 from lucid_gpu.launch.kernel import Launch
 
@@ -114,7 +114,11 @@ _TENSOR = {
 }  # fmt: skip
 _RULED = {width: Tiles(64, tiles.other) for width, tiles in _TENSOR.items()}
 TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED)
-INSTANCES = [(attention_forward, template) for template in TILES.templates()]
+FEW = TILES._replace(tensor=_RULED)  # for heads whose queries are one such tile
+INSTANCES = [
+    (attention_forward, template)
+    for template in (*TILES.templates(), FEW.template(bfloat16, 64, 8, True, None, False))
+]
 STACK = {"attention_forward": 0}  # nothing spills
 
 
@@ -127,17 +131,19 @@ def shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     return (own + 2 * other) * row + 4 * own * (other + 4)
 
 
-def runs_cuda_c(where: device) -> bool:
-    """Whether a device's tiles are CUDA C, which takes masks and dropout; NumPy's takes neither."""
-    return where.type == "cuda" or (where.type == "cpu" and Executor.host_cuda)
+def takes(scale: float, ruled: bool, where: device) -> bool:
+    """Whether a device's tiles take a scale and, where ``ruled`` says so, a mask or dropout.
+
+    CUDA C takes both, and looks for the largest score before it scales them; NumPy takes neither.
+    """
+    return scale > 0 if runs_cuda_c(where) else not ruled
 
 
-def applies(q: Any, k: Any, v: Any, scale: float, where: device) -> bool:
+def applies(q: Any, k: Any, v: Any) -> bool:
     """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles."""
     batch, heads = q.shape[:2]
     return (
-        (scale > 0 or not runs_cuda_c(where))  # else the largest score is not the largest scaled
-        and 0 < q.shape[3] == v.shape[3] <= WIDTHS[-1]
+        0 < q.shape[3] == v.shape[3] <= WIDTHS[-1]
         and k.shape[0] == v.shape[0] == batch <= 65535
         and heads <= 65535
         and 0 < k.shape[1] == v.shape[1]
@@ -323,7 +329,7 @@ def _plan(
 ) -> Launch:
     """The launch for arrays that lie so, with its structure of strides and sizes."""
     problem = Problem.of(layouts, rules, d, _uses_tensor_cores(d, where), aligned)
-    template = problem.template(TILES)
+    template = problem.template(FEW if problem.queries <= 64 else TILES)
     shared = shared_bytes(template, attention_forward)
     grid = (-(-problem.queries // template["M"]), problem.heads, problem.batch)
     function = attention_forward.instance(**template)
@@ -375,7 +381,7 @@ def _backward_shape(
 def _forward_on_host(
     q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device
 ) -> tuple[Any, Any]:
-    assert rules.mask is None and rules.dropout is None  # see `runs_cuda_c`
+    assert rules.mask is None and rules.dropout is None  # see `takes`
     out = _empty_like(backend(where), d, q, q.shape[3])
     lse = backend(where).new(q.shape[:3], float32.numpy)
     heads = _Heads.of(q, k, rules.causal)
@@ -394,7 +400,7 @@ def _backward_on_host(
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
-    assert rules.mask is None and rules.dropout is None  # see `runs_cuda_c`
+    assert rules.mask is None and rules.dropout is None  # see `takes`
     q, k, v, out, lse = saved
     dq, dk, dv = _empty_gradients(backend(where), d, q, k, v)
     heads = _Heads.of(q, k, rules.causal)

@@ -231,7 +231,8 @@ def _in_tiles(
     tensors = (query, key, value)
     program = query._expr.program
     d, where, (a, b, c) = program.dtype, program.device, [t._expr.shape for t in tensors]
-    if d not in kernels.TYPES:  # which is the type of all
+    ruled = mask is not None or dropout_p > 0
+    if d not in kernels.TYPES or not kernels.takes(scale, ruled, where):  # the type is that of all
         return None
     if open_levels and innermost((*tensors, mask)) is not None:
         return None
@@ -243,20 +244,17 @@ def _in_tiles(
     q, k, v = _heads(query), _heads(key), _heads(value)
     trained = is_grad_enabled() and any(t._expr.program.needs_grad for t in tensors)
     rules = kernels.Rules(scale, causal)
-    if not kernels.applies(q, k, v, scale, where):
+    if not kernels.applies(q, k, v):
         return None
-    if mask is not None or dropout_p:
-        if not kernels.runs_cuda_c(where):
+    if mask is not None:
+        _check_mask(query, (*a[:-1], b[-2]), mask, causal)
+        if mask.requires_grad or len(a) > 4 and mask.ndim > 3:
             return None
-        if mask is not None:
-            _check_mask(query, (*a[:-1], b[-2]), mask, causal)
-            if mask.requires_grad or len(a) > 4 and mask.ndim > 3:
-                return None
-            if trained and not mask.dtype.category:
-                mask = mask.clone()  # as PyTorch, which saves numbers: the bools may be written
-            rules = rules._replace(mask=_mask_array(mask, q, k))
-        if dropout_p:
-            rules = rules._replace(dropout=kernels.Dropout(dropout_p, *_draw(None, where)))
+        if trained and not mask.dtype.category:
+            mask = mask.clone()  # as PyTorch, which saves numbers: the bools may be written
+        rules = rules._replace(mask=_mask_array(mask, q, k))
+    if dropout_p:
+        rules = rules._replace(dropout=kernels.Dropout(dropout_p, *_draw(None, where)))
     lies = program, a, program.strided and query._expr.leaves[0].array.strides
     results = None if modes.watchers else _results.get(lies)
     out, lse = _computed(kernels.forward, (q, k, v, rules, d, where), (q, k, v), rules, where)
