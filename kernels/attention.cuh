@@ -136,7 +136,8 @@ LUCID_FN unsigned lucid_keep_by_four(int t, int from, int step, const Four& four
 // --- products of tiles ---------------------------------------------------------------------------
 
 // A thread holds ROWS x COLUMNS scores of its block's M x N, and ROWS x DEPTHS of sums of M x D;
-// LANES neighboring threads share the rows. `multiply` adds own other^T, `accumulate` p other.
+// LANES neighboring threads share the rows. `multiply` adds own other^T, `accumulate` p other, of as
+// many columns as a sum has.
 template <int MMA, typename T, int D, int M, int N, int WARPS = 4> struct lucid_tiles;
 
 template <typename T, int D, int M, int N>
@@ -188,7 +189,8 @@ struct lucid_tiles<0, T, D, M, N, 4> {
     }
 
     // The weights of a row are with its lanes; a warp lays its rows out in shared memory.
-    static LUCID_FN void accumulate(float (&sum)[ROWS][DEPTHS], const float (&p)[ROWS][COLUMNS],
+    template <int C>
+    static LUCID_FN void accumulate(float (&sum)[ROWS][C], const float (&p)[ROWS][COLUMNS],
                                     const float* other, float* scratch)
     {
         __syncwarp();
@@ -206,7 +208,7 @@ struct lucid_tiles<0, T, D, M, N, 4> {
             #pragma unroll
             for (int k = 0; k < 4; ++k)
                 #pragma unroll
-                for (int j = 0; j < DEPTHS; j += 4) {
+                for (int j = 0; j < C; j += 4) {
                     const lucid_pack<float, 4> b =
                         lucid_load_written<4>(other + (n + k) * PITCH + depth(j));
                     #pragma unroll
@@ -337,7 +339,8 @@ struct lucid_tiles<1, T, D, M, N, WARPS> {
     }
 
     // A sum's pieces are, rounded, the left operand of the next product as they lie.
-    static LUCID_FN void accumulate(float (&sum)[ROWS][DEPTHS], const float (&p)[ROWS][COLUMNS],
+    template <int C>
+    static LUCID_FN void accumulate(float (&sum)[ROWS][C], const float (&p)[ROWS][COLUMNS],
                                     const T* other, float*)
     {
         const T* theirs = other + lane() % 16 * PITCH + lane() / 16 * 8;
@@ -353,7 +356,7 @@ struct lucid_tiles<1, T, D, M, N, WARPS> {
                     a[i][k] = lucid_two<T>(row[j + k / 2 * 2], row[j + k / 2 * 2 + 1]);
                 }
             #pragma unroll
-            for (int d = 0; d < D; d += 16) {
+            for (int d = 0; d < 4 * C; d += 16) {
                 unsigned b[4];
                 lucid_load_matrices<true>(b, theirs + n * PITCH + d);
                 #pragma unroll

@@ -8,11 +8,14 @@
 // in their order. No atomics, so that the same numbers give the same bits.
 #include "attention.cuh"
 
+// Columns of dq, dk and dv whose sums a block has: of wide heads half, for registers do not hold more.
+template <int D> constexpr int lucid_columns = D > 128 ? D / 2 : D;
+
 // --- the product whose rows are queries ----------------------------------------------------------
 
 // ds stands on its side, keys by queries, and lies in shared memory because each warp needs the keys
 // of all: `keep` puts a thread's part there (the plain kind's `accumulate` has left it already) and
-// `accumulate` adds ds^T k to N x D sums, of which a thread holds ROWS x DEPTHS.
+// `accumulate` adds ds^T k to N x C sums, of which a thread holds ROWS x DEPTHS.
 template <int MMA, typename T, int D, int M, int N> struct lucid_turned;
 
 template <typename T, int D, int M, int N>
@@ -20,7 +23,8 @@ struct lucid_turned<0, T, D, M, N> {
     typedef lucid_tiles<0, T, D, M, N> E;
     typedef float element;
     static constexpr int THREADS = E::THREADS, PITCH = E::PITCH, KEPT = 0;
-    static constexpr int LANES = N < 16 ? 16 : 8, ROWS = N * LANES / THREADS, DEPTHS = D / LANES;
+    static constexpr int LANES = N < 16 ? 16 : 8, ROWS = N * LANES / THREADS;
+    static constexpr int DEPTHS = lucid_columns<D> / LANES;
 
     static LUCID_FN int row(int i) { return threadIdx.x / LANES + THREADS / LANES * i; }
     static LUCID_FN int depth(int j)
@@ -63,7 +67,8 @@ struct lucid_turned<1, T, D, M, N> {
     typedef lucid_tiles<1, T, D, M, N, M / 16> E;
     typedef T element;
     static constexpr int THREADS = E::THREADS;
-    static constexpr int DOWN = N / 16, ACROSS = THREADS / 32 / DOWN, WIDE = D / ACROSS;  // of warps
+    static constexpr int DOWN = N / 16, ACROSS = THREADS / 32 / DOWN;  // warps
+    static constexpr int WIDE = lucid_columns<D> / ACROSS;
     static_assert(WIDE % 16 == 0, "two pieces at once");
     static constexpr int ROWS = 2, DEPTHS = WIDE / 4, PITCH = E::PITCH;
     static constexpr int STEP = N + 8, KEPT = M * STEP;  // elements of ds in shared memory
@@ -112,10 +117,12 @@ struct lucid_turned<1, T, D, M, N> {
 
 // Where the sums of a tile of queries lie in a copy of dq: as the threads hold them, 16 bytes each.
 template <int N, int D>
-LUCID_FN long long lucid_place(const lucid_attention& at, int copy, int batch, int head, int tile)
+LUCID_FN long long lucid_place(const lucid_attention& at, int copy, int batch, int head, int tile,
+                               int part)
 {
     const long long line = ((long long)copy * gridDim.z + batch) * at.heads + head;
-    return (line * ((at.queries + N - 1) / N) + tile) * (N * D) + lucid_thread() * 4;
+    const long long before = (line * ((at.queries + N - 1) / N) + tile) * (D / lucid_columns<D>);
+    return (before + part) * (N * lucid_columns<D>) + lucid_thread() * 4;
 }
 
 // --- kernels -------------------------------------------------------------------------------------
@@ -179,7 +186,8 @@ LUCID_FN void lucid_slopes(float (&s)[E::ROWS][E::COLUMNS], float (&ds)[E::ROWS]
     }
 }
 
-// Grid: blocks that share the keys of a head, heads of keys, batches. Scores stand on their side,
+// Grid: blocks that share the keys of a head (for each part of the columns), heads of keys, batches.
+// Scores stand on their side,
 // keys by queries, so that dv and dk come from the products as they lie.
 template <typename T, int D, int M, int N, int W, int MMA, typename B, int DROPS>
 LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g,
@@ -189,6 +197,8 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
     typedef lucid_tiles<MMA, T, D, M, N, MMA ? M / 16 : 4> E;
     typedef lucid_turned<MMA, T, D, M, N> Turned;
     typedef typename E::element element;
+    constexpr int C = lucid_columns<D>, PARTS = D / C;
+    typedef lucid_tiles<MMA, T, C, M, N, MMA ? M / 16 : 4> Sums;
     extern __shared__ __align__(16) char lucid_shared[];
     element* k_tile = (element*)lucid_shared;
     element* v_tile = k_tile + M * E::PITCH;
@@ -199,11 +209,12 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
     float* scratch = line_tile + 2 * N;  // of the plain kind, which has ds there
 
     const int head = blockIdx.y, batch = blockIdx.z;
-    for (int first = blockIdx.x * M; first < at.keys; first += gridDim.x * M) {
+    const int copy = blockIdx.x / PARTS, part = blockIdx.x % PARTS;
+    for (int first = copy * M; first < at.keys; first += gridDim.x / PARTS * M) {
         __syncthreads();  // the tiles of the keys before are done with
         lucid_fill<E, D, M, W>(k_tile, k + at.k.to(batch, head), at.k.row, first, at.keys, at.width);
         lucid_fill<E, D, M, W>(v_tile, v + at.v.to(batch, head), at.v.row, first, at.keys, at.width);
-        float dk_sum[E::ROWS][E::DEPTHS], dv_sum[E::ROWS][E::DEPTHS];
+        float dk_sum[E::ROWS][Sums::DEPTHS], dv_sum[E::ROWS][Sums::DEPTHS];
         lucid_clear(dk_sum);
         lucid_clear(dv_sum);
 
@@ -250,7 +261,7 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
                 lucid_slopes<true, DROPS, E>(s, ds, line_tile, kept, mask, batch, one, first, from,
                                              at);
             Turned::keep(ds_tile, ds);
-            E::accumulate(dv_sum, s, g_tile, scratch);
+            E::accumulate(dv_sum, s, g_tile + part * C, scratch);
             __syncthreads();  // the gradients are done with, and ds is there
             const int tile = from / N;
             from += N;
@@ -260,8 +271,8 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
             }
             if (member < at.group) fill_g(member, from);
             float dq_sum[Turned::ROWS][Turned::DEPTHS];
-            float* const place = dq + lucid_place<N, D>(at, blockIdx.x, batch, one, tile);
-            if (first == blockIdx.x * M) {  // whose queries are all that later keys meet
+            float* const place = dq + lucid_place<N, D>(at, copy, batch, one, tile, part);
+            if (first == copy * M) {  // whose queries are all that later keys meet
                 lucid_clear(dq_sum);
             } else {
                 #pragma unroll
@@ -272,12 +283,12 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
                     for (int c = 0; c < 4; ++c) Turned::part(dq_sum, e + c) = pack[c];
                 }
             }
-            E::accumulate(dk_sum, ds, q_tile, scratch);
+            E::accumulate(dk_sum, ds, q_tile + part * C, scratch);
             if constexpr (MMA) {
-                Turned::accumulate(dq_sum, ds_tile, k_tile);
+                Turned::accumulate(dq_sum, ds_tile, k_tile + part * C);
             } else {
                 __syncthreads();  // ds is there
-                Turned::accumulate(dq_sum, scratch, k_tile);
+                Turned::accumulate(dq_sum, scratch, k_tile + part * C);
             }
             #pragma unroll
             for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
@@ -293,12 +304,13 @@ LUCID_FN void attention_gradients(const T* q, const T* k, const T* v, const T* g
         float factor[E::ROWS];
         #pragma unroll
         for (int i = 0; i < E::ROWS; ++i) factor[i] = 1;
-        lucid_deliver<E, D, M, W>(dv + at.dv.to(batch, head), at.dv.row, first, at.keys, at.width,
-                                  v_tile, dv_sum, factor);
+        const int width = at.width - part * C;
+        lucid_deliver<Sums, C, M, W>(dv + at.dv.to(batch, head) + part * C, at.dv.row, first,
+                                     at.keys, width, v_tile, dv_sum, factor);
         #pragma unroll
         for (int i = 0; i < E::ROWS; ++i) factor[i] = at.unit;
-        lucid_deliver<E, D, M, W>(dk + at.dk.to(batch, head), at.dk.row, first, at.keys, at.width,
-                                  k_tile, dk_sum, factor);
+        lucid_deliver<Sums, C, M, W>(dk + at.dk.to(batch, head) + part * C, at.dk.row, first,
+                                     at.keys, width, k_tile, dk_sum, factor);
     }
 }
 
@@ -308,23 +320,29 @@ template <typename T, int D, int M, int N, int W, int MMA>
 LUCID_FN void attention_dq(const float* copies, T* dq, int count, lucid_attention at)
 {
     typedef lucid_turned<MMA, T, D, M, N> Turned;
+    constexpr int C = lucid_columns<D>;
     extern __shared__ __align__(16) char lucid_shared[];
     const int first = blockIdx.x * N, head = blockIdx.y, batch = blockIdx.z;
     if (at.causal) count = min(count, (first + N - 1) / M + 1);
-    float sum[Turned::ROWS][Turned::DEPTHS];
-    lucid_clear(sum);
-    for (int copy = 0; copy < count; ++copy) {
-        const float* const place = copies + lucid_place<N, D>(at, copy, batch, head, blockIdx.x);
-        #pragma unroll
-        for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
-            const lucid_pack<float, 4> pack = lucid_load<4>(place + e * Turned::THREADS);
-            #pragma unroll
-            for (int c = 0; c < 4; ++c) Turned::part(sum, e + c) += pack[c];
-        }
-    }
     float factor[Turned::ROWS];
     #pragma unroll
     for (int i = 0; i < Turned::ROWS; ++i) factor[i] = at.unit;
-    lucid_deliver<Turned, D, N, W>(dq + at.dq.to(batch, head), at.dq.row, first, at.queries,
-                                   at.width, (typename Turned::element*)lucid_shared, sum, factor);
+    #pragma unroll
+    for (int part = 0; part < D / C; ++part) {
+        float sum[Turned::ROWS][Turned::DEPTHS];
+        lucid_clear(sum);
+        for (int copy = 0; copy < count; ++copy) {
+            const float* const place =
+                copies + lucid_place<N, D>(at, copy, batch, head, blockIdx.x, part);
+            #pragma unroll
+            for (int e = 0; e < Turned::ROWS * Turned::DEPTHS; e += 4) {
+                const lucid_pack<float, 4> pack = lucid_load<4>(place + e * Turned::THREADS);
+                #pragma unroll
+                for (int c = 0; c < 4; ++c) Turned::part(sum, e + c) += pack[c];
+            }
+        }
+        lucid_deliver<Turned, C, N, W>(dq + at.dq.to(batch, head) + part * C, at.dq.row, first,
+                                       at.queries, at.width - part * C,
+                                       (typename Turned::element*)lucid_shared, sum, factor);
+    }
 }

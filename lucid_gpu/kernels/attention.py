@@ -139,14 +139,11 @@ def takes(scale: float, ruled: bool, where: device) -> bool:
     return scale > 0 if runs_cuda_c(where) else not ruled
 
 
-def applies(q: Any, k: Any, v: Any, trained: bool) -> bool:
-    """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles.
-
-    ``trained`` says that gradients are wanted.
-    """
+def applies(q: Any, k: Any, v: Any) -> bool:
+    """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles."""
     batch, heads = q.shape[:2]
     return (
-        0 < q.shape[3] == v.shape[3] <= max(attention_backward.TILES.tensor if trained else WIDTHS)
+        0 < q.shape[3] == v.shape[3] <= WIDTHS[-1]
         and k.shape[0] == v.shape[0] == batch <= 65535
         and heads <= 65535
         and 0 < k.shape[1] == v.shape[1]

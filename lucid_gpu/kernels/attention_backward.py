@@ -23,6 +23,7 @@ __all__ = ["Plan", "gradients"]
 
 SPLITS = 4  # blocks that may share the keys of a head whatever their copies of dq take,
 MEMORY = 1 << 29  # and bytes that all copies may take where they are more
+WHOLE = 128  # columns of heads that one block has the sums of: of wider heads it has half
 
 
 def _kernel(
@@ -61,8 +62,14 @@ attention_gradients, attention_dq = (
 # Chosen by registers (nothing spills) and shared memory (what the 99 KiB of a block hold that a
 # multiprocessor has from compute capability 8.6 on, or two of plain products); no GPU has tuned
 # them yet. Tensor cores are given many keys at once, for sums of dq come and go for each tile.
-_PLAIN = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 16), 128: Tiles(32, 8)}
-_TENSOR = {32: Tiles(128, 64), 64: Tiles(128, 64), 96: Tiles(128, 64), 128: Tiles(128, 32)}
+_PLAIN = {
+    32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 16), 128: Tiles(32, 8),
+    192: Tiles(16, 16), 256: Tiles(16, 8),
+}  # fmt: skip
+_TENSOR = {
+    32: Tiles(128, 64), 64: Tiles(128, 64), 96: Tiles(128, 64), 128: Tiles(128, 32),
+    192: Tiles(64, 32), 256: Tiles(64, 16),
+}  # fmt: skip
 _RULED = _TENSOR | {64: Tiles(128, 32), 96: Tiles(64, 32), 128: Tiles(128, 16)}
 TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED)
 
@@ -109,19 +116,21 @@ class Plan(NamedTuple):
         tiles = -(-problem.queries // other)
         copy = batch * heads * tiles * other * problem.width
         blocks = launcher_of(where).processors * (1 if problem.tensor else 2)
-        wanted = -(-blocks // (batch * problem.groups))
+        parts = 1 if problem.width <= WHOLE else 2
+        wanted = -(-blocks // (batch * problem.groups * parts))
         splits = min(wanted, -(-problem.keys // own), max(SPLITS, MEMORY // (4 * copy)))
 
         def launch(kernel: Kernel, blocks: int, across: int) -> Launch:
             _, mine = _instance(kernel, template)
             function, shared = kernel.instance(**mine), shared_bytes(mine, kernel)
             grid = (blocks, across, batch)
-            return Launch(function, where, grid, (kernel.threads, 1, 1), shared, problem.at)
+            threads = 2 * own if mine.get("MMA") else 128  # a warp for 16 rows of tensor cores
+            return Launch(function, where, grid, (threads, 1, 1), shared, problem.at)
 
         rows = attention_delta.threads // 8
         return cls(
             launch(attention_delta, -(-problem.queries // rows), heads),
-            launch(attention_gradients[problem.tensor], splits, problem.groups),
+            launch(attention_gradients[problem.tensor], splits * parts, problem.groups),
             launch(attention_dq[problem.tensor], tiles, heads),
             splits * copy,
             splits,

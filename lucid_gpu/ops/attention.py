@@ -244,7 +244,7 @@ def _in_tiles(
     q, k, v = _heads(query), _heads(key), _heads(value)
     trained = is_grad_enabled() and any(t._expr.program.needs_grad for t in tensors)
     rules = kernels.Rules(scale, causal)
-    if not kernels.applies(q, k, v, trained):
+    if not kernels.applies(q, k, v):
         return None
     if mask is not None:
         _check_mask(query, (*a[:-1], b[-2]), mask, causal)

@@ -117,12 +117,9 @@ WIDE = [(70, 50, 160, True), (33, 70, 192, False), (40, 40, 256, True), (65, 33,
 def test_wide_heads(case: tuple[int, int, int, bool], name: str, executor: str) -> None:
     queries, keys, columns, causal = case
     d, rules = dt.BY_NAME[name], family.Rules(0.1, causal)
-    q = normal((1, 2, queries, columns)).astype(d.numpy)
+    q, g = (normal((1, 2, queries, columns)).astype(d.numpy) for _ in range(2))
     k, v = (normal((1, 1, keys, columns)).astype(d.numpy) for _ in range(2))
-    found = family.forward(q, k, v, rules, d, CPU)
-    wanted = exact(q, k, v, q, rules)
-    np.testing.assert_allclose(found[0].astype(np.float64), wanted[0], atol=3 * TOLERANCE[name])
-    np.testing.assert_allclose(found[1], wanted[1], atol=1e-4)
+    check(q, k, v, g, d, rules)
 
 
 @pytest.mark.each_value
@@ -179,6 +176,16 @@ def test_the_lowest_number_hides_no_row_whole(executor: str) -> None:
     np.testing.assert_allclose(out[0, 0, 3], v[0, 0].mean(0), atol=1e-6)
     wanted = exact(q[:, :, 7:8], k[:, :, :5], v[:, :, :5], q[:, :, 7:8], family.Rules(0.2))
     np.testing.assert_allclose(out[0, 0, 7], wanted[0][0, 0, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("columns", slow_but([64, 96, 128, 192], 96))
+@pytest.mark.parametrize("executor", ["tensor cores"], indirect=True)
+def test_masks_and_dropout_of_wider_heads(columns: int, executor: str) -> None:
+    """Their tiles are others, for registers."""
+    q, g = (normal((2, 4, 33, columns)).astype(dt.bfloat16.numpy) for _ in range(2))
+    k, v = (normal((2, 2, 140, columns)).astype(dt.bfloat16.numpy) for _ in range(2))
+    mask = _mask((1, 4, 33, 140), "bool", 33, 140)
+    check(q, k, v, g, dt.bfloat16, family.Rules(0.1, True, mask, family.Dropout(0.2, 3, 4)))
 
 
 @cuda_c
