@@ -580,7 +580,7 @@ CASES: tuple[Case, ...] = (
         _attention_flops(5),
         ("float32", "bfloat16", "float16"),
         aim=0,
-        kernels=2,
+        kernels=3,
     ),
     *[
         Case(

@@ -29,7 +29,7 @@ inline void lucid_make_copy(const lucid_awaited& copy)
 }
 #endif
 
-// BYTES (4 or 16, to and from multiples of as many), or zeros in their place.
+// BYTES (4, 8 or 16, to and from multiples of as many), or zeros in their place.
 template <int BYTES>
 LUCID_FN void lucid_copy(void* to, const void* from, bool taken)
 {
@@ -40,11 +40,13 @@ LUCID_FN void lucid_copy(void* to, const void* from, bool taken)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                      :: "r"(place), "l"(from), "r"(bytes) : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                     :: "r"(place), "l"(from), "r"(bytes) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                     :: "r"(place), "l"(from), "n"(BYTES), "r"(bytes) : "memory");
 #elif defined(__CUDA_ARCH__)
     if constexpr (BYTES == 16)
         *(uint4*)to = taken ? __ldg((const uint4*)from) : uint4{0, 0, 0, 0};
+    else if constexpr (BYTES == 8)
+        *(uint2*)to = taken ? __ldg((const uint2*)from) : uint2{0, 0};
     else
         *(unsigned*)to = taken ? __ldg((const unsigned*)from) : 0u;
 #else

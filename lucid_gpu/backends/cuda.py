@@ -117,7 +117,7 @@ def can_use_cudnn_attention(params: SDPAParams, debug: bool = False) -> bool:
 
 
 def enable_cudnn_sdp(enabled: bool) -> None:
-    """Let attention use cuDNN's kernel where it can, before ours; PyTorch's is on by default."""
+    """Let attention use cuDNN's kernel where it can, before ours; on by default."""
     _enable(attention.CUDNN, enabled)
 
 

@@ -602,6 +602,8 @@ def _drawn(value: Any) -> Any:
         return value.now()
     if type(value) in (list, tuple):
         return type(value)([_drawn(part) for part in value])
+    if hasattr(value, "_fields"):
+        return type(value)(*[_drawn(part) for part in value])
     return value
 
 

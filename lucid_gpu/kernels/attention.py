@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import operator
-import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,21 +25,35 @@ from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.recording import Immediate, Recording
-from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
+from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, int64
+from lucid_gpu.kernels import attention_backward
+from lucid_gpu.kernels.attention_tiles import (
+    ACCESS,
+    FORM,
+    GIVEN,
+    LOG2_E,
+    TEMPLATE,
+    WIDTHS,
+    Described,
+    Layout,
+    Problem,
+    Tables,
+    Tiles,
+    Typed,
+)
 from lucid_gpu.kernels.dispatch import by_device
-from lucid_gpu.launch import Kernel
+from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.arguments import number_fields
 from lucid_gpu.launch.kernel import Launch
 
 if TYPE_CHECKING:
     from lucid_gpu.devices.port import Backend
 
-__all__ = ["applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn"]
+__all__ = [
+    "Dropout", "Rules", "applies", "backward", "backward_by_cudnn", "forward", "forward_by_cudnn",
+]  # fmt: skip
 
-WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
 TYPES = (float16, bfloat16, float32)
-ACCESS = 16  # bytes, where all rows begin at a multiple of them
-LOG2_E = math.log2(math.e)
 
 # On a CPU:
 SCORES = 1 << 18  # of a strip of a head's rows
@@ -49,83 +61,83 @@ ROWS = 16  # of a block of a causal head: what is computed in vain is a triangle
 SHARED_FROM = 1 << 15  # scores that are worth another thread
 FEWEST = 1 << 15  # scores below which a recording of the shape costs more than they do
 
-_TEMPLATE = "T, D, M, N, W, MMA"
-FORM = "24q 6i 2f"  # of the structure `at`: strides of eight arrays, sizes, scales
+
+class Dropout(NamedTuple):
+    """Weights are dropped with probability ``p``, by a draw of their matrix of all heads.
+
+    `seed` and `draw` are those of a generator (`lucid_gpu.devices.philox`).
+    """
+
+    p: float
+    seed: int
+    draw: int
 
 
-def _kernel(name: str, declaration: str) -> Kernel:
-    declaration += ", lucid_attention at"
-    half = "forward" if name == "attention_forward" else "backward"
-    return Kernel(f"attention_{half}.cu", name, declaration, _TEMPLATE, 128, {"at": FORM}, blocks=2)
+class Rules(NamedTuple):
+    """What attention is told beside its arrays.
+
+    Attributes
+    ----------
+    scale : float
+    causal : bool
+        Query i sees the keys 0 to i.
+    mask : array, shape (batch, heads, queries, keys), optional
+        Of bool, True where a key takes part, or numbers to add to the scores, of the type of q or
+        float32. Broadcast to that shape, its strides are 0.
+    dropout : Dropout, optional
+    """
+
+    scale: float
+    causal: bool = False
+    mask: Any = None
+    dropout: Dropout | None = None
 
 
-attention_forward = _kernel(
-    "attention_forward", "const T* q, const T* k, const T* v, T* o, float* lse"
+attention_forward = Kernel(
+    "attention_forward.cu",
+    "attention_forward",
+    "const T* q, const T* k, const T* v, T* o, float* lse" + GIVEN,
+    TEMPLATE,
+    128,
+    {"at": FORM},
+    blocks=2,
 )
-attention_queries = _kernel(
-    "attention_queries",
-    "const T* q, const T* k, const T* v, const T* o, const T* g, const float* lse, T* dq, "
-    "float* delta",
-)
-attention_keys = _kernel(
-    "attention_keys",
-    "const T* q, const T* k, const T* v, const T* g, const float* lse, const float* delta, T* dk, "
-    "T* dv",
-)
-
-
-class Tiles(NamedTuple):
-    """Rows of a block's own tile and of those it walks."""
-
-    own: int
-    other: int
-
 
 # Chosen by registers (nothing spills) and shared memory (two blocks fit into the 100 KiB that a
 # multiprocessor has from compute capability 8.6 on); no GPU has tuned them yet.
-_PLAIN = {32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 16), 128: Tiles(32, 16)}
-_PLAIN_BACKWARD = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 16), 128: Tiles(32, 8)}
-_TENSOR = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 64), 128: Tiles(64, 32)}
-_TENSOR_BACKWARD = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 32), 128: Tiles(64, 16)}
-_TABLES = {
-    (False, False): _PLAIN,
-    (False, True): _PLAIN_BACKWARD,
-    (True, False): _TENSOR,
-    (True, True): _TENSOR_BACKWARD,
-}
-
-
-def _instance(
-    kernel: Kernel, d: dtype, width: int, access: int, tensor: bool
-) -> tuple[Kernel, dict[str, Any]]:
-    tiles = _TABLES[tensor, kernel is not attention_forward][width]
-    return kernel, {
-        "T": d, "D": width, "M": tiles.own, "N": tiles.other, "W": access, "MMA": int(tensor)
-    }  # fmt: skip
-
-
+_PLAIN = {
+    32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 16), 128: Tiles(32, 16),
+    192: Tiles(32, 8), 256: Tiles(16, 8),
+}  # fmt: skip
+_TENSOR = {
+    32: Tiles(128, 64), 64: Tiles(128, 64), 96: Tiles(128, 32), 128: Tiles(64, 32),
+    192: Tiles(64, 16), 256: Tiles(64, 16),
+}  # fmt: skip
+_RULED = {width: Tiles(64, tiles.other) for width, tiles in _TENSOR.items()}
+TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED)
+FEW = TILES._replace(tensor=_RULED)  # for heads whose queries are one such tile
 INSTANCES = [
-    _instance(kernel, d, width, access, tensor)
-    for kernel in (attention_forward, attention_queries, attention_keys)
-    for d, access, tensor, widths in (
-        (float32, 4, False, WIDTHS),
-        (bfloat16, 8, True, WIDTHS),
-        (float16, 8, False, (64,)),
-        (float16, 1, True, (32,)),
-    )
-    for width in widths
+    (attention_forward, template)
+    for template in (*TILES.templates(), FEW.template(bfloat16, 64, 8, True, None, False))
 ]
-STACK = {"attention_forward": 0, "attention_queries": 0, "attention_keys": 0}  # nothing spills
+STACK = {"attention_forward": 0}  # nothing spills
 
 
-def _shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
+def shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     """Dynamic shared memory of an instance: its tiles, padded rows, and what lies beside them."""
     own, other, width = template["M"], template["N"], template["D"]
     row = 2 * (width + 8) if template["MMA"] else 4 * (width + 4)
-    scratch = 0 if template["MMA"] else 4 * own * (other + 4)
-    if kernel is attention_forward:
-        return (own + 2 * other) * row + scratch
-    return 2 * (own + other) * row + scratch + (8 * other if kernel is attention_keys else 0)
+    if template["MMA"]:
+        return max(own, 4 * other) * row
+    return (own + 2 * other) * row + 4 * own * (other + 4)
+
+
+def takes(scale: float, ruled: bool, where: device) -> bool:
+    """Whether a device's tiles take a scale and, where ``ruled`` says so, a mask or dropout.
+
+    CUDA C takes both, and looks for the largest score before it scales them; NumPy takes neither.
+    """
+    return scale > 0 if runs_cuda_c(where) else not ruled
 
 
 def applies(q: Any, k: Any, v: Any) -> bool:
@@ -143,10 +155,10 @@ def applies(q: Any, k: Any, v: Any) -> bool:
 
 
 @by_device
-def forward(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
-) -> tuple[Any, Any]:
+def forward(q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device) -> tuple[Any, Any]:
     """``softmax(q k^T scale) v``, and log2 of each row's sum of ``2 ** (q k^T scale log2(e))``.
+
+    Where ``rules`` has a mask, a row it hides whole is zeros, and its logarithm infinite.
 
     Parameters
     ----------
@@ -164,7 +176,11 @@ def forward(
     lse = there.new(q.shape[:3], float32.numpy)
     q, k, v = _rows_together(there, q, k, v)
     layouts = (*map(_layout, (q, k, v, out)), None, None, None, None)
-    _launch(attention_forward, (q, k, v, out, lse), layouts, scale, causal, d, where)
+    arrays = q, k, v, out, lse
+    addresses, aligned = _addresses(arrays, where)
+    mask, described, numbers = _given(rules, there)
+    launch = _plan(layouts, described, d, where, aligned)
+    launch((*arrays, mask), (*addresses, there.address(mask) if mask is not None else 0), *numbers)
     return out, lse
 
 
@@ -172,8 +188,7 @@ def forward(
 def backward(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
@@ -186,12 +201,12 @@ def backward(
     there = backend(where)
     dq, dk, dv = _empty_gradients(there, d, q, k, v)
     q, k, v, out, g = _rows_together(there, q, k, v, out, g)
-    delta = there.new(lse.shape, float32.numpy)
     layouts = (*map(_layout, (q, k, v, out, g, dq, dk, dv)),)
-    first = (q, k, v, out, g, lse, dq, delta)
-    _launch(attention_queries, first, layouts, scale, causal, d, where)
-    second = (q, k, v, g, lse, delta, dk, dv)
-    _launch(attention_keys, second, layouts, scale, causal, d, where)
+    arrays = q, k, v, out, g, lse, dq, dk, dv
+    addresses, aligned = _addresses(arrays, where)
+    mask, described, numbers = _given(rules, there)
+    plan = _plan_of_gradients(layouts, described, d, where, aligned)
+    attention_backward.gradients(plan, there, arrays, addresses, mask, numbers)
     return dq, dk, dv
 
 
@@ -223,7 +238,7 @@ def _empty_like(there: Backend, d: dtype, x: Any, columns: int) -> Any:
 
 
 def forward_by_cudnn(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device, trained: bool
+    q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device, trained: bool
 ) -> tuple[Any, Any]:
     """``softmax(q k^T scale) v``, and what `backward_by_cudnn` wants where it is ``trained``.
 
@@ -236,15 +251,14 @@ def forward_by_cudnn(
         out = _empty_like(there, d, q, v.shape[3])
         sums = there.new((*q.shape[:3], 1), float32.numpy) if trained else None
         arrays = [*[_for_cudnn(where, x) for x in (q, k, v)], out, *([sums] if trained else ())]
-        cudnn.attend(there.xp, "sdpa", d.name, arrays, scale, causal)
+        cudnn.attend(there.xp, "sdpa", d.name, arrays, rules.scale, rules.causal)
     return out, sums
 
 
 def backward_by_cudnn(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
@@ -260,7 +274,7 @@ def backward_by_cudnn(
             same[...] = g
             g = same
         arrays = (q, k, v, out, g, sums, *written)
-        cudnn.attend(xp, "sdpa_backward", d.name, arrays, scale, causal)
+        cudnn.attend(xp, "sdpa_backward", d.name, arrays, rules.scale, rules.causal)
     return tuple(written)
 
 
@@ -284,55 +298,49 @@ def _rows_together(there: Backend, *arrays: Any) -> list[Any]:
     return [x if x.strides[3] == x.itemsize or x.shape[3] == 1 else row_major(x) for x in arrays]
 
 
-def _launch(
-    kernel: Kernel,
-    pointers: tuple[Any, ...],
-    layouts: tuple[Typed | None, ...],
-    scale: float,
-    causal: bool,
-    d: dtype,
-    where: device,
-) -> None:
-    """Start a kernel; ``layouts`` are of its structure of strides, None where there is no array."""
-    addresses = [*map(backend(where).address, pointers)]
-    aligned = functools.reduce(operator.or_, addresses) % ACCESS == 0
-    _plan(kernel, layouts, scale, causal, d, where, aligned)(pointers, addresses)
+def _addresses(arrays: tuple[Any, ...], where: device) -> tuple[list[int], bool]:
+    """Where arrays lie, and whether all begin at multiples of `ACCESS`."""
+    addresses = [*map(backend(where).address, arrays)]
+    return addresses, functools.reduce(operator.or_, addresses) % ACCESS == 0
 
 
-Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, and strides in bytes
-Typed = tuple[tuple[int, ...], tuple[int, ...], Any]  # and NumPy's type
+def _given(rules: Rules, there: Backend) -> tuple[Any, Described, list[int]]:
+    """The mask, what of the rules a launch depends on, and the numbers of dropout's draw."""
+    scale, causal, mask, drops = rules
+    if mask is not None and mask.strides[3] not in (0, mask.itemsize):
+        mask = there.xp.ascontiguousarray(mask)
+    p, draw = (0.0, (0, 0)) if drops is None else (drops.p, drops[1:])
+    described = Described(scale, causal, p, None if mask is None else _layout(mask))
+    return mask, described, [number_fields(n, int64)[0] for n in draw]
+
+
 _layout: Callable[[Any], Typed] = operator.attrgetter("shape", "strides", "dtype")
+
+
+def _uses_tensor_cores(d: dtype, where: device) -> bool:
+    return d is not float32 and has_tensor_cores(where)
 
 
 @functools.lru_cache(maxsize=1024)
 def _plan(
-    kernel: Kernel,
-    layouts: tuple[Typed | None, ...],
-    scale: float,
-    causal: bool,
-    d: dtype,
-    where: device,
-    aligned: bool,
+    layouts: tuple[Typed | None, ...], rules: Described, d: dtype, where: device, aligned: bool
 ) -> Launch:
     """The launch for arrays that lie so, with its structure of strides and sizes."""
-    tensor = d is not float32 and has_tensor_cores(where)
-    present = [layout for layout in layouts if layout is not None]
-    (batch, heads, queries, columns), (_, groups, keys, _) = [shape for shape, _, _ in present[:2]]
-    aligned = aligned and columns * d.itemsize % ACCESS == 0
-    aligned = aligned and not any(step % ACCESS for _, steps, _ in present for step in steps[:3])
-    width = next(w for w in WIDTHS if w >= columns)
-    access = ACCESS // d.itemsize if aligned else 1
-    _, template = _instance(kernel, d, width, access, tensor)
-    steps: list[int] = []
-    for layout in layouts:
-        steps += (0, 0, 0) if layout is None else [step // d.itemsize for step in layout[1][:3]]
-    sizes = (heads, heads // groups, queries, keys, columns, int(causal))
-    scales = [*number_fields(scale * LOG2_E, float32), *number_fields(scale, float32)]
-    at = struct.pack(f"={FORM}", *steps, *sizes, *scales)
-    rows, across = (keys, groups) if kernel is attention_keys else (queries, heads)
-    grid = (-(-rows // template["M"]), across, batch)
-    function, shared = kernel.instance(**template), _shared_bytes(template, kernel)
-    return Launch(function, where, grid, (kernel.threads, 1, 1), shared, at)
+    problem = Problem.of(layouts, rules, d, _uses_tensor_cores(d, where), aligned)
+    template = problem.template(FEW if problem.queries <= 64 else TILES)
+    shared = shared_bytes(template, attention_forward)
+    grid = (-(-problem.queries // template["M"]), problem.heads, problem.batch)
+    function = attention_forward.instance(**template)
+    return Launch(function, where, grid, (attention_forward.threads, 1, 1), shared, problem.at)
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan_of_gradients(
+    layouts: tuple[Typed | None, ...], rules: Described, d: dtype, where: device, aligned: bool
+) -> attention_backward.Plan:
+    """The launches of the gradients, the same way."""
+    problem = Problem.of(layouts, rules, d, _uses_tensor_cores(d, where), aligned)
+    return attention_backward.Plan.of(problem, where)
 
 
 @functools.cache
@@ -349,7 +357,7 @@ def has_tensor_cores(where: device) -> bool:
 
 @forward.on_meta
 def _forward_shape(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
+    q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device
 ) -> tuple[Any, Any]:
     there = backend(where)
     return _empty_like(there, d, q, q.shape[3]), there.new(q.shape[:3], float32.numpy)
@@ -359,8 +367,7 @@ def _forward_shape(
 def _backward_shape(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
@@ -370,13 +377,14 @@ def _backward_shape(
 
 @forward.on_host
 def _forward_on_host(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
+    q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device
 ) -> tuple[Any, Any]:
+    assert rules.mask is None and rules.dropout is None  # see `takes`
     out = _empty_like(backend(where), d, q, q.shape[3])
     lse = backend(where).new(q.shape[:3], float32.numpy)
-    heads = _Heads.of(q, k, causal)
+    heads = _Heads.of(q, k, rules.causal)
     written = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)
-    _run(_forward, heads, [*map(_in_rows, (q, k, v)), written, lse[..., None]], [], scale)
+    _run(_forward, heads, [*map(_in_rows, (q, k, v)), written, lse[..., None]], [], rules.scale)
     if written is not out:
         out[...] = written
     return out, lse
@@ -386,14 +394,14 @@ def _forward_on_host(
 def _backward_on_host(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
-    scale: float,
-    causal: bool,
+    rules: Rules,
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
+    assert rules.mask is None and rules.dropout is None  # see `takes`
     q, k, v, out, lse = saved
     dq, dk, dv = _empty_gradients(backend(where), d, q, k, v)
-    heads = _Heads.of(q, k, causal)
+    heads = _Heads.of(q, k, rules.causal)
     narrow = g.dtype != np.float32
     written = np.empty(dq.shape, np.float32) if narrow else dq
     read = [*map(_in_rows, (q, k, v, out)), lse[..., None], _in_rows(g)]
@@ -402,7 +410,7 @@ def _backward_on_host(
         sums = [np.empty((*heads.extents, *k.shape[2:]), np.float32) for _ in (dk, dv)]
     else:
         sums = [heads.numbered(x)[None] for x in (dk, dv)]
-    _run(_backward, heads, [*read, written], sums, scale)
+    _run(_backward, heads, [*read, written], sums, rules.scale)
     if apart:  # parts of rows and heads that share a key are added in their order
         for x, partials in zip((dk, dv), sums, strict=True):
             x[...] = partials.sum((0, 3) if heads.members > 1 else (0, 1))

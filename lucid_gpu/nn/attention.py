@@ -34,11 +34,12 @@ def sdpa_kernel(
     """Allow `scaled_dot_product_attention` some kernels only.
 
     The kernel of this package answers to ``MATH`` and ``FLASH_ATTENTION``, on a GPU also to
-    ``EFFICIENT_ATTENTION``; it is used unless a program asks for another. ``CUDNN_ATTENTION`` is
-    cuDNN's, on a GPU, for float16 and bfloat16 of shape (batch, heads, rows, columns), without a
-    mask or with ``is_causal``, where nvidia-cudnn-frontend is installed. It has not run on a GPU
-    yet. Where what is asked for cannot be used, and nothing else is among the ``backends``,
-    attention raises PyTorch's RuntimeError, which says why.
+    ``EFFICIENT_ATTENTION``. ``CUDNN_ATTENTION`` is cuDNN's, on a GPU, for float16 and bfloat16 of
+    shape (batch, heads, rows, columns), without a mask or with ``is_causal``. It is used where
+    nvidia-cudnn-frontend is installed, unless a program allows others only or calls
+    `use_deterministic_algorithms`. It has not run on a GPU yet. Where what is asked for cannot be
+    used, and nothing else is among the ``backends``, attention raises PyTorch's RuntimeError, which
+    says why.
 
     Parameters
     ----------

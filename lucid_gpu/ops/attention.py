@@ -1,10 +1,11 @@
 """Attention: in tiles where it can be, else composed of matmul and softmax.
 
 The tiles (`lucid_gpu.kernels.attention`) keep one number a row for backward instead of the matrix
-of scores. Masks other than the causal one, dropout, float64, heads wider than 128 and transformed
-tensors take the composition, whose elementwise parts fuse; its scores and weights are float32,
-whatever the operands are. cuDNN's kernel runs only where a program
-asks for it by PyTorch's names (`allow`).
+of scores. On a GPU they take masks and dropout; on a CPU these take the composition, as do masks
+whose gradient is wanted, float64, heads wider than 256 and transformed tensors everywhere. The
+composition's elementwise parts fuse; its scores and weights are float32, whatever the operands are.
+cuDNN's kernel is used where it is installed and takes the operands, unless determinism is demanded
+or a program allows others only (`allow`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Any
 
 from lucid_gpu.core.program import Program, Shape, both_of_load, derived
 from lucid_gpu.device import device
-from lucid_gpu.devices import cudnn
+from lucid_gpu.devices import backend, cudnn
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import attention as kernels
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.creation import arange
-from lucid_gpu.ops.dropout import dropout
+from lucid_gpu.ops.dropout import dropout, dropped, kept
+from lucid_gpu.ops.generator import _draw
 from lucid_gpu.ops.in_place import alias_of
 from lucid_gpu.ops.laying import lay
 from lucid_gpu.ops.matmul import matmul, product_as
@@ -44,21 +46,23 @@ _ON_CPU = {0: "SDPBackend.MATH", 1: "SDPBackend.FLASH_ATTENTION"}
 _ON_GPU = {2: "SDPBackend.EFFICIENT_ATTENTION", CUDNN: "SDPBackend.CUDNN_ATTENTION"}
 VIABLE = {"cpu": _ON_CPU, "meta": _ON_CPU, "cuda": _ON_CPU | _ON_GPU}
 OURS = (1, 2, 0)  # one attention by three of PyTorch's names
+EVERY = (CUDNN, *OURS)
 WIDEST = 128  # columns of a head that cuDNN is given
-_allowed: tuple[int, ...] | None = None
+_allowed: tuple[int, ...] | None = None  # EVERY, where no program said which
 
 
 def allow(kernels: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Let attention use the first of these that can be, or `OURS`; what held before."""
+    """Let attention use the first of these that can be, or of `EVERY`; what held before."""
     global _allowed
-    before = _allowed
-    _allowed = None if kernels is None or set(kernels) == set(OURS) else kernels
+    before, _allowed = _allowed, kernels
+    if kernels is not None and kernels[:1] == (CUDNN,) and set(kernels) == set(EVERY):
+        _allowed = None
     return before
 
 
 def allowed() -> tuple[int, ...]:
     """Which kernels attention may use, the first that is asked first."""
-    return OURS if _allowed is None else _allowed
+    return EVERY if _allowed is None else _allowed
 
 
 @op(autocast="lower")
@@ -75,9 +79,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """``softmax(query @ key.T * scale + mask) @ value``, over each head.
 
-    Without a mask or dropout, for float16, bfloat16 and float32 heads of up to 128 columns, scores
-    are float32 and no matrix of them is stored, forward or backward (Dao et al., FlashAttention,
-    2022).
+    For float16, bfloat16 and float32 heads of up to 256 columns, scores are float32 and no matrix
+    of them is stored, forward or backward (Dao et al., FlashAttention, 2022); on a GPU with a mask
+    and dropout too, on a CPU without them. A mask whose gradient is wanted needs the matrix.
 
     Parameters
     ----------
@@ -108,20 +112,27 @@ def scaled_dot_product_attention(
     _check(query, key, value, dropout_p)
     columns = query._expr.shape[-1]
     factor = 1.0 / math.sqrt(max(columns, 1)) if scale is None else float(scale)
-    if _allowed is not None:
+    if _allowed is not None or _takes_cudnn(query._expr.program.device):
         asked = (query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-        output = _by_the_allowed(_allowed, asked, factor)
+        output = _by_the_allowed(allowed(), asked, factor)
         if output is not None:
             return output
-    if attn_mask is None and not dropout_p:
-        output = _in_tiles(query, key, value, factor, is_causal, enable_gqa)
-        if output is not None:
-            return output
+    output = _in_tiles(query, key, value, attn_mask, dropout_p, factor, is_causal, enable_gqa)
+    if output is not None:
+        return output
     if enable_gqa:
         key, value = _shared(query, key), _shared(query, value)
     if attn_mask is not None:
-        _check_mask(query, key, attn_mask, is_causal)
+        lead = broadcast_shapes([tuple(query.shape[:-2]), tuple(key.shape[:-2])], NAME)
+        _check_mask(query, (*lead, query.shape[-2], key.shape[-2]), attn_mask, is_causal)
     return _composed(query, key, value, attn_mask, dropout_p, is_causal, factor)
+
+
+def _takes_cudnn(where: device) -> bool:
+    """Whether cuDNN's attention is taken unasked: not where determinism is demanded."""
+    if where.type != "cuda" or cudnn.settings.required or not cudnn.settings.enabled:
+        return False
+    return cudnn.library() is not None
 
 
 def _by_the_allowed(numbers: tuple[int, ...], asked: Any, scale: float) -> Tensor | None:
@@ -196,28 +207,34 @@ def _by_cudnn(tensors: tuple[Tensor, Tensor, Tensor], scale: float, causal: bool
     trained = is_grad_enabled() and any(t.requires_grad for t in tensors)
     q, k, v = (t.array for t in tensors)
     d, where = tensors[0].dtype, tensors[0].device
-    operands = (q, k, v, scale, causal, d, where, trained)
-    if costly.active:
-        out, sums = _watched(kernels.forward_by_cudnn, operands, (q, k, v), causal, where)
-    else:
-        out, sums = kernels.forward_by_cudnn(*operands)
+    rules = kernels.Rules(scale, causal)
+    operands = (q, k, v, rules, d, where, trained)
+    out, sums = _computed(kernels.forward_by_cudnn, operands, (q, k, v), rules, where)
     result: Tensor = record(
         "ScaledDotProductCudnnAttentionBackward0", out, tensors, _attended_vjp, tensors, d,
-        keeps_output=True, sums=sums, scale=scale, causal=causal, by=kernels.backward_by_cudnn,
+        keeps_output=True, sums=sums, rules=rules, by=kernels.backward_by_cudnn,
     )  # fmt: skip
     return lay(result, _order_of_rows(tensors[0]))
 
 
 def _in_tiles(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool, grouped: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout_p: float,
+    scale: float,
+    causal: bool,
+    grouped: bool,
 ) -> Tensor | None:
     """Attention with no matrix of scores; None where the tiles do not apply."""
     tensors = (query, key, value)
     program = query._expr.program
     d, where, (a, b, c) = program.dtype, program.device, [t._expr.shape for t in tensors]
-    if d not in kernels.TYPES:  # which is the type of all
+    ruled = mask is not None or dropout_p > 0
+    if d not in kernels.TYPES or not kernels.takes(scale, ruled, where):  # the type is that of all
         return None
-    if open_levels and innermost(tensors) is not None:
+    if open_levels and innermost((*tensors, mask)) is not None:
         return None
     if not 2 + grouped <= len(a) == len(b) == len(c):
         return None
@@ -225,23 +242,29 @@ def _in_tiles(
     if not a[:lead] == b[:lead] == c[:lead]:
         return None
     q, k, v = _heads(query), _heads(key), _heads(value)
+    trained = is_grad_enabled() and any(t._expr.program.needs_grad for t in tensors)
+    rules = kernels.Rules(scale, causal)
     if not kernels.applies(q, k, v):
         return None
-    program = query._expr.program
+    if mask is not None:
+        _check_mask(query, (*a[:-1], b[-2]), mask, causal)
+        if mask.requires_grad or len(a) > 4 and mask.ndim > 3:
+            return None
+        if trained and not mask.dtype.category:
+            mask = mask.clone()  # as PyTorch, which saves numbers: the bools may be written
+        rules = rules._replace(mask=_mask_array(mask, q, k))
+    if dropout_p:
+        rules = rules._replace(dropout=kernels.Dropout(dropout_p, *_draw(None, where)))
     lies = program, a, program.strided and query._expr.leaves[0].array.strides
     results = None if modes.watchers else _results.get(lies)
-    if costly.active:
-        operands = (q, k, v, scale, causal, d, where)
-        out, lse = _watched(kernels.forward, operands, (q, k, v), causal, where)
-    else:
-        out, lse = kernels.forward(q, k, v, scale, causal, d, where)
+    out, lse = _computed(kernels.forward, (q, k, v, rules, d, where), (q, k, v), rules, where)
     saved = tensors
     if len(a) != 4 and is_grad_enabled():  # there PyTorch saves scaled copies, and a view of value
         saved = alias_of(query), alias_of(key), alias_of(value)
     result: Tensor = record(
-        "ScaledDotProductFlashAttentionBackward0", out if len(a) == 4 else out.reshape(a), tensors,
-        _attended_vjp, saved, d, results=results,
-        keeps_output=True, sums=lse, scale=scale, causal=causal, by=kernels.backward,
+        _NODES[mask is not None], out if len(a) == 4 else out.reshape(a), tensors,
+        _attended_vjp, saved if mask is None else (*saved, mask), d, results=results,
+        keeps_output=True, sums=lse, rules=rules._replace(mask=None), by=kernels.backward,
     )  # fmt: skip
     if len(a) != 4:
         saves_for(result, {}, output=False)
@@ -254,21 +277,42 @@ def _in_tiles(
     return result
 
 
+_NODES = {
+    False: "ScaledDotProductFlashAttentionBackward0",
+    True: "ScaledDotProductEfficientAttentionBackward0",
+}
+
+
+def _mask_array(mask: Tensor, q: Any, k: Any) -> Any:
+    """A mask's array, broadcast to (batch, heads, queries, keys)."""
+    x = mask.array
+    return backend(mask.device).xp.broadcast_to(x, (*q.shape[:3], k.shape[2]))
+
+
 _results: dict[tuple[Program, Shape, Shape], tuple[Program, Program]] = derived(
     "results of attention, not recorded and recorded, by the query"
 )
 
 
-def _watched(
+def _computed(
     compute: Callable[..., Any],
     operands: tuple[Any, ...],
     arrays: tuple[Any, ...],
-    causal: bool,
+    rules: kernels.Rules,
     where: device,
 ) -> Any:
-    """What a kernel gives, by way of who counts or keeps it."""
-    name = f"_scaled_dot_product_{_NAMES[compute]}"
-    return costly.run(name, where, lambda: compute(*operands), arrays, (0.0, causal))
+    """What a kernel gives, by way of who counts or keeps it; a graph has it draw anew."""
+    name = _NAMES[compute]
+
+    def run() -> Any:
+        if rules.dropout is None:
+            return compute(*operands)
+        return backend(where).call(name, compute, *operands)
+
+    if not costly.active:
+        return run()
+    p = 0.0 if rules.dropout is None else rules.dropout.p
+    return costly.run(f"_scaled_dot_product_{name}", where, run, arrays, (p, rules.causal))
 
 
 _NAMES: dict[Any, str] = {
@@ -294,16 +338,16 @@ def _heads(t: Tensor) -> Any:
 
 
 def _attended_vjp(node: Any, g: Tensor) -> Any:
-    query, key, value, out = node.saved_values
+    query, key, value, *masks, out = node.saved_values
+    mask = masks[0] if masks else None
     if is_grad_enabled() or (open_levels and innermost((g, query, key, value)) is not None):
-        return _formulas(g, query, key, value, node.scale, node.causal)
+        return _formulas(g, query, key, value, mask, node.rules)
     q, k, v, o = [_heads(t) for t in (query, key, value, out)]
-    saved = (q, k, v, o, node.sums)
-    operands = (saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
-    if costly.active:
-        gradients = _watched(node.by, operands, (operands[1], q, k, v, o), node.causal, g.device)
-    else:
-        gradients = node.by(*operands)
+    rules = node.rules
+    if mask is not None:
+        rules = rules._replace(mask=_mask_array(mask, q, k))
+    operands = ((q, k, v, o, node.sums), _heads(g), rules, g.dtype, g.device)
+    gradients = _computed(node.by, operands, (operands[1], q, k, v, o), rules, g.device)
     like = g._expr.program
     plain = not (modes.watchers or like.marks)
     found: list[Tensor | None] = [None, None, None]
@@ -318,14 +362,26 @@ def _attended_vjp(node: Any, g: Tensor) -> Any:
 
 
 def _formulas(
-    g: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool
+    g: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    rules: kernels.Rules,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by ops, to be differentiated again."""
     k, v = (x if x.ndim < 3 else _shared(query, x) for x in (key, value))
-    weights, d = _weights(query, k, scale, causal), query.dtype
-    slope = _product(g, v.mT, d.compute)
-    slope = weights * (slope - (slope * weights).sum(-1, keepdim=True)) * scale
-    dk, dv = _product(slope.mT, query, d), _product(weights.mT, g, d)
+    scores, d = scores_of(query, k, rules.scale), query.dtype
+    weights, dead = _weights(scores, mask, rules.causal)
+    if dead is not None:
+        weights = weights.masked_fill(dead, 0.0)
+    slope, used = _product(g, v.mT, d.compute), weights
+    if rules.dropout is not None:
+        p, *draw = rules.dropout
+        shown = kept(weights, p, draw)
+        slope, used = (dropped(x, shown, p, False) for x in (slope, weights))
+    slope = weights * (slope - (slope * weights).sum(-1, keepdim=True)) * rules.scale
+    dk, dv = _product(slope.mT, query, d), _product(used.mT, g, d)
     return _product(slope, k, d), _of_groups(dk, key), _of_groups(dv, value)
 
 
@@ -354,9 +410,18 @@ def _product(a: Tensor, b: Tensor, d: dtype) -> Tensor:
     return matmul(a, b) if a.dtype is b.dtype is d else product_as(a, b, d)
 
 
-def _weights(query: Tensor, key: Tensor, scale: float, causal: bool) -> Tensor:
-    scores = scores_of(query, key, scale)
-    return softmax(scores.where(_causal(scores), -math.inf) if causal else scores, -1)
+def _weights(scores: Tensor, mask: Tensor | None, causal: bool) -> tuple[Tensor, Tensor | None]:
+    """The weights, and which rows a mask hides whole: theirs are those of some other mask."""
+    if causal:
+        scores = scores.where(_causal(scores), -math.inf)
+    if mask is None:
+        return softmax(scores, -1), None
+    dead = _dead_rows(mask)
+    if mask.dtype.category:
+        scores = scores + mask.masked_fill(dead, 0.0).to(scores.dtype)
+    else:
+        scores = scores.where(mask.logical_or(dead), -math.inf)
+    return softmax(scores, -1), dead
 
 
 def _composed(
@@ -399,17 +464,9 @@ def _attended(
     scores = scores_of(query, key, scale)
     if not scores.shape[-1]:  # no key: sums of nothing
         return weighed(scores, value)
-    if is_causal:
-        scores = scores.where(_causal(scores), -math.inf)
-    if mask is None:
-        return weighed(_dropped(softmax(scores, -1), dropout_p), value)
-    dead = _dead_rows(mask)
-    if mask.dtype.category:
-        scores = scores + mask.masked_fill(dead, 0.0).to(scores.dtype)
-    else:
-        scores = scores.where(mask.logical_or(dead), -math.inf)
-    result = weighed(_dropped(softmax(scores, -1), dropout_p), value)
-    return result.masked_fill(dead, 0.0)
+    weights, dead = _weights(scores, mask, is_causal)
+    result = weighed(dropout(weights, dropout_p) if dropout_p else weights, value)
+    return result if dead is None else result.masked_fill(dead, 0.0)
 
 
 def _dead_rows(mask: Tensor) -> Tensor:
@@ -417,10 +474,6 @@ def _dead_rows(mask: Tensor) -> Tensor:
     if mask.dtype.category:
         return mask.eq(-math.inf).all(-1, keepdim=True)
     return mask.logical_not().all(-1, keepdim=True)
-
-
-def _dropped(weights: Tensor, p: float) -> Tensor:
-    return dropout(weights, p) if p else weights
 
 
 def _causal(scores: Tensor) -> Tensor:
@@ -483,7 +536,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
 
 
-def _check_mask(query: Tensor, key: Tensor, mask: Tensor, is_causal: bool) -> None:
+def _check_mask(query: Tensor, scores: Shape, mask: Tensor, is_causal: bool) -> None:
     if is_causal:
         raise RuntimeError(f"{NAME}: Explicit attn_mask should not be set when is_causal=True")
     require_tensor(NAME, "attn_mask", 4, mask)
@@ -497,8 +550,6 @@ def _check_mask(query: Tensor, key: Tensor, mask: Tensor, is_causal: bool) -> No
         raise RuntimeError(
             f"Expected attn_mask on {query.device}, where the query is, but it is on {mask.device}"
         )
-    lead = broadcast_shapes([tuple(query.shape[:-2]), tuple(key.shape[:-2])], NAME)
-    scores = (*lead, query.shape[-2], key.shape[-2])
     if mask.ndim < 2 or broadcast_shapes([scores, tuple(mask.shape)], NAME) != scores:
         raise RuntimeError(
             f"{NAME}(): attn_mask must have at least 2 dimensions and broadcast to the scores, "

@@ -93,7 +93,19 @@ def _uniform(
 ) -> Tensor:
     """Uniform numbers; ``pending`` leaves them, on a GPU, to the kernel that uses them."""
     _floating("uniform", d)
-    draw = _draw(generator, where)
+    return uniform_of(_draw(generator, where), shape, d, where, low, high, pending)
+
+
+def uniform_of(
+    draw: tuple[int, int],
+    shape: Sequence[int],
+    d: dtype,
+    where: device,
+    low: float = 0.0,
+    high: float = 1.0,
+    pending: bool = False,
+) -> Tensor:
+    """`_uniform` of a seed and the number of a draw."""
     if costs_of(where).draws_again:
         value = _uniform_fused(shape, d, where, draw, low, high)
         return value if pending else _computed(value)

@@ -14,7 +14,7 @@ from lucid_gpu.devices import cudnn as by_cudnn
 from lucid_gpu.nn.attention import SDPBackend, sdpa_kernel
 from lucid_gpu.nn.functional import scaled_dot_product_attention as attend
 
-HALF, ONLY = lucid_gpu.float16, SDPBackend.CUDNN_ATTENTION
+HALF, ONLY, OURS = lucid_gpu.float16, SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH
 rng = np.random.default_rng(3)
 
 
@@ -57,7 +57,8 @@ SHAPES = {
 def test_agrees_with_ours(case: str, dtype: Any, causal: bool, cudnn: Any, device: Any) -> None:
     q, k, v = (drawn(*shape, device=device, dtype=dtype) for shape in SHAPES[case])
     how = {"is_causal": causal, "scale": 0.3, "enable_gqa": q.shape[1] != k.shape[1]}
-    wanted = results(q, k, v, **how)
+    with sdpa_kernel(OURS):
+        wanted = results(q, k, v, **how)
     with sdpa_kernel(ONLY):
         found = results(q, k, v, **how)
     rounding = 0.03 if dtype is HALF else 0.2
@@ -79,7 +80,8 @@ LAYOUTS = {
 def test_layouts_are_read_as_they_lie_or_copied(layout: str, standin: Any, device: Any) -> None:
     q, k, v = (drawn(2, 3, 5, 8, device=device) for _ in range(3))
     q = LAYOUTS[layout](q)
-    wanted = results(q, k, v)
+    with sdpa_kernel(OURS):
+        wanted = results(q, k, v)
     with sdpa_kernel(ONLY):
         found = results(q, k, v)
         out = attend(q, k, v)
@@ -95,7 +97,8 @@ def test_layouts_are_read_as_they_lie_or_copied(layout: str, standin: Any, devic
 
 def test_thirds_of_one_array(standin: Any, device: Any) -> None:
     (q, k, v), whole = thirds(2, 3, 5, 8, device)
-    wanted = results(q, k, v, (whole,), is_causal=True)
+    with sdpa_kernel(OURS):
+        wanted = results(q, k, v, (whole,), is_causal=True)
     with sdpa_kernel(ONLY):
         found = results(q, k, v, (whole,), is_causal=True)
     for ours, theirs in zip(wanted, found, strict=True):
@@ -159,7 +162,8 @@ def test_second_gradients_are_those_of_formulas(cudnn: Any, device: Any) -> None
         more = lucid_gpu.autograd.grad(first.float().sum(), (q, k, v))
         return [t.float().cpu().numpy() for t in more]
 
-    wanted = second()
+    with sdpa_kernel(OURS):
+        wanted = second()
     with sdpa_kernel(ONLY):
         found = second()
     for ours, theirs in zip(wanted, found, strict=True):
@@ -173,16 +177,22 @@ def test_the_node_has_pytorchs_name(cudnn: Any, device: Any) -> None:
     assert out.grad_fn.name() == "ScaledDotProductCudnnAttentionBackward0"
 
 
-def test_nobody_gets_it_who_did_not_ask(standin: Any, device: Any) -> None:
+def test_it_is_taken_unless_a_program_wants_another(standin: Any, device: Any) -> None:
     q = drawn(1, 2, 4, 8, device=device)
-    results(q, q, q, (q,))
     for names in ([SDPBackend.MATH], [SDPBackend.FLASH_ATTENTION, ONLY]):
         with sdpa_kernel(names, set_priority=True):
             results(q, q, q, (q,))
+    lucid_gpu.use_deterministic_algorithms(True)
+    try:
+        results(q, q, q, (q,))
+    finally:
+        lucid_gpu.use_deterministic_algorithms(False)
+    attend(q.float(), q.float(), q.float())
     assert standin._graphs == []
+    results(q, q, q, (q,))
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION, ONLY]):
         results(q, q, q, (q,))
-    assert len(standin._ran) == 2
+    assert len(standin._ran) == 4
 
 
 REFUSED = {
@@ -222,7 +232,8 @@ def test_what_does_not_fit_is_refused_or_computed_by_ours(
 
 def test_one_query_is_taken_where_no_gradient_is_wanted(standin: Any, device: Any) -> None:
     q, k, v = (drawn(*shape, device=device) for shape in REFUSED["one query"][0])
-    wanted = attend(q, k, v).float().detach().cpu().numpy()
+    with sdpa_kernel(OURS):
+        wanted = attend(q, k, v).float().detach().cpu().numpy()
     with lucid_gpu.no_grad(), sdpa_kernel(ONLY):
         found = attend(q, k, v).float().cpu().numpy()
     np.testing.assert_allclose(found, wanted, atol=0.01)
@@ -276,24 +287,26 @@ def test_without_the_package_it_is_refused(
 def test_the_settings_of_pytorch(standin: Any, device: Any) -> None:
     q = drawn(1, 2, 4, 8, device=device)
     params = settings.SDPAParams(q, q, q, None, 0.0, True, False)
-    assert not settings.cudnn_sdp_enabled() and not settings.can_use_cudnn_attention(params)
-    settings.enable_cudnn_sdp(True)
+    assert settings.cudnn_sdp_enabled() and settings.can_use_cudnn_attention(params)
+    settings.enable_cudnn_sdp(False)
     try:
-        assert settings.cudnn_sdp_enabled() and settings.can_use_cudnn_attention(params)
+        assert not settings.cudnn_sdp_enabled() and not settings.can_use_cudnn_attention(params)
         results(q, q, q, (q,))
-        assert len(standin._ran) == 2
-        attend(q.float(), q.float(), q.float())  # ours
-        with sdpa_kernel(SDPBackend.MATH):
-            assert not settings.cudnn_sdp_enabled()
+        assert standin._ran == []
+        with sdpa_kernel(ONLY):
+            assert settings.cudnn_sdp_enabled()
     finally:
-        settings.enable_cudnn_sdp(False)
+        settings.enable_cudnn_sdp(True)
     results(q, q, q, (q,))
+    assert len(standin._ran) == 2
+    attend(q.float(), q.float(), q.float())  # ours
     assert len(standin._ran) == 2
 
 
 def test_other_devices_and_streams(standin: Any, device: Any) -> None:
     q = drawn(1, 2, 4, 8, device=device)
-    wanted = results(q, q, q, (q,))
+    with sdpa_kernel(OURS):
+        wanted = results(q, q, q, (q,))
     other = lucid_gpu.cuda.Stream()
     other.wait_stream(lucid_gpu.cuda.current_stream())
     with sdpa_kernel(ONLY), lucid_gpu.cuda.stream(other):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from lucid_gpu.kernels import attention
+from lucid_gpu.kernels import attention, attention_backward
 from tests.slow import slow_but
 
 from .compiling import Instance, Resources, architectures, instances
@@ -49,6 +49,10 @@ def resident(processor: Processor, threads: int, registers: int, shared: int) ->
     return warps * min(by_registers, by_shared, by_threads, processor.blocks)
 
 
+DYNAMIC = {
+    "attention": attention.shared_bytes,
+    "attention_backward": attention_backward.shared_bytes,
+}
 INSTANCES = list(instances())
 FIRST = {i.family: i for i in reversed(INSTANCES)}.values()
 
@@ -56,17 +60,19 @@ FIRST = {i.family: i for i in reversed(INSTANCES)}.values()
 @pytest.mark.parametrize("instance", slow_but(INSTANCES, *FIRST), ids=[i.label for i in INSTANCES])
 def test_instances(instance: Instance) -> None:
     """In blocks as large as they get: smaller ones take fewer registers, and as many fit."""
-    dynamic = 0
-    if instance.family == "attention":
-        dynamic = attention._shared_bytes(instance.template, instance.kernel)
+    shared_bytes = DYNAMIC.get(instance.family, lambda *_: 0)
+    dynamic = shared_bytes(instance.template, instance.kernel)
     known = [a for a in PROCESSORS if a in architectures()]
     with ThreadPoolExecutor() as pool:
         compiled: list[Resources] = list(pool.map(instance.check, known))
     for architecture, found in zip(known, compiled, strict=True):
         shared = found.shared + dynamic
         threads = instance.kernel.threads
+        least = LEAST
+        if instance.family == "attention_backward" and instance.template.get("D", 0) > 128:
+            threads, least = 128, LEAST // 2  # two tiles of keys fill the shared memory of some
         held = resident(PROCESSORS[architecture], threads, found.registers, shared)
-        assert held >= LEAST, (
+        assert held >= least, (
             f"sm_{architecture}: {held} warps; {threads} threads, {found}, {dynamic}"
         )
 

@@ -107,16 +107,21 @@ def sums_at_an_index(outer: int, count: int, rows: int, columns: int) -> list[An
     return found
 
 
-@case(("float32", False), ("float16", False), ("float32", True), ("bfloat16", True))
-def attention_and_its_gradients(name: str, tensor_cores: bool) -> list[Any]:
+@case(("float32", False, ""), ("float16", False, ""), ("bfloat16", True, ""),
+      ("float32", False, "rules"), ("bfloat16", True, "rules"))  # fmt: skip
+def attention_and_its_gradients(name: str, tensor_cores: bool, more: str) -> list[Any]:
+    rules = attention.Rules(0.2, True)
+    if more:
+        mask = np.broadcast_to(normal(4, 33, 72) < 1, (2, 4, 33, 72))
+        rules = attention.Rules(0.2, mask=mask, dropout=attention.Dropout(0.3, 1, 2))
     kept = attention.has_tensor_cores
     attention.has_tensor_cores = lambda _: tensor_cores
     try:
         d = dt.BY_NAME[name]
         q, g = (normal(2, 4, 33, 32, kind=d.numpy, seed=i) for i in range(2))
-        k, v = (normal(2, 2, 70, 32, kind=d.numpy, seed=i) for i in range(2, 4))
-        out, lse = attention.forward(q, k, v, 0.2, True, d, CPU)
-        return [out, lse, *attention.backward((q, k, v, out, lse), g, 0.2, True, d, CPU)]
+        k, v = (normal(2, 2, 72, 32, kind=d.numpy, seed=i) for i in range(2, 4))
+        out, lse = attention.forward(q, k, v, rules, d, CPU)
+        return [out, lse, *attention.backward((q, k, v, out, lse), g, rules, d, CPU)]
     finally:
         attention.has_tensor_cores = kept
 
