@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +45,8 @@ SHARED = 4 / 128  # a byte
 MEMORY = 4 * 132 * 1.755e9 / 3.35e12  # a byte
 
 _LABEL = re.compile(r"\s*(\.L_x_\d+):")
-_CODE = re.compile(r"\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")
+_ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP")  # what goes on only where a predicate is false
+_CODE = re.compile(r"\s+/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")
 _REGISTERS = re.compile(rb"\x04\x2f\x08\x00....(....)", re.DOTALL)  # EIATTR_REGCOUNT: symbol, count
 
 
@@ -144,29 +145,64 @@ def listed(code: bytes) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def parsed(text: str) -> tuple[list[tuple[str, str]], list[tuple[int, int]]]:
-    """Return instructions, each name and operands, and the loops among them, first to last."""
-    code: list[tuple[str, str]] = []
+class Instruction(NamedTuple):
+    """An instruction: its name, where it may go, and whether it may also go on."""
+
+    name: str
+    target: int | None
+    goes_on: bool
+
+
+def parsed(text: str) -> list[Instruction]:
+    """Return instructions; a branch's target is the number of the instruction it goes to."""
+    found: list[tuple[str, str, str]] = []
     labels: dict[str, int] = {}
     for line in text.splitlines():
         if label := _LABEL.match(line):
-            labels[label[1]] = len(code)
-        elif found := _CODE.match(line):
-            code.append((found[1], found[2]))
-    loops = []
-    for last, (name, operands) in enumerate(code):
-        target = re.search(r"\.L_x_\d+", operands) if name.startswith("BRA") else None
-        if target and labels.get(target[0], last) < last:
-            loops.append((labels[target[0]], last))
-    return code, loops
+            labels[label[1]] = len(found)
+        elif match := _CODE.match(line):
+            found.append((match[1] or "", match[2], match[3]))
+    code = []
+    for predicate, name, operands in found:
+        label = re.search(r"\.L_x_\d+", operands) if name.startswith("BRA") else None
+        target = labels.get(label[0]) if label else None
+        code.append(Instruction(name, target, bool(predicate) or not name.startswith(_ENDS)))
+    return code
 
 
-def counted(code: Iterable[tuple[str, str]]) -> Loop:
+def turns(code: Sequence[Instruction]) -> Iterator[Sequence[Instruction]]:
+    """Yield a turn of each loop: the way that multiplies and loads most by fewest instructions.
+
+    So parts that edges and masks need are left out where a branch goes past them.
+    """
+    product = "HMMA" if any(name.startswith("HMMA") for name, *_ in code) else "FFMA"
+    for last, branch in enumerate(code):
+        if branch.target is None or branch.target >= last:
+            continue
+        best: dict[int, tuple[Any, int]] = {last: ((0, 0, -1), last)}
+        for at in range(last - 1, branch.target - 1, -1):
+            name, target, goes_on = code[at]
+            ways = [at + 1] if goes_on or (target is not None and target <= at) else []
+            ways += [target] if target is not None and at < target <= last else []
+            known = [(best[way][0], way) for way in ways if way in best]
+            if known:
+                (tensor, loads, length), way = max(known)
+                tensor += name.startswith(product)
+                loads += name.startswith(("LDG", "LDGSTS"))
+                best[at] = (tensor, loads, length - 1), way
+        turn, at = [], branch.target
+        while at in best:
+            turn.append(code[at])
+            if at == last:
+                yield turn
+                break
+            at = best[at][1]
+
+
+def counted(code: Sequence[Instruction]) -> Loop:
     """Return what a warp does in these instructions."""
     counts: Counter[str] = Counter()
-    total = 0
-    for name, _ in code:
-        total += 1
+    for name, *_ in code:
         kind = name.split(".")[0]
         if kind in ("HMMA", "FFMA", "MUFU"):
             counts[kind] += 1
@@ -177,7 +213,7 @@ def counted(code: Iterable[tuple[str, str]]) -> Loop:
         elif kind in ("LDSM", "STSM"):
             counts["shared"] += LANES * 4 * int(name[-1] if name[-1].isdigit() else 1)
     kinds = "HMMA", "FFMA", "MUFU", "shared", "memory"
-    return Loop(total, *[counts[kind] for kind in kinds])
+    return Loop(len(code), *[counts[kind] for kind in kinds])
 
 
 def _width(name: str) -> int:
@@ -187,12 +223,12 @@ def _width(name: str) -> int:
     return next((bytes_ for part, bytes_ in widths.items() if part in parts), 4)
 
 
-def innermost(code: Sequence[tuple[str, str]], loops: Sequence[tuple[int, int]]) -> Loop:
-    """Return the loop with most products of tensor cores, or else most work an instruction.
+def busiest(code: Sequence[Instruction]) -> Loop:
+    """Return the loop with most products of tensor cores, or else most work a turn.
 
     Of a kernel without loops that is all of it.
     """
-    found = [counted(code[first : last + 1]) for first, last in loops]
+    found = [counted(turn) for turn in turns(code)]
     return max(found or [counted(code)], key=lambda loop: (loop.tensor, loop.work))
 
 
@@ -208,33 +244,36 @@ def read(module: Any, kernel: Any, template: dict[str, Any]) -> Kernel:
     instance = kernel.instance(**template)
     path = nvrtc.kept(complete(instance.source), instance.name, nvrtc.OPTIONS, ARCHITECTURE)
     binary = path.read_bytes()
-    code, loops = parsed(listed(binary))
+    code = parsed(listed(binary))
     registers = max(int.from_bytes(n, "little") for n in _REGISTERS.findall(binary))
     dynamic = getattr(module, "shared_bytes", lambda *_: 0)(template, kernel)
     warps = resident(PROCESSORS[ARCHITECTURE], kernel.threads, registers, dynamic + _static(binary))
     values = [getattr(v, "name", str(v)) for v in template.values()]
-    local = sum(name.split(".")[0] in ("LDL", "STL") for name, _ in code)
+    local = sum(name.split(".")[0] in ("LDL", "STL") for name, *_ in code)
     label = " ".join([kernel.name, *values])
-    return Kernel(label, registers, warps, local, len(code), innermost(code, loops))
+    return Kernel(label, registers, warps, local, len(code), busiest(code))
 
 
 def kernels(only: str = "") -> Iterator[Kernel]:
     """Yield the instances whose kernel's name contains ``only``."""
-    chosen = [i for i in precompile.instances() if only in i[1].name]
+    chosen = {}
+    for module, kernel, template in precompile.instances():
+        if only in kernel.name:
+            chosen[kernel.name, *map(str, template.values())] = module, kernel, template
     with ThreadPoolExecutor() as pool:
-        yield from pool.map(lambda i: read(*i), chosen)
+        yield from pool.map(lambda i: read(*i), chosen.values())
 
 
 HEAD = f"""\
 # What hand-written kernels can reach at most
 
 Written by `python -m bench.sass` from the machine code for sm_{ARCHITECTURE}; **nothing here was
-measured on a GPU.** A loop is the innermost one that does most of the work: a warp's instructions
-in one turn, the tensor cores' products among them, instructions beside each product, special
-functions, bytes of shared memory and of global memory (the caches' included). Local: accesses to
-spilled registers. Warps: how many of 64 a multiprocessor holds. Ceiling: the share of an H100's
-peak, of its tensor cores or else of its float arithmetic or memory, that the loop reaches if
-nothing ever waits.
+measured on a GPU.** A loop is the one that does most of the work: a warp's instructions in one
+turn that no edge slows, the tensor cores' products among them, instructions beside each product,
+special functions, bytes of shared memory and of global memory (the caches' included). Local:
+accesses to spilled registers. Warps: how many of 64 a multiprocessor holds. Ceiling: the share of
+an H100's peak, of its tensor cores or else of its float arithmetic or memory, that the loop reaches
+if nothing ever waits.
 
 | kernel | registers | warps | local | code | loop | products | others each | special | shared \
 | global | ceiling |
@@ -249,7 +288,8 @@ def line(kernel: Kernel) -> str:
     ceiling = f"{loop.ceiling():.0%}" if loop.tensor or loop.work else ""
     numbers = kernel.registers, kernel.warps, kernel.local, kernel.instructions, loop.instructions
     rest = loop.tensor or "", others, loop.special, f"{loop.shared:,}", f"{loop.memory:,}", ceiling
-    return f"| {kernel.label} | {' | '.join(map(str, (*numbers, *rest)))} |"
+    cells = (kernel.label, *numbers, *rest)
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,51 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import pytest
 
+from bench.sass import PROCESSORS, resident
 from lucid_gpu.kernels import attention, attention_backward
 from tests.slow import slow_but
 
 from .compiling import Instance, Resources, architectures, instances
 
 LEAST = 8  # warps: two for each scheduler, so that one computes while the other waits
-REGISTERS = 1 << 16
-
-
-class Processor(NamedTuple):
-    """What a multiprocessor has: bytes of shared memory, threads, blocks.
-
-    CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-    """
-
-    shared: int
-    threads: int
-    blocks: int
-
-
-PROCESSORS = {
-    80: Processor(164 << 10, 2048, 32),
-    89: Processor(100 << 10, 1536, 24),
-    90: Processor(228 << 10, 2048, 32),
-    120: Processor(100 << 10, 1536, 24),
-}
-
-
-def resident(processor: Processor, threads: int, registers: int, shared: int) -> int:
-    """Warps of a kernel that a multiprocessor holds.
-
-    Registers are given to a warp by 256, out of a quarter of all, each quarter with a scheduler;
-    the system takes 1 KiB of shared memory for every block.
-    """
-    warps = -(-threads // 32)
-    of_warp = -(-max(registers, 1) * 32 // 256) * 256
-    by_registers = 4 * (REGISTERS // 4 // of_warp) // warps
-    by_shared = processor.shared // (shared + 1024)
-    by_threads = processor.threads // (warps * 32)
-    return warps * min(by_registers, by_shared, by_threads, processor.blocks)
-
 
 DYNAMIC = {
     "attention": attention.shared_bytes,
