@@ -32,7 +32,7 @@ MOST = {
     "cross-entropy-128k": (3, 1.52),
     "adam": (1, 1.0),
     "attention-forward": (1, 1.03),
-    "attention-backward": (2, 1.54),
+    "attention-backward": (3, 1.67),
     "launch": (1, 1.0),
 }
 
