@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.memory_formats import channels_order, lying
-from lucid_gpu.ops.shape import owned
+from lucid_gpu.ops.shape import clone, owned
 from lucid_gpu.storage import contiguous_format
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -55,7 +55,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     order = (*range(k), k, k + 3, k + 1, k + 4, k + 2)
     apart: Tensor = input.reshape(*lead, c, r, r, h, w).permute(order)
     # a factor of 1 gives no view either
-    return apart.clone(memory_format=contiguous_format).reshape(*lead, c, h * r, w * r)
+    return clone(apart, memory_format=contiguous_format).reshape(*lead, c, h * r, w * r)
 
 
 @op
@@ -89,7 +89,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     h, w = height // r, width // r
     order = (*range(k), k, k + 2, k + 4, k + 1, k + 3)
     apart: Tensor = input.reshape(*lead, c, h, r, w, r).permute(order)
-    return apart.clone(memory_format=contiguous_format).reshape(*lead, c * r * r, h, w)
+    return clone(apart, memory_format=contiguous_format).reshape(*lead, c * r * r, h, w)
 
 
 @op
@@ -125,4 +125,4 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
             f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
         )
     apart: Tensor = input.reshape(n, groups, c // groups, *window).transpose(1, 2)
-    return apart.clone(memory_format=contiguous_format).reshape(n, c, *window)
+    return clone(apart, memory_format=contiguous_format).reshape(n, c, *window)
