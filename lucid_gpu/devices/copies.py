@@ -33,11 +33,7 @@ def write(out: Any, source: Any) -> None:
     owner = owners[type(out)]
     if owner.records:
         owner.call("a copy", write, out, source)
-    else:
-        _write(out, source)
-
-
-def _write(out: Any, source: Any) -> None:
+        return
     if (
         type(out) is np.ndarray
         and (out.base is not None or source.base is not None or out is source)
@@ -69,14 +65,15 @@ def row_major(array: Any) -> Any:
     """The elements in row-major order: the array itself, or a copy."""
     if array.flags.c_contiguous:
         return array
-    return owners[type(array)].call("a copy", _in_a_row, array)
+    copy = np.ascontiguousarray if type(array) is np.ndarray else _in_a_row
+    return owners[type(array)].call("a copy", copy, array)
 
 
 def _in_a_row(array: Any) -> Any:
     owner = owners[type(array)]
     with on_gpu_of(owner.device_of(array)):
         copy = owner.new(array.shape, array.dtype)
-        _write(copy, array)
+        write(copy, array)
     return copy
 
 
@@ -175,7 +172,7 @@ def _laid_out(xp: Any, array: Any, strides: tuple[int, ...]) -> Any:
     low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
     memory = xp.empty(high - low + 1, array.dtype)
     copy = xp.lib.stride_tricks.as_strided(memory[-low:], array.shape, strides)
-    _write(copy, array)
+    write(copy, array)
     return copy
 
 

@@ -291,7 +291,11 @@ def _prepared(x: Any, target: Any, weight: Any) -> tuple[Any, Any, Any]:
         weight = row_major(weight.astype(x.dtype, copy=False))
     if target.dtype != np.int64:
         target = target.astype(np.int64)
-    return row_major(x), row_major(target), weight
+    if not x.flags.c_contiguous:
+        x = row_major(x)
+    if not target.flags.c_contiguous:
+        target = row_major(target)
+    return x, target, weight
 
 
 def _span(columns: int, width: int) -> int:

@@ -93,7 +93,8 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
     assert backend is not None
     if length > LONGEST:  # before there is memory for it
         counted(length)
-    address, arrays = backend.address, [*map(row_major, arrays)]
+    address = backend.address
+    arrays = [a if a.flags.c_contiguous else row_major(a) for a in arrays]
     first = arrays[0]
     shape, kind = first.shape, first.dtype
     out = backend.new(shape, kind)

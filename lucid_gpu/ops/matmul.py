@@ -125,12 +125,15 @@ def _same_type(a: Tensor, b: Tensor) -> None:
         raise unimplemented("matmul", d, "; convert with .to(...)")
 
 
+_AS_THEY_ARE = (Tensor, backend(CPU).xp.ndarray)
+
+
 def _rows(x: Any) -> Any:
     """A batch of matrices, or an array of them, as one tall matrix."""
     if x.ndim == 2:
         return x
     shape = math.prod(x.shape[:-1]), x.shape[-1]
-    return x.reshape(shape) if type(x) is Tensor else reshaped(x, shape)
+    return x.reshape(shape) if type(x) in _AS_THEY_ARE else reshaped(x, shape)
 
 
 def _as_factor(x: Tensor, array: Any, there: Any) -> Any:

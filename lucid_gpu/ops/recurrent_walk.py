@@ -12,7 +12,6 @@ from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, xp_of
-from lucid_gpu.devices.copies import row_major
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.recurrent_cells import Cell, Weights
@@ -109,7 +108,7 @@ class Walk:
         shift = [] if weights.bias is None else split(weights.bias[None], n)
         turned, parts = weights.w.T, split(x, n)
         if len(self.sizes) > 1:
-            turned = row_major(turned)
+            turned = self.xp.ascontiguousarray(turned)
         carried = Carried(start, self.sizes[-1 if self.reverse else 0], self.join)
         self.start = start if self.recorded else []
         outputs: list[Any] = []

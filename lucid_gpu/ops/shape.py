@@ -294,7 +294,9 @@ def _infer(own: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _reshape_vjp(node: Any, g: Tensor) -> Any:
     if is_shown(g):
-        return (show(g, reshaped(g.array, node.shape)),)
+        on_cpu = g._expr.program.device.type == "cpu"
+        same = g.array.reshape(node.shape) if on_cpu else reshaped(g.array, node.shape)
+        return (show(g, same),)
     return (reshape_lazily(g, node.shape),)
 
 
@@ -331,7 +333,8 @@ def _in_shape(input: Tensor, array: Any, sizes: tuple[int, ...], may_copy: bool)
     """What `reshape` gives of a tensor whose array is settled, or `view`, which may not copy."""
     own = input._expr.shape
     wanted = _infer(own, sizes)
-    result = reshaped(array, wanted)
+    on_cpu = input._expr.program.device.type == "cpu"
+    result = array.reshape(wanted) if on_cpu else reshaped(array, wanted)
     if not array.flags.c_contiguous and _copied(array, result, input):
         if (input._expr.program.free or not may_copy) and _in_order(input):
             return _in_shape(input, base_array(input), wanted, may_copy)  # PyTorch's is a view

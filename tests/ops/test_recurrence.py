@@ -72,9 +72,7 @@ def test_a_step_is_one_kernel_each_way(device):
     with record() as log:
         total = run(*given)[0]
         total.backward(lucid_gpu.ones_like(total))
-    turned = device != "cpu"  # the weight, once: the CPU's copies are NumPy's
-    # and zeros for the last states, which nobody used
-    assert len(log) == 2 * len(SIZES) + 2 + turned
+    assert len(log) == 2 * len(SIZES) + 2  # and zeros for the last states, which nobody used
 
 
 def test_eager_gives_the_same(device):
