@@ -259,7 +259,8 @@ def kernels(only: str = "") -> Iterator[Kernel]:
     chosen = {}
     for module, kernel, template in precompile.instances():
         if only in kernel.name:
-            chosen[kernel.name, *map(str, template.values())] = module, kernel, template
+            key = (kernel.name, *map(str, template.values()))
+            chosen[key] = module, kernel, template
     with ThreadPoolExecutor() as pool:
         yield from pool.map(lambda i: read(*i), chosen.values())
 
