@@ -9,7 +9,7 @@ from typing import Any
 from lucid_gpu.core.layout import collapse
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.copies import inverse, row_major
+from lucid_gpu.devices.copies import inverse, row_major, write
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.vector_width import BYTES
 from lucid_gpu.launch import Kernel
@@ -38,7 +38,8 @@ def concatenate(arrays: Sequence[Any], dim: int, order: Sequence[int] | None, wh
     Parameters
     ----------
     arrays : sequence of arrays, any strides
-        A part whose elements are not contiguous from ``dim`` on is copied first.
+        A part whose elements are not contiguous from ``dim`` on is copied, where the parts lie one
+        after the other to its place, else first.
     dim : int, not negative
     order : sequence of int or None
         The dimensions as they lie in the result, outermost first; None is row-major.
@@ -55,8 +56,12 @@ def concatenate(arrays: Sequence[Any], dim: int, order: Sequence[int] | None, wh
     shape = list(first.shape)
     shape[dim] = sum([a.shape[dim] for a in arrays])
     y = there.new(shape, first.dtype)
-    if y.size:
-        outer = prod(shape[:dim])
+    outer = prod(shape[:dim])
+    if outer == 1 and not all(a.flags.c_contiguous for a in arrays):
+        at, before = 0, (slice(None),) * dim
+        for a in arrays:  # each is reordered into its place
+            write(y[(*before, slice(at, at := at + a.shape[dim]))], a)
+    elif y.size:
         parts = [_runs(a, dim, outer) for a in arrays if a.size]
         _join(parts, outer, y.reshape(-1).view("u1"), y.nbytes // outer, there.address)
     return y

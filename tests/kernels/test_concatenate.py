@@ -86,7 +86,7 @@ def test_parts_lie_as_they_like(view: str, launches: list[str]) -> None:
     for dim in (0, 1):
         joined([x, y, x.copy()], dim)
         joined([np.stack([x, y]), np.stack([y, x])], dim + 1)
-    assert len(launches) == 4
+    assert len(launches) == 3  # parts one after the other are written to their places
 
 
 def test_runs_and_views_of_runs_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
