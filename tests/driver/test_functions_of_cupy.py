@@ -78,6 +78,20 @@ def plainly(x: Any, bin: Any, weight: Any, bins: int) -> Any:
     return ((x if weight is None else x * weight)[:, :, None] * mine).sum(1)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_arrays_of_cupy_over_addresses_and_streams(driver: Any, seed: int) -> None:
+    with driver.order(seed), torch.cuda.stream(torch.cuda.Stream()):
+        x = torch.randn(64, device="cuda") * 3
+        out = torch.empty_like(x)
+        arrays = [
+            cupy.ndarray(64, "f", cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(a, 256, None), 0))
+            for a in (x.data_ptr(), out.data_ptr())
+        ]
+        with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
+            cupy.multiply(arrays[0], 2, out=arrays[1])
+        assert (out == x * 2).all()
+
+
 @pytest.mark.parametrize("seed", [0, 3])
 @pytest.mark.parametrize("where", ["cuda:0", "cuda:1", "stream"])
 @pytest.mark.parametrize("weighted", [False, True])
