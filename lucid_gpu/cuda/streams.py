@@ -373,7 +373,7 @@ class StreamContext:
         self._before = [*there, here]
 
     def __exit__(self, *exception: Any) -> None:
-        block = self.stream and self.stream._cupy.__exit__
+        block = None if self.stream is None else self.stream._cupy.__exit__
         for before in self._before:
             _switch(before, block)
             block = None
