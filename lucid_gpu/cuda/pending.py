@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -122,12 +122,18 @@ def flush() -> None:
         pending_reductions.flush()
 
 
-def switch(stream: Any, index: int) -> None:
-    """Make a CuPy stream the current one of the current device, its pending values computed."""
+def switch(stream: Any, index: int, block: Callable[[], Any] | None = None) -> None:
+    """Make a CuPy stream the current one of the current device, its pending values computed.
+
+    ``block`` enters or leaves a block of CuPy's: at the end of a block within it, CuPy goes back to
+    the stream of the block outside, not to the one that was made current.
+    """
     backend(device("cuda")).once("a change of the stream", "what is captured has one stream")
     flush()
     _streams[index, stream.ptr] = stream
     _noted.current[index] = stream.ptr
+    if block is not None:
+        block()
     stream.use()
 
 

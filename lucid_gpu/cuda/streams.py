@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.cuda import pending
@@ -345,11 +346,14 @@ def default_stream(device: Any = None) -> Stream:
 
 def set_stream(stream: Stream | None) -> None:
     """Make a stream and its GPU current, for the calling thread; `stream` is for a block."""
-    if stream is None:
-        return
+    if stream is not None:
+        _switch(stream)
+
+
+def _switch(stream: Stream, block: Callable[[], Any] | None = None) -> None:
     if current_device() != stream.device_index:
         set_device(stream.device_index)
-    pending.switch(stream._cupy, stream.device_index)
+    pending.switch(stream._cupy, stream.device_index, block)
 
 
 class StreamContext:
@@ -365,12 +369,14 @@ class StreamContext:
         here = current_stream()
         # The stream of the other device is put back first, this device last.
         there = [] if here.device == self.stream.device else [current_stream(self.stream.device)]
+        _switch(self.stream, self.stream._cupy.__enter__)
         self._before = [*there, here]
-        set_stream(self.stream)
 
     def __exit__(self, *exception: Any) -> None:
+        block = None if self.stream is None else self.stream._cupy.__exit__
         for before in self._before:
-            set_stream(before)
+            _switch(before, block)
+            block = None
         self._before = []
 
 

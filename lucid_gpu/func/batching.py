@@ -45,7 +45,7 @@ class Batched(Wrapper):
 class BatchedTensor(Tensor):
     """A tensor that has the shape of one example and no memory of its own."""
 
-    __torch_function__ = disabled  # type: ignore[assignment]
+    __torch_function__ = staticmethod(disabled)
 
     def _realize(self) -> NoReturn:
         value_below(self)  # or it has escaped

@@ -88,7 +88,7 @@ class Parameter(Tensor, metaclass=_Parameters):
         True by default.
     """
 
-    __torch_function__ = disabled  # type: ignore[assignment]
+    __torch_function__ = staticmethod(disabled)
 
     def __new__(
         cls, data: Tensor | None = None, requires_grad: bool = True, **marks: Any
@@ -129,7 +129,7 @@ class Buffer(Tensor):
         Whether `Module.state_dict` contains it.
     """
 
-    __torch_function__ = disabled  # type: ignore[assignment]
+    __torch_function__ = staticmethod(disabled)
     persistent: bool
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
@@ -153,7 +153,7 @@ class UninitializedTensorMixin(Tensor):
     Its value refuses to be read, so that every op on it does, but for `_ASKED_BEFORE`.
     """
 
-    __torch_function__ = disabled  # type: ignore[assignment]
+    __torch_function__ = staticmethod(disabled)
     _becomes: type[Tensor]
 
     @property

@@ -122,7 +122,7 @@ class SparseTensor(Tensor):
     Made by `lucid_gpu.sparse_coo_tensor` and `Tensor.to_sparse`. Elements listed twice add up.
     """
 
-    __torch_function__ = disabled  # type: ignore[assignment]
+    __torch_function__ = staticmethod(disabled)
     is_sparse = _is_sparse = True
     layout = sparse_coo
 

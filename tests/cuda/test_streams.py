@@ -52,6 +52,22 @@ def test_a_stream_is_a_block_too():
     assert cuda.current_stream() == cuda.default_stream()
 
 
+@pytest.mark.parametrize("how", ["block", "stream", "external"])
+def test_the_stream_is_the_same_after_a_block_of_cupys(gpu, how):
+    import cupy
+
+    s, t = cuda.Stream(), cuda.Stream()
+    with s if how == "stream" else cuda.stream(s):
+        handed = cupy.cuda.Stream.from_external(s) if how == "external" else t._cupy
+        with handed:
+            assert cupy.cuda.get_current_stream().ptr == handed.ptr
+        assert cuda.current_stream() == s and cupy.cuda.get_current_stream().ptr == s.cuda_stream
+        with handed, cuda.stream(s), cuda.stream(cuda.default_stream()), handed:
+            assert cuda.current_stream().cuda_stream == handed.ptr
+        assert cuda.current_stream() == s
+    assert cuda.current_stream() == cuda.default_stream()
+
+
 def test_a_block_ends_with_an_error():
     with pytest.raises(KeyError), cuda.stream(cuda.Stream()):
         raise KeyError

@@ -460,6 +460,7 @@ def test_atomics_return_the_old_value_and_take_floats():
         ("isnan(__int_as_float(0x7fc00000)) + 2 * isinf(1.0f) + 4 * isfinite(1.0)", 5),
         ("(int)make_float4(1, 2, 3, 4).w", 4), ("(int)__ldcs(y) + __ldg(y)", -2),
         ("(int)ldexp(1.0f, 5)", 32), ("(int)rsqrtf(0.25f)", 2),
+        ("(y == NULL) + 2 * ((ptrdiff_t)-1 < 0)", 2),
     ],
 )  # fmt: skip
 def test_built_in_functions(call, wanted):

@@ -224,6 +224,14 @@ def test_nobody_answers() -> None:
         x * one
 
 
+@pytest.mark.parametrize("kind", [lucid_gpu.Tensor, lucid_gpu.nn.Parameter, lucid_gpu.nn.Buffer])
+def test_functions_of_pytorch_refuse_tensors_of_lucid_gpu(kind: Any) -> None:
+    """An import of torch that was forgotten; PyTorch asks the object, not its class."""
+    torch = torch_module()
+    with pytest.raises(TypeError, match="no implementation found for 'torch.nn.functional.relu'"):
+        torch.nn.functional.relu(kind(lucid_gpu.ones(2)))
+
+
 class Like:
     """No tensor; notes what it was asked."""
 

@@ -71,7 +71,7 @@ class CPUOffloadPolicy(OffloadPolicy):
     pin_memory: bool = True
 
 
-class ShardedParameter(DTensor, Parameter, asked=False):  # type: ignore[misc]
+class ShardedParameter(DTensor, Parameter, asked=False):
     """A parameter of which this rank holds some rows."""
 
 

@@ -15,7 +15,7 @@ __all__ = ["FakeTensor", "FakeTensorMode", "is_fake", "unset_fake_temporarily"]
 class FakeTensor(Tensor):
     """What no tensor is."""
 
-    __torch_function__ = disabled  # type: ignore[assignment]
+    __torch_function__ = staticmethod(disabled)
 
 
 class FakeTensorMode:

@@ -120,10 +120,11 @@ def _forbid_in_capture() -> None:
 
 
 class _Current(threading.local):
-    """The calling thread's stream of each device."""
+    """The calling thread's stream of each device, and the blocks it entered, as CuPy keeps them."""
 
     def __init__(self) -> None:
         self.of: dict[int, _BaseStream] = {}
+        self.entered: list[tuple[int, _BaseStream]] = []
 
 
 _current = _Current()
@@ -132,7 +133,6 @@ _current = _Current()
 class _BaseStream:
     def __init__(self, ptr: int, device_id: int) -> None:
         self.ptr, self.device_id = ptr, device_id
-        self._before: list[Any] = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.ptr} (device {self.device_id})>"
@@ -144,14 +144,13 @@ class _BaseStream:
         return hash(self.ptr)
 
     def __enter__(self) -> Any:
-        device = runtime.getDevice()
-        self._before.append((device, _current.of.get(device)))
-        self.use()
-        return self
+        _current.entered.append((runtime.getDevice(), self))
+        return self.use()
 
     def __exit__(self, *args: Any) -> None:
-        device, before = self._before.pop()
-        _current.of[device] = before or Stream.null
+        device, _ = _current.entered.pop()
+        outside = [stream for where, stream in _current.entered if where == device]
+        _current.of[device] = outside[-1] if outside else Stream.null  # what `use` chose is lost
 
     def use(self) -> Any:
         device = runtime.getDevice()
