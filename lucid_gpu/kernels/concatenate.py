@@ -58,9 +58,11 @@ def concatenate(arrays: Sequence[Any], dim: int, order: Sequence[int] | None, wh
     y = there.new(shape, first.dtype)
     outer = prod(shape[:dim])
     if outer == 1 and not all(a.flags.c_contiguous for a in arrays):
-        at, before = 0, (slice(None),) * dim
+        at = 0
         for a in arrays:  # each is reordered into its place
-            write(y[(*before, slice(at, at := at + a.shape[dim]))], a)
+            place = (*[slice(None)] * dim, slice(at, at + a.shape[dim]))
+            write(y[place], a)
+            at += a.shape[dim]
     elif y.size:
         parts = [_runs(a, dim, outer) for a in arrays if a.size]
         _join(parts, outer, y.reshape(-1).view("u1"), y.nbytes // outer, there.address)
