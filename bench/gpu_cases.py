@@ -132,6 +132,20 @@ def joined_columns(kit: Kit) -> Step:
     return lambda i: (kit.torch.cat(parts[i], 1),)
 
 
+def turned(kit: Kit) -> Step:
+    """A matrix and another's transpose added."""
+    rows, columns = kit.size
+    pairs = kit.every(lambda: (kit.normal(rows, columns), kit.normal(columns, rows)))
+    function = kit.compiled(lambda x, y: x + y.t())
+    return lambda i: (function(*pairs[i]),)
+
+
+def permuted_copy(kit: Kit) -> Step:
+    """Heads merged: the dimensions of rows and of heads change places."""
+    xs = kit.every(lambda: kit.normal(*kit.size))
+    return lambda i: (xs[i].transpose(1, 2).contiguous(),)
+
+
 # --- elementwise ----------------------------------------------------------------------------------
 
 
@@ -314,6 +328,18 @@ def _attention(kit: Kit) -> Callable[..., Any]:
     return kit.compiled(lambda q, k, v: function(q, k, v, is_causal=True))
 
 
+def attention_padded(kit: Kit) -> Step:
+    """Forward with a mask of the keys that are padding, as BERT's."""
+    function = kit.torch.nn.functional.scaled_dot_product_attention
+    batch, _, length, _ = kit.size
+    seen = (kit.torch.arange(length, device=kit.device) < length * 3 // 4).reshape(1, 1, 1, length)
+    seen = seen.expand(batch, 1, 1, length).clone()
+    force(kit, (seen,))
+    attend = kit.compiled(lambda q, k, v: function(q, k, v, attn_mask=seen))
+    sets = kit.every(lambda: [kit.normal(*kit.size) for _ in "qkv"])
+    return lambda i: (attend(*sets[i]),)
+
+
 def attention_forward(kit: Kit) -> Step:
     function = _attention(kit)
     sets = kit.every(lambda: [kit.normal(*kit.size) for _ in "qkv"])
@@ -472,6 +498,8 @@ CASES: tuple[Case, ...] = (
     Case("column-sum", "sum over rows", column_sum, _TALL, _TOY_ROWS, _arrays(1, columns=1)),
     Case("full-sum", "sum of all", full_sum, _BIG, _TOY, _arrays(1)),
     Case("cat", "cat of three, side by side", joined_columns, _ROWS, _TOY_ROWS, _arrays(2)),
+    Case("transposed", "a transposed operand", turned, _ROWS, _TOY_ROWS, _arrays(3)),
+    Case("permuted-copy", "heads merged", permuted_copy, _HEADS, _TOY_HEADS, _arrays(2)),
     Case("chain-forward", "chain, forward", chain_forward, _BIG, _TOY, _arrays(3)),
     Case(
         "chain-backward", "chain, backward to both inputs", chain_backward, _BIG, _TOY, _arrays(5)
@@ -568,6 +596,16 @@ CASES: tuple[Case, ...] = (
         _arrays(4),
         _attention_flops(2),
         ("float32", "bfloat16", "float16"),
+        aim=0,
+    ),
+    Case(
+        "attention-padded",
+        "attention with a mask of padding, forward",
+        attention_padded,
+        _HEADS,
+        _TOY_HEADS,
+        _arrays(4),
+        _attention_flops(4),
         aim=0,
     ),
     Case(

@@ -71,6 +71,12 @@ def strides(normal: Normal, rng: np.random.Generator) -> Checks:
     yield "a transposed operand", "float32", with_gradients(lambda x, r: chain(x, r.t()), *two)
     two = normal(64, 64), normal(64, 64)
     yield "every second row", "float32", with_gradients(lambda x, r: chain(x[::2], r[1::2]), *two)
+    turned = with_gradients(lambda x: x.permute(2, 0, 1).contiguous() * 2, normal(5, 67, 33))
+    yield "a permuted copy", "float32", turned
+    joined = with_gradients(
+        lambda x, r: torch.cat([x, r.t(), x[:, ::2]], 1), normal(37, 65), normal(9, 37)
+    )
+    yield "parts of a cat", "float32", joined
     yield "an odd offset", "float32", with_gradients(lambda x: (x[1:] * x[:-1]).exp(), normal(513))
 
 
@@ -166,6 +172,18 @@ def attention(normal: Normal, rng: np.random.Generator) -> Checks:
         heads = [normal(2, 3, 70, head) for _ in "qkv"]
         work = with_gradients(_attention, *heads, dtype=dtype)
         yield f"causal attention in {dtype}, head size {head}", dtype, work
+        yield "the same by our kernels", dtype, _by_ours(work)
+    heads = [normal(2, 3, 70, 200) for _ in "qkv"]
+    yield (
+        "attention of heads of 200",
+        "bfloat16",
+        with_gradients(_attention, *heads, dtype="bfloat16"),
+    )
+    for kind in ("bool", "float32"):
+        heads = [normal(2, 3, 70, 64) for _ in "qkv"]
+        mask = normal(2, 1, 70, 70)
+        work = with_gradients(_masked(mask > -1 if kind == "bool" else mask), *heads)
+        yield f"attention with a mask of {kind}", "float32", work
 
 
 def optimizers(normal: Normal, rng: np.random.Generator) -> Checks:
@@ -227,6 +245,24 @@ def _layer_norm(x: Any, w: Any, b: Any) -> Any:
 
 def _attention(q: Any, k: Any, v: Any) -> Any:
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _masked(mask: np.ndarray) -> Callable[..., Any]:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        here = torch.tensor(mask, device=q.device)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=here)
+
+    return attend
+
+
+def _by_ours(work: Work) -> Work:
+    """The same without cuDNN, which is the default where it is installed."""
+
+    def attend(device: str) -> tuple[Any, ...]:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+            return work(device)
+
+    return attend
 
 
 def _over(op: str, dim: int) -> Callable[[Any], Any]:

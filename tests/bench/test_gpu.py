@@ -361,7 +361,7 @@ def test_a_copy_is_timed(device):
     ("flags", "told"),
     [
         (["--parts", "nosuch"], "no part 'nosuch'; there are: check, suite, memcheck, sanitizer"),
-        (["--case", "nosuch"], "no case 'nosuch'; there are: negation, chain-forward"),
+        (["--case", "nosuch"], "no case 'nosuch'; there are: negation, column-sum"),
         (["--rounds", "0"], "--rounds must be at least 1"),
     ],
 )
