@@ -7,8 +7,8 @@
 // the other side. Heads of any width up to D are padded with zeros.
 // While it computes on one tile the next one is on its way (async.cuh): each tile is filled as soon
 // as all threads are done with it, and waited for when it is needed.
-// Products of tiles come in two kinds, MMA 0 by ordinary arithmetic in float, MMA 1 by the tensor
-// cores (16-bit types), which differ in who holds what.
+// Products of tiles come in three kinds, which differ in who holds what: MMA 0 by ordinary arithmetic
+// in float, MMA 1 by the tensor cores of 16-bit types, MMA 2 by those of floats rounded to TF32.
 #ifndef LUCID_ATTENTION_CUH
 #define LUCID_ATTENTION_CUH
 
@@ -225,13 +225,13 @@ struct lucid_tiles<0, T, D, M, N, 4> {
     }
 };
 
-template <typename T, int D, int M, int N, int WARPS>
-struct lucid_tiles<1, T, D, M, N, WARPS> {
-    typedef T element;
+// What a thread holds of 16 x 8 pieces, as the tensor cores have them.
+template <int D, int M, int N, int WARPS>
+struct lucid_pieces {
     static constexpr int THREADS = 32 * WARPS;
     static constexpr int PIECES = M / (16 * WARPS);  // of 16 rows that a warp has
     static constexpr int LANES = 4, ROWS = 2 * PIECES, COLUMNS = N / 4, DEPTHS = D / 4;
-    static constexpr int PITCH = D + 8, SCRATCH = 0;
+    static constexpr int SCRATCH = 0;
 
     static LUCID_FN int first_row() { return threadIdx.x / 32 * (16 * PIECES); }
     static LUCID_FN int last_row() { return first_row() + 16 * PIECES - 1; }
@@ -252,7 +252,7 @@ struct lucid_tiles<1, T, D, M, N, WARPS> {
         if constexpr (TURNED) {
             #pragma unroll
             for (int i = 0; i < ROWS; ++i)
-                kept[i] = lucid_keep_by_four<lucid_tiles>(t, lane() - 4 * t, 4, [&](int j) {
+                kept[i] = lucid_keep_by_four<lucid_pieces>(t, lane() - 4 * t, 4, [&](int j) {
                     return four(row(i) - t, column(j));
                 });
         } else {
@@ -271,6 +271,18 @@ struct lucid_tiles<1, T, D, M, N, WARPS> {
             }
         }
     }
+};
+
+template <typename T, int D, int M, int N, int WARPS>
+struct lucid_tiles<1, T, D, M, N, WARPS> : lucid_pieces<D, M, N, WARPS> {
+    typedef lucid_pieces<D, M, N, WARPS> P;
+    typedef T element;
+    static constexpr int PIECES = P::PIECES, ROWS = P::ROWS, COLUMNS = P::COLUMNS;
+    static constexpr int DEPTHS = P::DEPTHS, PITCH = D + 8;
+    using P::lane;
+    using P::first_row;
+    using P::row;
+    using P::depth;
 
     // Two neighboring 16 x 8 pieces of a sum, whose elements a thread holds side by side.
     template <int C>
@@ -368,6 +380,110 @@ struct lucid_tiles<1, T, D, M, N, WARPS> {
     static LUCID_FN void put(T* tile, int i, int j, const float (&sum)[ROWS][DEPTHS])
     {
         tile[row(i) * PITCH + depth(j)] = lucid_cast<T>(sum[i][j]);
+    }
+};
+
+template <typename T, int D, int M, int N, int WARPS>
+struct lucid_tiles<2, T, D, M, N, WARPS> : lucid_pieces<D, M, N, WARPS> {
+    typedef lucid_pieces<D, M, N, WARPS> P;
+    typedef float element;
+    static constexpr int PIECES = P::PIECES, ROWS = P::ROWS, COLUMNS = P::COLUMNS;
+    static constexpr int DEPTHS = P::DEPTHS, PITCH = D + 4;  // a warp's words lie in 32 banks
+    using P::lane;
+    using P::first_row;
+    using P::row;
+    using P::depth;
+
+    template <int C>
+    static LUCID_FN void add(float (&sum)[ROWS][C], int i, int j, const unsigned (&a)[4],
+                             unsigned b0, unsigned b1)
+    {
+        float c[4] = {sum[i][j], sum[i][j + 1], sum[i + 1][j], sum[i + 1][j + 1]};
+        lucid_mma_1688(c, a, b0, b1);
+        sum[i][j] = c[0];
+        sum[i][j + 1] = c[1];
+        sum[i + 1][j] = c[2];
+        sum[i + 1][j + 1] = c[3];
+    }
+
+    // A warp's own rows at `d`, as left operands.
+    static LUCID_FN void take(unsigned (&a)[PIECES][4], const float* own, int d)
+    {
+        const float* mine = own + (first_row() + lane() / 4) * PITCH + lane() % 4 + d;
+        #pragma unroll
+        for (int i = 0; i < PIECES; ++i)
+            #pragma unroll
+            for (int k = 0; k < 4; ++k)
+                a[i][k] = lucid_tf32(mine[(16 * i + k % 2 * 8) * PITCH + k / 2 * 4]);
+    }
+
+    struct held {
+        unsigned words[D / 8][PIECES][4];
+    };
+    static LUCID_FN held hold(const float* own)
+    {
+        held rows;
+        #pragma unroll
+        for (int d = 0; d < D; d += 8) take(rows.words[d / 8], own, d);
+        return rows;
+    }
+
+    static LUCID_FN void multiply(float (&s)[ROWS][COLUMNS], const unsigned (&a)[PIECES][4],
+                                  const float* other, int d)
+    {
+        const float* theirs = other + lane() / 4 * PITCH + lane() % 4 + d;
+        #pragma unroll
+        for (int n = 0; n < N; n += 8) {
+            const unsigned b0 = lucid_tf32(theirs[n * PITCH]);
+            const unsigned b1 = lucid_tf32(theirs[n * PITCH + 4]);
+            #pragma unroll
+            for (int i = 0; i < PIECES; ++i) add(s, 2 * i, n / 4, a[i], b0, b1);
+        }
+    }
+
+    static LUCID_FN void multiply(float (&s)[ROWS][COLUMNS], const held& own, const float* other)
+    {
+        #pragma unroll
+        for (int d = 0; d < D; d += 8) multiply(s, own.words[d / 8], other, d);
+    }
+
+    static LUCID_FN void multiply(float (&s)[ROWS][COLUMNS], const float* own, const float* other)
+    {
+        #pragma unroll
+        for (int d = 0; d < D; d += 8) {
+            unsigned a[PIECES][4];
+            take(a, own, d);
+            multiply(s, a, other, d);
+        }
+    }
+
+    // Of 8 columns a thread has 2 p and 2 p + 1, p = lane % 4: for p and p + 4, in any order that
+    // both operands have.
+    template <int C>
+    static LUCID_FN void accumulate(float (&sum)[ROWS][C], const float (&p)[ROWS][COLUMNS],
+                                    const float* other, float*)
+    {
+        const float* theirs = other + lane() % 4 * 2 * PITCH + lane() / 4;
+        #pragma unroll
+        for (int n = 0; n < N; n += 8) {
+            unsigned a[PIECES][4];
+            #pragma unroll
+            for (int i = 0; i < PIECES; ++i)
+                #pragma unroll
+                for (int k = 0; k < 4; ++k) a[i][k] = lucid_tf32(p[2 * i + k % 2][n / 4 + k / 2]);
+            #pragma unroll
+            for (int d = 0; d < 4 * C; d += 8) {
+                const unsigned b0 = lucid_tf32(theirs[n * PITCH + d]);
+                const unsigned b1 = lucid_tf32(theirs[(n + 1) * PITCH + d]);
+                #pragma unroll
+                for (int i = 0; i < PIECES; ++i) add(sum, 2 * i, d / 4, a[i], b0, b1);
+            }
+        }
+    }
+
+    static LUCID_FN void put(float* tile, int i, int j, const float (&sum)[ROWS][DEPTHS])
+    {
+        tile[row(i) * PITCH + depth(j)] = sum[i][j];
     }
 };
 

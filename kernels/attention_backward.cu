@@ -115,6 +115,58 @@ struct lucid_turned<1, T, D, M, N> {
     }
 };
 
+template <typename T, int D, int M, int N>
+struct lucid_turned<2, T, D, M, N> {
+    typedef lucid_tiles<2, T, D, M, N, M / 16> E;
+    typedef float element;
+    static constexpr int THREADS = E::THREADS;
+    static constexpr int DOWN = N / 16, ACROSS = THREADS / 32 / DOWN;  // warps
+    static constexpr int WIDE = lucid_columns<D> / ACROSS;
+    static constexpr int ROWS = 2, DEPTHS = WIDE / 4, PITCH = E::PITCH;
+    static constexpr int STEP = N + 8, KEPT = M * STEP;  // elements of ds in shared memory
+
+    static LUCID_FN int first_row() { return threadIdx.x / 32 % DOWN * 16; }
+    static LUCID_FN int first_depth() { return threadIdx.x / 32 / DOWN * WIDE; }
+    static LUCID_FN int row(int i) { return first_row() + E::lane() / 4 + 8 * i; }
+    static LUCID_FN int depth(int j) { return first_depth() + E::column(j); }
+    static LUCID_FN float& part(float (&sum)[2][DEPTHS], int e)
+    {
+        return sum[e / 2 % 2][e / 4 * 2 + e % 2];
+    }
+
+    static LUCID_FN void keep(float* ds, const float (&part)[2][E::COLUMNS])
+    {
+        #pragma unroll
+        for (int i = 0; i < 2; ++i)
+            #pragma unroll
+            for (int j = 0; j < E::COLUMNS; ++j)
+                ds[E::row(i) * STEP + E::column(j)] = part[i][j];
+    }
+
+    static LUCID_FN void accumulate(float (&sum)[2][DEPTHS], const float* ds, const float* keys)
+    {
+        const int lane = E::lane();
+        const float* mine = ds + lane % 4 * STEP + first_row() + lane / 4;
+        const float* theirs = keys + lane % 4 * PITCH + first_depth() + lane / 4;
+        #pragma unroll
+        for (int m = 0; m < M; m += 8) {
+            unsigned a[4];
+            #pragma unroll
+            for (int k = 0; k < 4; ++k)
+                a[k] = lucid_tf32(mine[(m + k / 2 * 4) * STEP + k % 2 * 8]);
+            #pragma unroll
+            for (int d = 0; d < WIDE; d += 8)
+                E::add(sum, 0, d / 4, a, lucid_tf32(theirs[m * PITCH + d]),
+                       lucid_tf32(theirs[(m + 4) * PITCH + d]));
+        }
+    }
+
+    static LUCID_FN void put(float* tile, int i, int j, const float (&sum)[2][DEPTHS])
+    {
+        tile[row(i) * PITCH + depth(j)] = sum[i][j];
+    }
+};
+
 // Where the sums of a tile of queries lie in a copy of dq: as the threads hold them, 16 bytes each.
 template <int N, int D>
 LUCID_FN long long lucid_place(const lucid_attention& at, int copy, int batch, int head, int tile,

@@ -1,5 +1,5 @@
-// Products of 16-bit matrices by the tensor cores: m16n8k16, sums in float (PTX ISA, "Matrix
-// fragments for mma.m16n8k16"). A warp holds a matrix in pieces, each lane a few words of two
+// Products of matrices by the tensor cores, sums in float: m16n8k16 of 16 bits, and m16n8k8 of floats
+// rounded to TF32 (PTX ISA, "Matrix fragments for mma.m16n8k16" and "mma.m16n8k8"). A warp holds a matrix in pieces, each lane a few words of two
 // neighboring elements; the words and lanes are those of PTX, on the host too, where ordinary
 // arithmetic does the same. Needs sm_80; all lanes of the warp take part.
 #ifndef LUCID_MMA_CUH
@@ -105,6 +105,48 @@ LUCID_FN void lucid_mma_16816(float (&c)[4], const unsigned (&a)[4], unsigned b0
             const unsigned right = of_b[warp][column * 4 + pair][k / 8];
             c[i] += lucid_half_of<T>(left, k % 2) * lucid_half_of<T>(right, k % 2);
         }
+    }
+    __syncwarp();
+#endif
+}
+
+// A float rounded to 10 bits of mantissa, ties away from zero, as bits.
+LUCID_FN unsigned lucid_tf32(float x)
+{
+#if LUCID_TENSOR_CORES
+    unsigned bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+#else
+    const unsigned bits = __float_as_uint(x);
+    return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
+#endif
+}
+
+// c += a b with a of 16 x 8 and b of 8 x 8, of TF32. With r = lane / 4 and p = lane % 4: a[0..3] hold
+// rows r, r + 8, r, r + 8 of columns p, p, p + 4, p + 4, b0 and b1 rows p and p + 4 of column r, and c
+// what it holds in lucid_mma_16816.
+LUCID_FN void lucid_mma_1688(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+#if LUCID_TENSOR_CORES
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif defined(__CUDA_ARCH__)
+    __trap();  // never launched before sm_80
+#else
+    static unsigned of_a[32][32][4], of_b[32][32][2];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; ++i) of_a[warp][lane][i] = a[i];
+    of_b[warp][lane][0] = b0;
+    of_b[warp][lane][1] = b1;
+    __syncwarp();
+    for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 8; ++k)
+            c[i] += __uint_as_float(of_a[warp][row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) *
+                    __uint_as_float(of_b[warp][column * 4 + k % 4][k / 4]);
     }
     __syncwarp();
 #endif

@@ -24,6 +24,7 @@ from lucid_gpu.devices import backend, cudnn, loops, threads
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.copies import row_major
 from lucid_gpu.devices.current_gpu import on_gpu
+from lucid_gpu.devices.precision import matmul as precision
 from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, int64
 from lucid_gpu.kernels import attention_backward
@@ -32,7 +33,10 @@ from lucid_gpu.kernels.attention_tiles import (
     FORM,
     GIVEN,
     LOG2_E,
+    PLAIN,
     TEMPLATE,
+    TENSOR,
+    TF32,
     WIDTHS,
     Described,
     Layout,
@@ -114,11 +118,12 @@ _TENSOR = {
     192: Tiles(64, 16), 256: Tiles(64, 16),
 }  # fmt: skip
 _RULED = {width: Tiles(64, tiles.other) for width, tiles in _TENSOR.items()}
-TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED)
+_TF32 = {32: Tiles(64, 32), 64: Tiles(64, 32), 96: Tiles(64, 16), 128: Tiles(64, 16)}
+TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED, _TF32, _TF32)
 FEW = TILES._replace(tensor=_RULED)  # for heads whose queries are one such tile
 INSTANCES = [
     (attention_forward, template)
-    for template in (*TILES.templates(), FEW.template(bfloat16, 64, 8, True, None, False))
+    for template in (*TILES.templates(), FEW.template(bfloat16, 64, 8, TENSOR, None, False))
 ]
 STACK = {"attention_forward": 0}  # nothing spills
 
@@ -126,7 +131,7 @@ STACK = {"attention_forward": 0}  # nothing spills
 def shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     """Dynamic shared memory of an instance: its tiles, padded rows, and what lies beside them."""
     own, other, width = template["M"], template["N"], template["D"]
-    row = 2 * (width + 8) if template["MMA"] else 4 * (width + 4)
+    row = 2 * (width + 8) if template["MMA"] == TENSOR else 4 * (width + 4)
     if template["MMA"]:
         return max(own, 4 * other) * row
     return (own + 2 * other) * row + 4 * own * (other + 4)
@@ -179,7 +184,8 @@ def forward(q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device) -> tu
     arrays = q, k, v, out, lse
     addresses, aligned = _addresses(arrays, where)
     mask, described, numbers = _given(rules, there)
-    launch = _plan(layouts, described, d, where, aligned)
+    products = _products(d, where, q.shape[3])
+    launch = _plan(layouts, described, d, where, aligned, products)
     launch((*arrays, mask), (*addresses, there.address(mask) if mask is not None else 0), *numbers)
     return out, lse
 
@@ -205,7 +211,8 @@ def backward(
     arrays = q, k, v, out, g, lse, dq, dk, dv
     addresses, aligned = _addresses(arrays, where)
     mask, described, numbers = _given(rules, there)
-    plan = _plan_of_gradients(layouts, described, d, where, aligned)
+    products = _products(d, where, q.shape[3])
+    plan = _plan_of_gradients(layouts, described, d, where, aligned, products)
     attention_backward.gradients(plan, there, arrays, addresses, mask, numbers)
     return dq, dk, dv
 
@@ -317,16 +324,26 @@ def _given(rules: Rules, there: Backend) -> tuple[Any, Described, list[int]]:
 _layout: Callable[[Any], Typed] = operator.attrgetter("shape", "strides", "dtype")
 
 
-def _uses_tensor_cores(d: dtype, where: device) -> bool:
-    return d is not float32 and has_tensor_cores(where)
+def _products(d: dtype, where: device, columns: int) -> int:
+    """Return how products are made: of float32 by tensor cores where a program allows TF32."""
+    if not has_tensor_cores(where):
+        return PLAIN
+    if d is float32:
+        return TF32 if precision.allow_tf32 and columns <= max(_TF32) else PLAIN
+    return TENSOR
 
 
 @functools.lru_cache(maxsize=1024)
 def _plan(
-    layouts: tuple[Typed | None, ...], rules: Described, d: dtype, where: device, aligned: bool
+    layouts: tuple[Typed | None, ...],
+    rules: Described,
+    d: dtype,
+    where: device,
+    aligned: bool,
+    products: int,
 ) -> Launch:
     """The launch for arrays that lie so, with its structure of strides and sizes."""
-    problem = Problem.of(layouts, rules, d, _uses_tensor_cores(d, where), aligned)
+    problem = Problem.of(layouts, rules, d, products, aligned)
     template = problem.template(FEW if problem.queries <= 64 else TILES)
     shared = shared_bytes(template, attention_forward)
     grid = (-(-problem.queries // template["M"]), problem.heads, problem.batch)
@@ -336,10 +353,15 @@ def _plan(
 
 @functools.lru_cache(maxsize=1024)
 def _plan_of_gradients(
-    layouts: tuple[Typed | None, ...], rules: Described, d: dtype, where: device, aligned: bool
+    layouts: tuple[Typed | None, ...],
+    rules: Described,
+    d: dtype,
+    where: device,
+    aligned: bool,
+    products: int,
 ) -> attention_backward.Plan:
     """The launches of the gradients, the same way."""
-    problem = Problem.of(layouts, rules, d, _uses_tensor_cores(d, where), aligned)
+    problem = Problem.of(layouts, rules, d, products, aligned)
     return attention_backward.Plan.of(problem, where)
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import float32
-from lucid_gpu.kernels.attention_tiles import FORM, GIVEN, TEMPLATE, Problem, Tables, Tiles
+from lucid_gpu.kernels.attention_tiles import (
+    FORM,
+    GIVEN,
+    TEMPLATE,
+    TENSOR,
+    Problem,
+    Tables,
+    Tiles,
+)
 from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.kernel import Launch
 from lucid_gpu.launch.launchers import launcher_of
@@ -71,7 +79,8 @@ _TENSOR = {
     192: Tiles(64, 32), 256: Tiles(64, 16),
 }  # fmt: skip
 _RULED = _TENSOR | {64: Tiles(128, 32), 96: Tiles(64, 32), 128: Tiles(128, 16)}
-TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED)
+_TF32 = {32: Tiles(128, 32), 64: Tiles(128, 16), 96: Tiles(64, 16), 128: Tiles(64, 16)}
+TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED, _TF32, _TF32)
 
 
 def _instance(kernel: Kernel, template: dict[str, Any]) -> tuple[Kernel, dict[str, Any]]:
@@ -79,7 +88,7 @@ def _instance(kernel: Kernel, template: dict[str, Any]) -> tuple[Kernel, dict[st
 
 
 INSTANCES = [
-    _instance(kernels[template["MMA"] == 1], template)
+    _instance(kernels[template["MMA"] > 0], template)
     for kernels in (attention_gradients, attention_dq)
     for template in TILES.templates()
 ]
@@ -92,10 +101,11 @@ def shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     if kernel is attention_delta:
         return 0
     own, other, width = template["M"], template["N"], template["D"]
-    row = 2 * (width + 8) if template["MMA"] else 4 * (width + 4)
+    products = template["MMA"]
+    row = 2 * (width + 8) if products == TENSOR else 4 * (width + 4)
     if kernel in attention_dq.values():
         return int(other * row)
-    slopes = 2 * own * (other + 8) if template["MMA"] else 4 * own * (other + 4)
+    slopes = own * (4 * (other + 4), 2 * (other + 8), 4 * (other + 8))[products]
     return 2 * (own + other) * row + slopes + 8 * other
 
 
@@ -115,7 +125,7 @@ class Plan(NamedTuple):
         own, other = template["M"], template["N"]
         tiles = -(-problem.queries // other)
         copy = batch * heads * tiles * other * problem.width
-        blocks = launcher_of(where).processors * (1 if problem.tensor else 2)
+        blocks = launcher_of(where).processors * (1 if problem.products else 2)
         parts = 1 if problem.width <= WHOLE else 2
         wanted = -(-blocks // (batch * problem.groups * parts))
         splits = min(wanted, -(-problem.keys // own), max(SPLITS, MEMORY // (4 * copy)))
@@ -130,8 +140,8 @@ class Plan(NamedTuple):
         rows = attention_delta.threads // 8
         return cls(
             launch(attention_delta, -(-problem.queries // rows), heads),
-            launch(attention_gradients[problem.tensor], splits * parts, problem.groups),
-            launch(attention_dq[problem.tensor], tiles, heads),
+            launch(attention_gradients[problem.products > 0], splits * parts, problem.groups),
+            launch(attention_dq[problem.products > 0], tiles, heads),
             splits * copy,
             splits,
         )

@@ -17,8 +17,8 @@ from lucid_gpu.dtypes import bool as bool_
 from lucid_gpu.launch.arguments import number_fields
 
 __all__ = [
-    "ACCESS", "FORM", "GIVEN", "LOG2_E", "TEMPLATE", "WIDTHS", "Described", "Layout", "Problem",
-    "Tables", "Tiles", "Typed",
+    "ACCESS", "FORM", "GIVEN", "LOG2_E", "PLAIN", "TEMPLATE", "TENSOR", "TF32", "WIDTHS",
+    "Described", "Layout", "Problem", "Tables", "Tiles", "Typed",
 ]  # fmt: skip
 
 WIDTHS = (32, 64, 96, 128, 192, 256)  # of heads; those between are padded
@@ -39,20 +39,24 @@ class Tiles(NamedTuple):
     other: int
 
 
-# Type, elements an access, whether tensor cores multiply, widths, mask and dropout.
-_LISTED: list[tuple[dtype, int, bool, tuple[int, ...], dtype | None, bool]] = [
-    (float32, 4, False, WIDTHS, None, False),
-    (bfloat16, 8, True, WIDTHS, None, False),
-    (float16, 8, False, (64,), None, False),
-    (float16, 1, True, (32,), None, False),
-    (float32, 4, False, (64,), float32, True),
-    (bfloat16, 8, True, (64, 128), bool_, True),
-    (bfloat16, 8, True, (64,), bfloat16, False),
+PLAIN, TENSOR, TF32 = range(3)  # how products are made: MMA of the kernels
+
+# Type, elements an access, kind of products, widths, mask and dropout.
+_LISTED: list[tuple[dtype, int, int, tuple[int, ...], dtype | None, bool]] = [
+    (float32, 4, PLAIN, WIDTHS, None, False),
+    (float32, 4, TF32, WIDTHS, None, False),
+    (bfloat16, 8, TENSOR, WIDTHS, None, False),
+    (float16, 8, PLAIN, (64,), None, False),
+    (float16, 1, TENSOR, (32,), None, False),
+    (float32, 4, PLAIN, (64,), float32, True),
+    (float32, 4, TF32, (64,), bool_, True),
+    (bfloat16, 8, TENSOR, (64, 128), bool_, True),
+    (bfloat16, 8, TENSOR, (64,), bfloat16, False),
 ]
 
 
 class Tables(NamedTuple):
-    """Tiles of a kernel by the width of heads, for plain products and those of tensor cores.
+    """Tiles of a kernel by the width of heads, for each kind of products.
 
     They are others where there is a mask or dropout, which take registers.
     """
@@ -61,23 +65,25 @@ class Tables(NamedTuple):
     plain_ruled: Mapping[int, Tiles]
     tensor: Mapping[int, Tiles]
     tensor_ruled: Mapping[int, Tiles]
+    tf32: Mapping[int, Tiles]
+    tf32_ruled: Mapping[int, Tiles]
 
     def template(
-        self, d: dtype, width: int, access: int, tensor: bool, mask: dtype | None, drops: bool
+        self, d: dtype, width: int, access: int, products: int, mask: dtype | None, drops: bool
     ) -> dict[str, Any]:
         """Template arguments of a kernel."""
-        own, other = self[2 * tensor + (drops or mask is not None)][width]
+        own, other = self[2 * products + (drops or mask is not None)][width]
         return {
-            "T": d, "D": width, "M": own, "N": other, "W": access, "MMA": int(tensor),
+            "T": d, "D": width, "M": own, "N": other, "W": access, "MMA": products,
             "B": mask or "void", "DROPS": int(drops),
         }  # fmt: skip
 
     def templates(self) -> Iterator[dict[str, Any]]:
         """Those of instances that are compiled beforehand."""
-        for d, access, tensor, widths, mask, drops in _LISTED:
+        for d, access, products, widths, mask, drops in _LISTED:
             for width in widths:
-                if width in self[2 * tensor]:
-                    yield self.template(d, width, access, tensor, mask, drops)
+                if width in self[2 * products]:
+                    yield self.template(d, width, access, products, mask, drops)
 
 
 class Described(NamedTuple):
@@ -97,8 +103,8 @@ class Problem(NamedTuple):
     d : dtype
     width, access : int
         Columns that a head is padded to, and how many elements are moved at once.
-    tensor : bool
-        Tensor cores multiply.
+    products : int
+        `PLAIN`, by tensor cores in 16 bits (`TENSOR`), or by them of floats as `TF32`.
     mask : dtype, optional
         Of the mask.
     drops : bool
@@ -111,7 +117,7 @@ class Problem(NamedTuple):
     d: dtype
     width: int
     access: int
-    tensor: bool
+    products: int
     mask: dtype | None
     drops: bool
     batch: int
@@ -127,7 +133,7 @@ class Problem(NamedTuple):
         layouts: tuple[Typed | None, ...],
         rules: Described,
         d: dtype,
-        tensor: bool,
+        products: int,
         aligned: bool,
     ) -> Problem:
         """Describe arrays that lie so; ``layouts`` are those of `FORM` but for the mask's."""
@@ -155,9 +161,11 @@ class Problem(NamedTuple):
         access = ACCESS // d.itemsize if aligned else 1
         kind = None if mask is None else from_numpy_dtype(mask[2])
         return cls(
-            d, width, access, tensor, kind, p > 0, batch, heads, groups, queries, keys, at
+            d, width, access, products, kind, p > 0, batch, heads, groups, queries, keys, at
         )  # fmt: skip
 
     def template(self, tables: Tables) -> dict[str, Any]:
         """Template arguments of a kernel with such tiles."""
-        return tables.template(self.d, self.width, self.access, self.tensor, self.mask, self.drops)
+        return tables.template(
+            self.d, self.width, self.access, self.products, self.mask, self.drops
+        )

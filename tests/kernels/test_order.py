@@ -108,14 +108,16 @@ def sums_at_an_index(outer: int, count: int, rows: int, columns: int) -> list[An
 
 
 @case(("float32", False, ""), ("float16", False, ""), ("bfloat16", True, ""),
-      ("float32", False, "rules"), ("bfloat16", True, "rules"))  # fmt: skip
+      ("float32", False, "rules"), ("bfloat16", True, "rules"), ("float32", True, ""),
+      ("float32", True, "rules"))  # fmt: skip
 def attention_and_its_gradients(name: str, tensor_cores: bool, more: str) -> list[Any]:
     rules = attention.Rules(0.2, True)
     if more:
         mask = np.broadcast_to(normal(4, 33, 72) < 1, (2, 4, 33, 72))
         rules = attention.Rules(0.2, mask=mask, dropout=attention.Dropout(0.3, 1, 2))
-    kept = attention.has_tensor_cores
+    kept, matmul = attention.has_tensor_cores, lucid_gpu.backends.cuda.matmul
     attention.has_tensor_cores = lambda _: tensor_cores
+    matmul.allow_tf32 = True
     try:
         d = dt.BY_NAME[name]
         q, g = (normal(2, 4, 33, 32, kind=d.numpy, seed=i) for i in range(2))
@@ -124,6 +126,7 @@ def attention_and_its_gradients(name: str, tensor_cores: bool, more: str) -> lis
         return [out, lse, *attention.backward((q, k, v, out, lse), g, rules, d, CPU)]
     finally:
         attention.has_tensor_cores = kept
+        matmul.allow_tf32 = False
 
 
 @case(((2, 3, 7, 6), Window((3, 3), (1, 1), (1, 1))), ((1, 2, 23, 19), Window((3, 2), (2, 1))))
