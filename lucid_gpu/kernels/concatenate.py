@@ -69,16 +69,6 @@ def concatenate(arrays: Sequence[Any], dim: int, order: Sequence[int] | None, wh
     return y
 
 
-@concatenate.on_host
-def _concatenate(
-    arrays: Sequence[Any], dim: int, order: Sequence[int] | None, where: device
-) -> Any:
-    return backend(where).xp.concatenate(arrays, axis=dim)  # NumPy keeps a common order
-
-
-concatenate.on_meta(_concatenate)
-
-
 def _runs(array: Any, dim: int, number: int) -> tuple[Any, int, int]:
     """An array, copied where it has to be, the bytes of a run and those from run to run."""
     length = array.nbytes // number

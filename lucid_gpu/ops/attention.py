@@ -112,7 +112,8 @@ def scaled_dot_product_attention(
     _check(query, key, value, dropout_p)
     columns = query._expr.shape[-1]
     factor = 1.0 / math.sqrt(max(columns, 1)) if scale is None else float(scale)
-    if _allowed is not None or _takes_cudnn(query._expr.program.device):
+    where = query._expr.program.device
+    if _allowed is not None or (where.type == "cuda" and _takes_cudnn()):
         asked = (query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
         output = _by_the_allowed(allowed(), asked, factor)
         if output is not None:
@@ -128,9 +129,9 @@ def scaled_dot_product_attention(
     return _composed(query, key, value, attn_mask, dropout_p, is_causal, factor)
 
 
-def _takes_cudnn(where: device) -> bool:
+def _takes_cudnn() -> bool:
     """Whether cuDNN's attention is taken unasked: not where determinism is demanded."""
-    if where.type != "cuda" or cudnn.settings.required or not cudnn.settings.enabled:
+    if cudnn.settings.required or not cudnn.settings.enabled:
         return False
     return cudnn.library() is not None
 
@@ -232,7 +233,9 @@ def _in_tiles(
     program = query._expr.program
     d, where, (a, b, c) = program.dtype, program.device, [t._expr.shape for t in tensors]
     ruled = mask is not None or dropout_p > 0
-    if d not in kernels.TYPES or not kernels.takes(scale, ruled, where):  # the type is that of all
+    if d not in kernels.TYPES:  # which is the type of all
+        return None
+    if (ruled or scale <= 0) and not kernels.takes(scale, ruled, where):
         return None
     if open_levels and innermost((*tensors, mask)) is not None:
         return None
@@ -242,29 +245,33 @@ def _in_tiles(
     if not a[:lead] == b[:lead] == c[:lead]:
         return None
     q, k, v = _heads(query), _heads(key), _heads(value)
-    trained = is_grad_enabled() and any(t._expr.program.needs_grad for t in tensors)
-    rules = kernels.Rules(scale, causal)
     if not kernels.applies(q, k, v):
         return None
+    rules = kernels.Rules(scale, causal)
     if mask is not None:
         _check_mask(query, (*a[:-1], b[-2]), mask, causal)
         if mask.requires_grad or len(a) > 4 and mask.ndim > 3:
             return None
+        trained = is_grad_enabled() and any(t._expr.program.needs_grad for t in tensors)
         if trained and not mask.dtype.category:
             mask = mask.clone()  # as PyTorch, which saves numbers: the bools may be written
-        rules = rules._replace(mask=_mask_array(mask, q, k))
     if dropout_p:
         rules = rules._replace(dropout=kernels.Dropout(dropout_p, *_draw(None, where)))
     lies = program, a, program.strided and query._expr.leaves[0].array.strides
     results = None if modes.watchers else _results.get(lies)
-    out, lse = _computed(kernels.forward, (q, k, v, rules, d, where), (q, k, v), rules, where)
+    masked = rules if mask is None else rules._replace(mask=_mask_array(mask, q, k))
+    if dropout_p or costly.active:
+        operands = q, k, v, masked, d, where
+        out, lse = _computed(kernels.forward, operands, (q, k, v), rules, where)
+    else:
+        out, lse = kernels.forward(q, k, v, masked, d, where)
     saved = tensors
     if len(a) != 4 and is_grad_enabled():  # there PyTorch saves scaled copies, and a view of value
         saved = alias_of(query), alias_of(key), alias_of(value)
     result: Tensor = record(
         _NODES[mask is not None], out if len(a) == 4 else out.reshape(a), tensors,
         _attended_vjp, saved if mask is None else (*saved, mask), d, results=results,
-        keeps_output=True, sums=lse, rules=rules._replace(mask=None), by=kernels.backward,
+        keeps_output=True, sums=lse, rules=rules, by=kernels.backward,
     )  # fmt: skip
     if len(a) != 4:
         saves_for(result, {}, output=False)
@@ -347,7 +354,10 @@ def _attended_vjp(node: Any, g: Tensor) -> Any:
     if mask is not None:
         rules = rules._replace(mask=_mask_array(mask, q, k))
     operands = ((q, k, v, o, node.sums), _heads(g), rules, g.dtype, g.device)
-    gradients = _computed(node.by, operands, (operands[1], q, k, v, o), rules, g.device)
+    if rules.dropout is None and not costly.active:
+        gradients = node.by(*operands)
+    else:
+        gradients = _computed(node.by, operands, (operands[1], q, k, v, o), rules, g.device)
     like = g._expr.program
     plain = not (modes.watchers or like.marks)
     found: list[Tensor | None] = [None, None, None]
@@ -377,8 +387,8 @@ def _formulas(
         weights = weights.masked_fill(dead, 0.0)
     slope, used = _product(g, v.mT, d.compute), weights
     if rules.dropout is not None:
-        p, *draw = rules.dropout
-        shown = kept(weights, p, draw)
+        p, seed, draw = rules.dropout
+        shown = kept(weights, p, (seed, draw))
         slope, used = (dropped(x, shown, p, False) for x in (slope, weights))
     slope = weights * (slope - (slope * weights).sum(-1, keepdim=True)) * rules.scale
     dk, dv = _product(slope.mT, query, d), _product(used.mT, g, d)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import require_tensor
-from lucid_gpu.ops.random_numbers import _uniform, uniform_of
+from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.tape.door import Truth, op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
@@ -76,17 +75,13 @@ def _dropout_batched(
     return dropped(input, kept(input, p), p, inplace)
 
 
-def kept(input: Tensor, p: float, draw: Sequence[int] | None = None) -> Tensor:
+def kept(input: Tensor, p: float, draw: tuple[int, int] | None = None) -> Tensor:
     """Where dropout keeps elements. On a GPU an expression that every kernel computes again.
 
     ``draw`` is a seed and the number of a draw that was made before.
     """
     shape, where = input._expr.shape, input._expr.program.device
-    if draw is None:
-        numbers = _uniform(shape, dt.float32, where, None, 0.0, 1.0, True)
-    else:
-        numbers = uniform_of((draw[0], draw[1]), shape, dt.float32, where, pending=True)
-    mask: Tensor = numbers >= p
+    mask: Tensor = _uniform(shape, dt.float32, where, None, 0.0, 1.0, True, draw) >= p
     return mask
 
 

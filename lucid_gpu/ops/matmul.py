@@ -125,7 +125,7 @@ def _same_type(a: Tensor, b: Tensor) -> None:
         raise unimplemented("matmul", d, "; convert with .to(...)")
 
 
-_AS_THEY_ARE = (Tensor, backend(CPU).xp.ndarray)
+_AS_THEY_ARE = (Tensor, backend(CPU).xp.ndarray)  # but for CuPy's arrays
 
 
 def _rows(x: Any) -> Any:
@@ -133,7 +133,7 @@ def _rows(x: Any) -> Any:
     if x.ndim == 2:
         return x
     shape = math.prod(x.shape[:-1]), x.shape[-1]
-    return x.reshape(shape) if type(x) in _AS_THEY_ARE else reshaped(x, shape)
+    return x.reshape(shape) if isinstance(x, _AS_THEY_ARE) else reshaped(x, shape)
 
 
 def _as_factor(x: Tensor, array: Any, there: Any) -> Any:

@@ -90,22 +90,15 @@ def _uniform(
     low: float = 0.0,
     high: float = 1.0,
     pending: bool = False,
+    draw: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Uniform numbers; ``pending`` leaves them, on a GPU, to the kernel that uses them."""
+    """Uniform numbers; ``pending`` leaves them, on a GPU, to the kernel that uses them.
+
+    ``draw`` is a seed and the number of a draw that was made before.
+    """
     _floating("uniform", d)
-    return uniform_of(_draw(generator, where), shape, d, where, low, high, pending)
-
-
-def uniform_of(
-    draw: tuple[int, int],
-    shape: Sequence[int],
-    d: dtype,
-    where: device,
-    low: float = 0.0,
-    high: float = 1.0,
-    pending: bool = False,
-) -> Tensor:
-    """`_uniform` of a seed and the number of a draw."""
+    if draw is None:
+        draw = _draw(generator, where)
     if costs_of(where).draws_again:
         value = _uniform_fused(shape, d, where, draw, low, high)
         return value if pending else _computed(value)

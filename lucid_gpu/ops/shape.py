@@ -20,6 +20,7 @@ from lucid_gpu.devices import backend, held, xp_of
 from lucid_gpu.devices.copies import inverse, laid_in, reshaped, row_major, strided, write
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.kernels.concatenate import concatenate
+from lucid_gpu.launch import Executor
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops import size as size
@@ -877,7 +878,11 @@ def cat(tensors: Sequence[Tensor], dim: Any = 0, *, out: Any = None) -> Tensor:
     kept = [t if t._expr.program.dtype is common else t.to(common) for t in tensors]
     arrays = [t.array for t in kept]
     order = _common_order(kept)
-    array = concatenate(arrays, dim, order, kept[0]._expr.program.device)
+    where = kept[0]._expr.program.device
+    if where.type == "cuda" or Executor.host_cuda:
+        array = concatenate(arrays, dim, order, where)
+    else:  # NumPy keeps a common order
+        array = backend(where).xp.concatenate(arrays, axis=dim)
     sizes = [t.shape[dim] for t in arrays]
     result: Tensor = record(
         "CatBackward0", array, kept, _cat_vjp, dtype=common, sizes=sizes, dim=dim
@@ -948,7 +953,11 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
     if order is not None:  # each pair of the new dimension and its next is one of `cat`'s
         wide = [(d, d + 1) if d == dim else (d + (d > dim),) for d in order]
         order = None if dim == len(order) else tuple([d for pair in wide for d in pair])
-    array = concatenate(arrays, dim, order, tensors[0]._expr.program.device)
+    where = tensors[0]._expr.program.device
+    if where.type == "cuda" or Executor.host_cuda:
+        array = concatenate(arrays, dim, order, where)
+    else:
+        array = backend(where).xp.concatenate(arrays, axis=dim)
     result: Tensor = record(
         "StackBackward0", array, tensors, _stack_vjp, dtype=types.pop(), dim=dim
     )

@@ -34,6 +34,7 @@ class StandIn:
     """What the executor uses of cupy."""
 
     ndarray = Array
+    zeros = staticmethod(lambda size, kind: np.zeros(size, kind).view(Array))
 
     def __init__(self):
         self.functions, self.compiled, self.launches, self.entered = {}, [], [], []
@@ -48,7 +49,9 @@ class StandIn:
             driver=driver,
             runtime=runtime,
             Device=self.on,
-            get_current_stream=lambda index: types.SimpleNamespace(ptr=77),
+            get_current_stream=lambda index: types.SimpleNamespace(
+                ptr=77, is_capturing=lambda: False
+            ),
         )
         self.current = 0
 
