@@ -290,7 +290,7 @@ class Recorder:
         return held.is_held(leaf.array)
 
     def places(self) -> list[int]:
-        """The memory that replays read and write, as `_address` tells it."""
+        """The memory that replays read and write, as `held.address` tells it."""
         addresses = list(self.owners)
         if self.gpu is not None:
             addresses += [-address for address in self.gpu.places()]
