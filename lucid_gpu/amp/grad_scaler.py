@@ -384,7 +384,9 @@ class GradScaler:
         self._backoff_factor = state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
         self._init_growth_tracker = state_dict["_growth_tracker"]
-        self._scale = self._growth_tracker = None  # made again from these
+        if self._scale is not None and self._growth_tracker is not None:  # a graph may read them
+            self._scale.fill_(self._init_scale)
+            self._growth_tracker.fill_(self._init_growth_tracker)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._enabled and self._optimizers:

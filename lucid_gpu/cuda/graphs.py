@@ -38,6 +38,7 @@ from lucid_gpu.fusion import pending_reductions, scheduler
 from lucid_gpu.fusion import realize as realizing
 from lucid_gpu.ops import captured
 from lucid_gpu.ops.creation import ones_like
+from lucid_gpu.ops.in_place import copy_for_readers
 from lucid_gpu.tape import watched
 from lucid_gpu.tape.door import type_name
 from lucid_gpu.tape.modes import no_grad
@@ -153,6 +154,7 @@ class _Capture:
             recorder.gpu.end()
         recorder.try_out()
         self.leave()
+        self._keep_for_readers()
         return [*outputs, *recorder.written.values()]
 
     def _put_values_back(self) -> None:
@@ -202,6 +204,17 @@ class _Capture:
             self.leave()
             self.recorder.restore()
             self.recorder.give_back()
+            self._keep_for_readers()
+
+    def _keep_for_readers(self) -> None:
+        """Let values that wait since before the capture keep what they read: it will be written."""
+        taken = self.recorder.taken.values()
+        old = [cell() for own in taken for cell in own.cells]
+        readers = [one for cell in old if cell is not None for one in cell.readers()]
+        memory = [own.tensor._memory() for own in taken]
+        there = [t for m in memory for t in getattr(m, "memory", m).living()]
+        present = {id(leaf) for t in there for leaf in t._expr.leaves}
+        copy_for_readers([weakref.ref(one) for one in readers if id(one) not in present])
 
 
 def _put_back(own: capturing.Taken) -> None:

@@ -107,6 +107,7 @@ class Taken(NamedTuple):
     array: Any
     node: Any
     output: int
+    cells: list[Any]  # weak references to what its memory was read by, which others may hold
 
 
 class Moved(NamedTuple):
@@ -242,7 +243,9 @@ class Recorder:
         leaf = tensor._expr.leaves[0]
         self.note_read(leaf)
         own = tensor._expr.program, leaf.array, leaf.node, leaf.output
-        self.taken[id(tensor)] = Taken(tensor, *own)
+        storage = tensor._storage
+        cells = getattr(storage, "memory", storage).cells if storage is not None else ()
+        self.taken[id(tensor)] = Taken(tensor, *own, [weakref.ref(leaf), *cells])
 
     def before_moving(self, tensor: Any, names: Sequence[str]) -> None:
         """A tensor is about to be given other memory: a capture that fails gives its own back."""
@@ -287,7 +290,7 @@ class Recorder:
         return held.is_held(leaf.array)
 
     def places(self) -> list[int]:
-        """The memory that replays read and write, as `_address` tells it."""
+        """The memory that replays read and write, as `held.address` tells it."""
         addresses = list(self.owners)
         if self.gpu is not None:
             addresses += [-address for address in self.gpu.places()]

@@ -9,7 +9,7 @@ import numpy as np
 
 __all__ = ["hold", "is_held", "owner_of", "release"]
 
-# Of each holder its memory, as `_address` tells it: one step of a dict to enter, one to leave, for
+# Of each holder its memory, as `address` tells it: one step of a dict to enter, one to leave, for
 # a graph may be deleted in any thread and in the middle of anything.
 by: dict[int, frozenset[int]] = {}
 
@@ -27,7 +27,7 @@ def is_held(array: Any) -> bool:
     """Whether somebody looks at this memory: who would move it is to write it."""
     if array is None:
         return False
-    own = _address(array)
+    own = address(array)
     return any(own in memory for memory in list(by.values()))
 
 
@@ -41,5 +41,6 @@ def release(holder: Any) -> None:
     by.pop(id(holder), None)
 
 
-def _address(array: Any) -> int:
+def address(array: Any) -> int:
+    """A number for an array's memory."""
     return id(owner_of(array)) if type(array) is np.ndarray else -array.data.mem.ptr

@@ -590,11 +590,11 @@ def _protect_readers(self: Tensor, storage: Storage, written: bool = True) -> li
         if "_retains_grad" in fields(tensor):
             retaining.append(tensor)
     cells, memory.cells = memory.cells, []
-    _copy_for_readers(cells)
+    copy_for_readers(cells)
     return retaining
 
 
-def _copy_for_readers(cells: Sequence[weakref.ref[Cell]]) -> None:
+def copy_for_readers(cells: Sequence[weakref.ref[Cell]]) -> None:
     """Give leaves, which somebody holds, copies of the array that is about to be written."""
     copies: dict[int, Any] = {}
     for leaf in {id(leaf): leaf for r in cells if (leaf := r()) is not None}.values():

@@ -1124,7 +1124,7 @@ if core is not None:
         taken=saved.taken,
         put=write,
         store_written=store_written,
-        copy_readers=in_place._copy_for_readers,
+        copy_readers=in_place.copy_for_readers,
         base_array=_base_array,
         view_of=_view_of,
         before_write=in_place._before_write,

@@ -6,6 +6,7 @@ import gc
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -1235,3 +1236,21 @@ def test_nobody_stands_around_backends_and_values_after_a_capture(fails: bool) -
     assert seen == [(False, 3.0)]
     assert backend(x.device) is plain is owners[type(x.array)] and not plain.records
     assert watched.by is None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_values_that_wait_since_before_a_capture_keep_what_they_read(fails: bool) -> None:
+    b = torch.tensor([1.0, 2.0, 3.0])
+    whole, part = torch.zeros(2, 3) + b, b[1:] * 3
+    graph = torch.cuda.CUDAGraph()
+    with suppress(RuntimeError), torch.cuda.graph(graph):
+        b.mul_(2)
+        if fails:
+            b.sum().item()
+    if fails:
+        b.mul_(2)
+    else:
+        graph.replay()
+    assert b.tolist() == [2, 4, 6]
+    assert whole.tolist() == [[1, 2, 3]] * 2
+    assert part.tolist() == [6, 9]
