@@ -250,7 +250,8 @@ def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Setting
     safe = target.where(kept, 0)
     weights = 1.0 if weight is None else _weights(weight, safe)
     counts = where(kept, weights, 0.0).to(d.compute)
-    count: Any = counts.sum() if how.reduction == "mean" else 1.0
+    # where nothing counts the loss is 0 / 0 and its gradient 0
+    count: Any = counts.sum().where(kept.any(), 1.0) if how.reduction == "mean" else 1.0
     own = (counts * (1 - how.smoothing)).unsqueeze(dim)
     total: Tensor = own
     onehot = _onehot(x, safe)

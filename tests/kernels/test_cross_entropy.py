@@ -381,3 +381,11 @@ class TestAtOnce:
             results.append([a.detach().numpy().astype(np.float64) for a in (loss, g, leaf.grad)])
         for ours, others in zip(*results):
             np.testing.assert_allclose(ours, others, 0, ERRORS[x.dtype.name])
+
+
+def test_the_gradient_is_zero_where_nothing_counts() -> None:
+    x = lucid_gpu.zeros(2, 3, requires_grad=True)
+    loss = F.cross_entropy(x, lucid_gpu.tensor([0, 0]), ignore_index=0)
+    for create_graph in (False, True):
+        (slope,) = lucid_gpu.autograd.grad(loss, x, retain_graph=True, create_graph=create_graph)
+        assert slope.tolist() == [[0, 0, 0]] * 2
