@@ -106,7 +106,8 @@ def test_a_pair_is_one_product(device: str) -> None:
     x, y = (lucid_gpu.rand(2, 3, 2, 4, device=device) for _ in range(2))
     with lucid_gpu.profiler.record() as log:
         lucid_gpu.einsum("bqhd,bkhd->bhqk", x, y).tolist()
-    assert not log.kernels  # nothing but the library's
+    names = {kernel.name for kernel in log.kernels}  # nothing but the library's, and copies for it
+    assert names <= {"lucid_copy"}
 
 
 def test_vmap(device: str) -> None:
