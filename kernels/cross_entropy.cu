@@ -191,16 +191,9 @@ LUCID_FN R cross_entropy_loss(
 template <typename T, typename R>
 LUCID_FN void cross_entropy_add_up(R loss, const R* count, T* total, R* parts, int* ticket)
 {
-    __shared__ bool last;
     loss = lucid_block_sum(loss);
-    if (threadIdx.x == 0) {
-        parts[blockIdx.x] = loss;
-        __threadfence();
-        last = atomicAdd(ticket, 1) == (int)gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!last) return;
-    __threadfence();
+    if (threadIdx.x == 0) parts[blockIdx.x] = loss;
+    if (!lucid_is_last_block((unsigned*)ticket, gridDim.x)) return;
     R sum = 0;
     #pragma unroll 4
     for (unsigned part = threadIdx.x; part < gridDim.x; part += blockDim.x)

@@ -192,27 +192,4 @@ LUCID_FN S lucid_fold_over_y(S state)
     return of_thread[thread];
 }
 
-// --- over blocks ----------------------------------------------------------------------------------
-
-// Whether this block is the last of `blocks` to come here; if so, it sees what all of them wrote.
-//
-// All threads of a block call it. The ordering is that of threadFenceReduction (CUDA C++ Programming
-// Guide, "Memory Fence Functions"): the barrier puts the block's writes before thread 0's fence, and
-// the fence before its ticket, so that who takes a later ticket, and passes a fence and a barrier of
-// its own, sees them. What is read then was written by this kernel: never by __ldg nor __restrict__.
-// atomicInc turns to 0 with the last ticket: the counter is ready for the stream's next launch. Only
-// a kernel that fails leaves it otherwise, and after one of those CUDA runs no other.
-LUCID_FN bool lucid_is_last_block(unsigned* counter, unsigned blocks)
-{
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0 && threadIdx.y == 0) {
-        __threadfence();
-        last = atomicInc(counter, blocks - 1) == blocks - 1;
-        if (last) __threadfence();
-    }
-    __syncthreads();
-    return last;
-}
-
 #endif

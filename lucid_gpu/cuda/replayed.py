@@ -47,9 +47,8 @@ class captured:
     replay it. Each shape and type of the arguments, each value of those that are no tensors or
     floats, each grad mode and autocast, and each ``training`` of the modules that are called has a
     graph of its own, up to 8. A float that changes becomes a value on the device, for products and
-    sums with tensors. What a graph
-    cannot hold sends the step back to running as it is, for good, with one warning that names the
-    line.
+    sums with tensors. What a graph cannot hold sends the step back to running as it is, for good,
+    with one warning that names the line.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Counters by which the blocks of a launch learn which of them ends last.
 
-A launch leaves each at 0 as it found it (`lucid_is_last_block` of `kernels/fold.cuh`), so launches
+A launch leaves each at 0 as it found it (`lucid_is_last_block` of `kernels/block.cuh`), so launches
 share them that never run at the same time: those of one stream. As with the free memory of CuPy's
 pool, a stream is known by its address. A graph is replayed on any stream: it has its own, and none
 of its replays run at the same time.
