@@ -79,7 +79,7 @@ from cupy._creation import (
     zeros_like,
 )
 from cupy._dlpack import from_dlpack
-from cupy._raw import RawKernel, RawModule
+from cupy._raw import RawKernel, RawModule, memoize
 from cupy._ufunc import ufunc
 
 __version__ = "14.2.0"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +208,19 @@ def load(code: str, name: str) -> Function:
     compiled[0] += 1
     compiled[1] += time.perf_counter() - start
     return Function(name, ctypes.CDLL(str(library)), cooperative)
+
+
+def memoize(for_each_device: bool = False) -> Callable[[Any], Any]:
+    """Keep a function's results, by its arguments and the device."""
+
+    def decorator(function: Any) -> Any:
+        kept = functools.cache(lambda device, args, kwargs: function(*args, **dict(kwargs)))
+
+        @functools.wraps(function)
+        def memoized(*args: Any, **kwargs: Any) -> Any:
+            device = runtime.getDevice() if for_each_device else None
+            return kept(device, args, tuple(sorted(kwargs.items())))
+
+        return memoized
+
+    return decorator
