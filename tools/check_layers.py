@@ -56,7 +56,8 @@ BELOW: dict[str, tuple[str, ...]] = {
     "nn": ("amp", "autograd", "compat", "distributed"),
     "func": ("nn",),
     "numpy": ("func", "utils", "linalg", "fft", "special"),
-    "array_api": ("numpy", "special"),
+    "scipy": ("numpy",),
+    "array_api": ("numpy", "special", "scipy"),
     "optim": ("nn",),
     "amp": ("ops", "distributed"),
     "distributions": ("nn", "linalg"),
@@ -79,6 +80,7 @@ LATE: set[tuple[str, str]] = {
     ("ops/embedding.py", "sparse"),  # gradients that list rows
     ("ops/layouts.py", "sparse"),
     ("compat/einops_backend.py", "nn"),
+    ("numpy/ufuncs.py", "scipy"),  # SciPy's ufuncs, called with tensors
     ("ops/einsum.py", "backends"),  # opt_einsum picks the order of operands
     ("ops/recurrence.py", "autograd"),  # its gradient, when that is differentiated again
     ("nn/utils/stateless.py", "func"),
@@ -129,7 +131,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
     "cupyx": ("devices/",),
     "cupy_backends": ("doctor.py",),
     "scipy": (
-        *("array_api/special.py", "devices/", "ops/incomplete_gamma.py", "optim/minimize.py"),
+        *("array_api/special.py", "ops/incomplete_gamma.py", "optim/minimize.py"),
         "torch_names/quasirandom.py",
     ),
 }

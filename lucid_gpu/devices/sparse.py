@@ -5,37 +5,16 @@ Neither is imported before the first product; a program without sparse tensors n
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, installing
+from lucid_gpu.devices import backend, scipy
 from lucid_gpu.dtypes import dtype
 
-INSTALL = "python -m pip install scipy"
 _MULTIPLIED = {  # what each library's products take
     "cpu": frozenset("iufc"),
     "cuda": frozenset("fc"),
 }
-
-
-@functools.cache
-def _library(kind: str) -> Any:
-    """``scipy.sparse`` or ``cupyx.scipy.sparse``."""
-    if kind == "cuda":
-        with installing.cuda_libraries():
-            import cupyx.scipy.sparse
-
-        return cupyx.scipy.sparse
-    try:
-        import scipy.sparse
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            f"sparse tensors on the CPU are multiplied by SciPy, which cannot be imported ({error})"
-            f"; install it: {INSTALL}",
-            name="scipy",
-        ) from error
-    return scipy.sparse
 
 
 def product(
@@ -57,7 +36,7 @@ def product(
     ModuleNotFoundError
         On the CPU where SciPy is missing; the message has the command that installs it.
     """
-    library = _library(where.type)
+    library = scipy.module(where.type, "sparse", "sparse tensors on the CPU are multiplied")
     wide = d.compute.numpy
     values, dense = values.astype(wide, copy=False), dense.astype(wide, copy=False)
     if not values.size or not dense.size or not shape[0]:

@@ -303,7 +303,7 @@ def __cupy_override_elementwise_kernel__(
         return answer
     if of_numpy is not None:
         return of_numpy(*args, **options)
-    operation = LOOPS.get({"digamma": "psi"}.get(name, name))
+    operation = LOOPS.get({"digamma": "psi"}.get(name, name)) or _of_scipy(name)
     if operation is None:
         raise unsupported(f"cupyx.scipy.special.{name}")
     return operation(*as_tensors(args), **options)
@@ -342,12 +342,21 @@ def _called(ufunc: Any, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     inputs = [_operand(value, like, promoted) for value in inputs]
     operands: Sequence[Any] | None
     operands = inputs if promoted else _in_loop_types(ufunc, inputs, d, casting)
-    operation = OPERATORS.get(name) or LOOPS.get(name)
+    operation = OPERATORS.get(name) or LOOPS.get(name) or _of_scipy(name)
     if operation is None or operands is None:
         result = _on_values(ufunc, inputs if operands is None else operands)
     else:
         result = operation(*operands)
     return result if order in ("K", "A") else tree_map(lambda t: laid_out(t, order), result)
+
+
+def _of_scipy(name: str) -> Callable[..., Any] | None:
+    """Return the function of `lucid_gpu.scipy.special` that stands for SciPy's ufunc `name`."""
+    if hasattr(np, name):
+        return None
+    from lucid_gpu.scipy import rows, special
+
+    return getattr(special, name) if f"special.{name}" in rows.ROWS else None
 
 
 def _operand(value: Any, like: Tensor | None, weak: bool) -> Any:

@@ -21,7 +21,7 @@ class Drawn:
     """A tensor of random numbers, which is differentiated."""
 
     shape: tuple[int, ...]
-    domain: str
+    domain: str | tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def row(name: str, *args: Any, **kwargs: Any) -> Row:
     return Row(name, args, kwargs)
 
 
-def t(*shape: int, of: str = "normal") -> Drawn:
+def t(*shape: int, of: str | tuple[float, float] = "normal") -> Drawn:
     return Drawn(shape, of)
 
 
@@ -102,7 +102,10 @@ DOMAINS: dict[str, Callable[[tuple[int, ...], np.random.Generator], Any]] = {
 def draw(name: str, place: int, wanted: Drawn, again: int = 0) -> Any:
     """The array of a placeholder; ``again`` numbers others like it."""
     seed = [zlib.crc32(name.encode()), place, again]
-    return np.asarray(DOMAINS[wanted.domain](wanted.shape, np.random.default_rng(seed)))
+    rng = np.random.default_rng(seed)
+    if isinstance(wanted.domain, tuple):  # an interval
+        return np.asarray(rng.uniform(*wanted.domain, wanted.shape))
+    return np.asarray(DOMAINS[wanted.domain](wanted.shape, rng))
 
 
 NO_SHAPE = "the shape of the result depends on values"

@@ -13,6 +13,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import forward_ad
+from lucid_gpu.devices import scipy as scipy_room
 from lucid_gpu.devices import sparse as sparse_room
 from tests.oracle import same_error, torch_module
 
@@ -530,12 +531,12 @@ def test_importing_and_making_sparse_tensors_imports_no_scipy():
 
 
 def test_without_scipy_a_product_names_the_command_that_installs_it(monkeypatch):
-    sparse_room._library.cache_clear()
+    scipy_room.module.cache_clear()
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     with pytest.raises(ModuleNotFoundError, match="python -m pip install scipy"):
         made() @ lucid_gpu.ones(3, 2)
     monkeypatch.undo()
-    sparse_room._library.cache_clear()
+    scipy_room.module.cache_clear()
     assert (made() @ lucid_gpu.ones(3, 2)).tolist() == [[3, 3], [9, 9]]
 
 

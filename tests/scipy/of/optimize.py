@@ -1,0 +1,7 @@
+"""Calls of `scipy.optimize`."""
+
+from __future__ import annotations
+
+from tests.ops.samples import Row
+
+ROWS: list[Row] = []
