@@ -88,10 +88,6 @@ def _getitem_jvp(call: Call) -> Any:
     return [taken.reshape(tuple(call.results[0].shape))]
 
 
-def _copied_part(g: Tensor, index: Any) -> Tensor:
-    return _recorded("IndexBackward0", g, index, _selected_copy(g.array, index))
-
-
 @op
 def getitem_parsed(g: Tensor, index: Any) -> Tensor:
     """A copy of what a parsed index selects."""
@@ -197,15 +193,14 @@ def place_each(
 def _place_each_vjp(node: Any, g: Tensor) -> Any:
     return tuple(
         [
-            _copied_part(g, index) if needed else None
+            getitem_parsed(g, index) if needed else None
             for index, needed in zip(node.indices, node.needs_input_grad, strict=True)
         ]
     )
 
 
-@op
 def _zeros_with_values_vjp(node: Any, g: Tensor) -> Any:
-    return (_copied_part(g, node.index),)
+    return (getitem_parsed(g, node.index),)
 
 
 @jvp(_zeros_with_values_vjp)
