@@ -3,7 +3,7 @@
 ``from lucid_gpu.scipy import special`` stands where a program says ``from scipy import special``. A
 function called with arrays of NumPy or CuPy is SciPy's or CuPy's own. Where an argument is a
 `Tensor`, or inside `lucid_gpu.numpy.grad`, the values are computed by that library, and the result
-can be differentiated. SciPy is an extra: ``pip install 'lucid_gpu[scipy]'``.
+can be differentiated. SciPy is the extra ``scipy`` of this package.
 
 Examples
 --------

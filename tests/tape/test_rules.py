@@ -44,7 +44,8 @@ def test_each_rule_stands_in_the_file_of_its_op() -> None:
 
 def test_nobody_above_the_ops_registers_a_rule() -> None:
     modules = {f.__module__ for table in (rules.BATCHING, rules.JVP) for f in table}
-    above = {m for m in modules if m.startswith("lucid_gpu.") and not m.startswith(ops.__name__)}
+    declare = (ops.__name__, "lucid_gpu.scipy.")  # SciPy's functions are ops of tables of their own
+    above = {m for m in modules if m.startswith("lucid_gpu.") and not m.startswith(declare)}
     assert above == set()
 
 
