@@ -35,8 +35,9 @@ class Row(NamedTuple):
     ----------
     name : str
         As SciPy's users write it after ``scipy.``, such as ``special.jv``.
-    runs : {"library", "ops"}
-        Whether SciPy and CuPy compute its values, or a composition of tensors.
+    runs : {"library", "ops", "refused"}
+        Whether SciPy and CuPy compute its values, or a composition of tensors; or no tensor is
+        taken.
     by : str
         The parameters that it has derivatives by; empty for none.
     domain : str
@@ -82,6 +83,17 @@ def composed(space: str, domain: str = "", by: str = "", refused: str = "") -> C
         return _public(row, function)  # type: ignore[return-value]
 
     return enter
+
+
+def refused(name: str, why: str) -> Callable[..., Any]:
+    """Enter a function of SciPy's that takes no tensors: `why` follows a colon."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"scipy.{name} has no derivative here: {why}")
+
+    function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+    function.__doc__ = f"Return what `scipy.{name}` does of arrays; NotImplementedError of tensors."
+    return _public(Row(name, "refused", "", refused=why), function)
 
 
 def floats(name: str, values: Mapping[str, Any]) -> list[Tensor]:
