@@ -31,6 +31,7 @@ from tests.ops.test_every_op import (
     transposed,
 )
 from tests.scipy import samples
+from tools import list_scipy
 
 scipy = pytest.importorskip("scipy", reason="lucid_gpu.scipy computes by SciPy")
 for space in ours.__all__:
@@ -71,6 +72,11 @@ def on_arrays(row: Row, module: Any) -> Any:
 def test_every_row_has_a_sample() -> None:
     assert sorted(set(ROWS) - {row.name for row in samples.ROWS}) == []
     assert sorted({row.name for row in samples.ROWS} - set(ROWS)) == []
+
+
+def test_the_page_has_every_row() -> None:
+    written = list_scipy.PAGE.read_text(encoding="utf-8").partition(list_scipy.MARK)[2]
+    assert written == list_scipy.tables(), "rows came or went: run `make names`"
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))
