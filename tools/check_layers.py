@@ -125,7 +125,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "ops/shared_memory.py",
         "ops/sources.py",
         "optim/minimize.py",  # SciPy takes and gives arrays
-        "scipy/incomplete.py",  # the nodes of a quadrature
+        "scipy/",  # as here
         "utils/data/",
     ),
     "cupy": ("devices/",),
