@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -30,6 +31,8 @@ class Distribution:
     def __init__(self, name: str, methods: Mapping[str, Callable[..., Any]]) -> None:
         self._name = name
         self._methods = tuple(methods)
+        parameters = inspect.signature(next(iter(methods.values()))).parameters.values()
+        self.__signature__ = inspect.Signature(list(parameters)[1:])
         for method, function in methods.items():
             setattr(self, method, dispatched(f"stats.{name}.{method}", function))
 
@@ -51,16 +54,29 @@ class Frozen:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name in self._of._methods:
-            method = getattr(self._of, name)
-            return lambda x: method(x, *self._args, **self._kwargs)
+        return (
+            self._method(name) if name in self._of._methods else getattr(self._scipys(name), name)
+        )
+
+    def _method(self, name: str) -> Callable[[Any], Any]:
+        def method(x: Any) -> Any:
+            if any(isinstance(leaf, Tensor) for leaf in flatten((x, self._args, self._kwargs))[0]):
+                return getattr(self._of, name)(x, *self._args, **self._kwargs)
+            return getattr(self._scipys(name), name)(x)
+
+        return method
+
+    def __call__(self, points: Any) -> Any:
+        return self.evaluate(points)
+
+    def _scipys(self, name: str) -> Any:
+        """Return SciPy's distribution of these parameters, whose method `name` is wanted."""
         if any(isinstance(leaf, Tensor) for leaf in flatten((self._args, self._kwargs))[0]):
             raise TypeError(
                 f"stats.{self._of._name}(...).{name} has no derivative; make the distribution of "
                 "numbers or arrays, such as t.detach().numpy()"
             )
-        made = scipy.function("cpu", f"stats.{self._of._name}")(*self._args, **self._kwargs)
-        return getattr(made, name)
+        return scipy.function("cpu", f"stats.{self._of._name}")(*self._args, **self._kwargs)
 
 
 class Law(NamedTuple):

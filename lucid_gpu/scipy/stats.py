@@ -13,6 +13,12 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.scipy import special
 from lucid_gpu.scipy.distributions import Law, continuous, discrete
 from lucid_gpu.scipy.incomplete import t_log_density
+from lucid_gpu.scipy.multivariate import (
+    dirichlet,
+    gaussian_kde,
+    multinomial,
+    multivariate_normal,
+)
 from lucid_gpu.scipy.rows import others
 from lucid_gpu.tensor import Tensor
 
@@ -37,7 +43,7 @@ t = continuous(
         "df",
         lambda x, df: t_log_density(df, x),
         lambda x, df: special.stdtr(df, x),
-        lambda q, df: special.stdtrit(df, q),
+        lambda q, df: where(q == 0, -math.inf, special.stdtrit(df, q)),  # SciPy 1.17's is +inf
     ),
 )
 gamma = continuous(
@@ -106,13 +112,19 @@ laplace = continuous(
         logcdf=lambda x: where(x > 0, (-(-x.abs()).exp() / 2).log1p(), x - _LOG_TWO),
     ),
 )
+
+
+def _cotangent(q: Tensor) -> Tensor:
+    return (math.pi * q).cos() / (math.pi * q).sin()
+
+
 cauchy = continuous(
     "cauchy",
     Law(
         "",
         lambda x: -(x * x).log1p() - math.log(math.pi),
         lambda x: x.new_ones(x.shape).atan2(-x) / math.pi,
-        lambda q: -(math.pi * q).cos() / (math.pi * q).sin(),
+        lambda q: where(q < 0.5, -_cotangent(q), _cotangent(1 - q)),
     ),
 )
 lognorm = continuous(
@@ -198,7 +210,8 @@ bernoulli = discrete(
     ),
 )
 
-__all__ = ["bernoulli", "beta", "binom", "cauchy", "chi2", "expon", "gamma", "laplace", "logistic"]
-__all__ += ["lognorm", "norm", "poisson", "t", "uniform"]
+__all__ = ["bernoulli", "beta", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma"]
+__all__ += ["gaussian_kde", "laplace", "logistic", "lognorm", "multinomial", "multivariate_normal"]
+__all__ += ["norm", "poisson", "t", "uniform"]
 
 __getattr__ = others("stats", globals())

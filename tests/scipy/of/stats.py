@@ -36,8 +36,15 @@ def discrete(name: str, x: list[float], *args: Any) -> Row:
     return row(f"stats.{name}", *args).compare(methods(x, names))
 
 
+def both(x: Any) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda fixed: (fixed.logpdf(x), fixed.pdf(x))
+
+
 REAL, POSITIVE, INSIDE = [-1.5, 0.6], [0.5, 2.0], [0.3, 0.5]
 
+POINTS = [[0.2, -0.3], [1.0, 0.4]]
+NORMALIZED = "SciPy makes probabilities sum to 1; test_stats.py has such"
+SYMMETRIC = "of a matrix that stays symmetric: test_stats.py"
 PARTS = "seconds: the rows of its shares in special.py have their second derivatives checked"
 
 ROWS = [
@@ -51,4 +58,15 @@ ROWS = [
     discrete("poisson", [0.0, 2.0], t(2, of=SHAPES)),
     discrete("binom", [0.0, 2.0], fixed([4.0]), t(2, of=UNIT)),
     discrete("bernoulli", [0.0, 0.0], t(2, of=UNIT)),
+    row("stats.dirichlet", t(3, of=SHAPES)).compare(both([[0.2, 0.3], [0.3, 0.3], [0.5, 0.4]])),
+    row("stats.multivariate_normal", t(2), t(2, 2, of="definite"))
+    .compare(both(POINTS))
+    .but(gradients=SYMMETRIC),
+    row("stats.multivariate_normal", t(2), t(2, of=UNIT)).compare(both(POINTS)),
+    row("stats.multivariate_normal", None, t(of=UNIT)).compare(both([0.2, -0.3])),
+    row("stats.multinomial", 4, t(3, of=UNIT))
+    .compare(lambda fixed: (fixed.logpmf([1, 0, 3]), fixed.pmf([[1, 0, 3], [1, 1, 1]])))
+    .but(values=NORMALIZED),
+    row("stats.gaussian_kde", t(2, 4), "silverman", t(4, of=UNIT)).compare(both(POINTS)),
+    row("stats.gaussian_kde", t(4), 0.4).compare(both([0.2, -0.3])),
 ]
