@@ -111,6 +111,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "numpy/",
         "array_api/",
         "distributed/",  # what travels by MPI lies in memory of the host
+        "scipy/signal.py",
         "serialization/",
         "torch_names/testing/_comparison.py",
         "ops/borrowed.py",
