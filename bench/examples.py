@@ -40,6 +40,10 @@ EXAMPLES = {
         "quantum_dot.py",
         "none: two electrons, compared with the exact energy; in NumPy's functions",
     ),
+    "nile": (
+        "nile.py",
+        "the yearly flow of the Nile, 1871 to 1970; in SciPy's and NumPy's functions",
+    ),
 }
 
 

@@ -125,15 +125,13 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "ops/shared_memory.py",
         "ops/sources.py",
         "optim/minimize.py",  # SciPy takes and gives arrays
+        "scipy/",  # as here
         "utils/data/",
     ),
     "cupy": ("devices/",),
     "cupyx": ("devices/",),
     "cupy_backends": ("doctor.py",),
-    "scipy": (
-        *("array_api/special.py", "ops/incomplete_gamma.py", "optim/minimize.py"),
-        "torch_names/quasirandom.py",
-    ),
+    "scipy": (*("ops/incomplete_gamma.py", "optim/minimize.py", "torch_names/quasirandom.py"),),
 }
 
 # Modules that few files know: who may import each. A step that is captured is the affair of the

@@ -64,6 +64,7 @@ SMALL = {
         "fit.png",
         1,
     ),
+    "nile": (["--steps", "4"], {"CHECKPOINT_EVERY": 2}, "nile.png", 1),
     "heat": (
         ["--steps", "4", "--time", "7", "--segment", "3"],
         {"CHECKPOINT_EVERY": 2, "SIZE": 16},
