@@ -147,13 +147,9 @@ def _basis(u: Tensor, order: int) -> Tensor:
     return lg.stack(parts[::-1])
 
 
-def _within(x: Tensor, n: int, mode: str) -> Tensor:
-    """Return coordinates as the modes that do not extend the spline move them."""
-    if mode == "nearest":
-        return x.clamp(0, n - 1)
-    if mode != "wrap":
-        return x
-    period, y = max(n - 1, 1), x.detach()  # the last element stands where the first does
+def _turned(x: Tensor, n: int) -> Tensor:
+    """Return `x` by mode "wrap" in 0 to ``n - 1``, both of which stay."""
+    period, y = max(n - 1, 1), x.detach()
     turns = lg.where(y < 0, -1 - (-y / period).floor(), (y > n - 1) * (y / period).floor())
     return x - period * turns
 
@@ -181,7 +177,9 @@ def _sampled(
     for axis, (x, n) in enumerate(zip(coordinates, input.shape[-d:], strict=True)):
         if mode == "constant":
             inside = inside & (x >= 0) & (x <= n - 1)
-        x = _within(x + pad, n, mode)
+        x = _turned(x, n) if mode == "wrap" else x + pad
+        if order == 0 and mode != "grid-constant":
+            x = _folded(x, n, beyond)  # before rounding, as SciPy
         first = (x.detach() + (0 if order % 2 else 0.5)).floor()
         weights.append(_basis(x - first + (0 if order % 2 else 0.5), order))
         taps = lg.arange(order + 1, device=x.device).reshape(-1, *[1] * x.ndim) - order // 2
@@ -259,7 +257,8 @@ def affine_transform(
     if matrix.ndim == 1:
         coordinates = [m * g + o for m, g, o in zip(matrix, grid, offset)]
     else:
-        coordinates = [sum(m * g for m, g in zip(r, grid)) + o for r, o in zip(matrix, offset)]
+        rows = zip(matrix, offset)  # in SciPy's order, for a rounding decides at the edges
+        coordinates = [sum((m * g for m, g in zip(r, grid)), o) for r, o in rows]
     return _sampled(input, coordinates, order, mode, cval, prefilter)
 
 
