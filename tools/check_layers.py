@@ -56,7 +56,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "nn": ("amp", "autograd", "compat", "distributed"),
     "func": ("nn",),
     "numpy": ("func", "utils", "linalg", "fft", "special"),
-    "scipy": ("numpy", "optim"),
+    "scipy": ("numpy", "optim", "sparse"),
     "array_api": ("numpy", "special", "scipy"),
     "optim": ("nn",),
     "amp": ("ops", "distributed"),
