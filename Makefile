@@ -6,7 +6,8 @@ PIP_ARGS ?=
 # What the command is told besides, say make train ARGS="--model cnn".
 ARGS ?=
 # Which of examples/ make train runs: train_digits, char_gpt, vae, diffusion, recurrence, gcn,
-# burgers, fourier, wasserstein, gaussian_process, heat or quantum_dot.
+# burgers, fourier, wasserstein, gaussian_process, lotka_volterra, heat, quantum_dot or
+# nile.
 EXAMPLE ?= train_digits
 ORACLE ?=
 
@@ -110,8 +111,9 @@ index: $(STAMPS)/test  ## write lucid_gpu/ops/index.py anew: which file holds an
 snapshots: $(STAMPS)/test  ## write tests/snapshots/ anew: signatures, messages, generated CUDA C
 	@$(PY) tools/take_snapshots.py $(ARGS)
 
-names: $(STAMPS)/test  ## write docs/names.md: which of PyTorch's names are here
+names: $(STAMPS)/test  ## write which of PyTorch's and SciPy's names are here: docs/names.md, docs/scipy.md
 	@$(PY) tools/list_names.py $(ARGS)
+	@$(PY) tools/list_scipy.py
 
 docs: $(STAMPS)/docs  ## the documentation as a site: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet $(ARGS)

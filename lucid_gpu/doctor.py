@@ -93,6 +93,7 @@ def matrix_products() -> str:
     chosen = f", told by OPENBLAS_CORETYPE={wanted}" if wanted else ""
     return (
         f"{Path(library._name).name} for {blas.core}{chosen}, on {blas.count()} threads; "
+        f"{'products of float32 and float64 by MKL; ' if blas.mkl is not None else ''}"
         f"elementwise kernels on {threads} of {_cores()} cores"
     )
 

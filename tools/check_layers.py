@@ -56,7 +56,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "nn": ("amp", "autograd", "compat", "distributed"),
     "func": ("nn",),
     "numpy": ("func", "utils", "linalg", "fft", "special"),
-    "scipy": ("numpy",),
+    "scipy": ("numpy", "optim"),
     "array_api": ("numpy", "special", "scipy"),
     "optim": ("nn",),
     "amp": ("ops", "distributed"),
@@ -111,6 +111,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "numpy/",
         "array_api/",
         "distributed/",  # what travels by MPI lies in memory of the host
+        "scipy/signal.py",
         "serialization/",
         "torch_names/testing/_comparison.py",
         "ops/borrowed.py",
@@ -125,15 +126,13 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "ops/shared_memory.py",
         "ops/sources.py",
         "optim/minimize.py",  # SciPy takes and gives arrays
+        "scipy/",  # as here
         "utils/data/",
     ),
     "cupy": ("devices/",),
     "cupyx": ("devices/",),
     "cupy_backends": ("doctor.py",),
-    "scipy": (
-        *("array_api/special.py", "ops/incomplete_gamma.py", "optim/minimize.py"),
-        "torch_names/quasirandom.py",
-    ),
+    "scipy": (*("ops/incomplete_gamma.py", "optim/minimize.py", "torch_names/quasirandom.py"),),
 }
 
 # Modules that few files know: who may import each. A step that is captured is the affair of the

@@ -1,8 +1,10 @@
-"""``backends.mkl``: Intel's library, which only NumPy may call."""
+"""``backends.mkl``: Intel's library, which multiplies matrices on a CPU where it is installed."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from lucid_gpu.devices import blas
 
 __all__ = ["VERBOSE_OFF", "VERBOSE_ON", "is_available", "verbose"]
 
@@ -10,12 +12,12 @@ VERBOSE_OFF, VERBOSE_ON = 0, 1
 
 
 def is_available() -> bool:
-    """Whether ops call MKL: they do not."""
-    return False
+    """Return True where MKL multiplies matrices: the extra ``mkl``, unless ``LUCID_MKL=0``."""
+    return blas.mkl is not None
 
 
 class verbose:
-    """A block in which MKL says what it is called for; here nothing calls it."""
+    """A block in which MKL would say what it is called for; here it says nothing."""
 
     def __init__(self, enable: int) -> None:
         self.enable = enable

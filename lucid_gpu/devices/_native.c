@@ -11,12 +11,15 @@
  * `windows` copies what the windows of convolutions read, with zeros around the images: in NumPy that
  * is a padded copy, and a call for each tap.
  *
+ * `product_ufunc` makes a ufunc like NumPy's matmul, whose products another BLAS computes.
+ *
  * The module is optional: where it is missing, the same calls are made from Python.
  */
 #define PY_SSIZE_T_CLEAN
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
 #include <Python.h>
+#include <limits.h>
 #include <numpy/arrayobject.h>
 #include <numpy/ufuncobject.h>
 
@@ -585,12 +588,138 @@ windows(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* --- products of matrices by another BLAS than NumPy's ------------------------------------------ */
+
+enum { ROW_MAJOR = 101, AS_IT_LIES = 111, TURNED = 112 }; /* of CBLAS */
+enum { MOST_LOOPS = 64 };
+static const double WORTH_IT = 65536.0; /* multiplications from which its calls cost little beside */
+
+typedef void (*Sgemm)(int, int, int, int, int, int, float, const float *, int, const float *, int,
+                      float, float *, int);
+typedef void (*Dgemm)(int, int, int, int, int, int, double, const double *, int, const double *,
+                      int, double, double *, int);
+
+/* The library's functions: pointers to which nothing is written after `product_ufunc`. */
+static Sgemm sgemm;
+static Dgemm dgemm;
+static int (*threads_here)(int); /* sets how many threads this one uses, returns what it was */
+
+/* NumPy's own loop of one element type, for what the library does not compute. */
+typedef struct {
+    PyUFuncGenericFunction loop;
+    void *data;
+} Usual;
+
+static Usual usual[MOST_LOOPS];
+
+/* How BLAS is told of a matrix: 0 where neither its rows nor its columns are dense. */
+static int
+laid(npy_intp rows, npy_intp columns, npy_intp row, npy_intp column, npy_intp item, int *leading)
+{
+    npy_intp along = column == item ? row : column, across = column == item ? columns : rows;
+    if ((column != item && row != item) || along % item != 0 || along / item < across ||
+        along / item > INT_MAX) {
+        return 0;
+    }
+    *leading = (int)(along / item);
+    return column == item ? AS_IT_LIES : TURNED;
+}
+
+/* The loop of ``(m,n),(n,p)->(m,p)`` for float and double; `data` is NumPy's own one. */
+static void
+product(char **arguments, npy_intp const *counts, npy_intp const *steps, npy_intp item, void *data)
+{
+    const npy_intp m = counts[1], n = counts[2], p = counts[3];
+    int a_leading = 0, b_leading = 0, out_leading = 0;
+    int a = laid(m, n, steps[3], steps[4], item, &a_leading);
+    int b = laid(n, p, steps[5], steps[6], item, &b_leading);
+    int out = laid(m, p, steps[7], steps[8], item, &out_leading);
+    if ((double)m * (double)n * (double)p < WORTH_IT || m == 1 || n == 1 || p == 1 ||
+        m > INT_MAX || n > INT_MAX || p > INT_MAX || !a || !b || out != AS_IT_LIES) {
+        const Usual *own = data;
+        own->loop(arguments, counts, steps, own->data);
+        return;
+    }
+    int before = threads_here(1);
+    for (npy_intp i = 0; i < counts[0]; ++i) {
+        const void *x = arguments[0] + i * steps[0], *y = arguments[1] + i * steps[1];
+        void *to = arguments[2] + i * steps[2];
+        if (item == sizeof(float)) {
+            sgemm(ROW_MAJOR, a, b, (int)m, (int)p, (int)n, 1.0f, x, a_leading, y, b_leading, 0.0f,
+                  to, out_leading);
+        }
+        else {
+            dgemm(ROW_MAJOR, a, b, (int)m, (int)p, (int)n, 1.0, x, a_leading, y, b_leading, 0.0,
+                  to, out_leading);
+        }
+    }
+    threads_here(before);
+}
+
+static void
+product_of_floats(char **arguments, npy_intp const *counts, npy_intp const *steps, void *data)
+{
+    product(arguments, counts, steps, sizeof(float), data);
+}
+
+static void
+product_of_doubles(char **arguments, npy_intp const *counts, npy_intp const *steps, void *data)
+{
+    product(arguments, counts, steps, sizeof(double), data);
+}
+
+PyDoc_STRVAR(product_ufunc_doc,
+"product_ufunc(matmul, sgemm, dgemm, threads_here)\n"
+"--\n\n"
+"`numpy.matmul` once more, whose products of floats and doubles are computed by CBLAS functions.\n\n"
+"Parameters\n"
+"----------\n"
+"matmul : numpy.ufunc\n"
+"sgemm, dgemm : int\n"
+"    Addresses of functions with CBLAS's parameters and integers of 32 bits.\n"
+"threads_here : int\n"
+"    Address of a function that sets how many threads the calling one uses, and returns the last.");
+
+static PyObject *
+product_ufunc(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    static PyUFuncGenericFunction loops[MOST_LOOPS];
+    static void *data[MOST_LOOPS];
+    PyObject *object;
+    Py_ssize_t floats, doubles, threads;
+    if (!PyArg_ParseTuple(args, "O!nnn:product_ufunc", &PyUFunc_Type, &object, &floats, &doubles,
+                          &threads)) {
+        return NULL;
+    }
+    const PyUFuncObject *matmul = (PyUFuncObject *)object;
+    if (matmul->nargs != 3 || matmul->core_enabled == 0 || matmul->ntypes > MOST_LOOPS) {
+        PyErr_SetString(PyExc_ValueError, "product_ufunc() takes numpy.matmul");
+        return NULL;
+    }
+    sgemm = (Sgemm)floats;
+    dgemm = (Dgemm)doubles;
+    threads_here = (int (*)(int))threads;
+    for (int i = 0; i < matmul->ntypes; ++i) {
+        char type = matmul->types[3 * i];
+        usual[i] = (Usual){matmul->functions[i], matmul->data ? (void *)matmul->data[i] : NULL};
+        int ours = type == NPY_FLOAT || type == NPY_DOUBLE;
+        loops[i] = type == NPY_FLOAT    ? product_of_floats
+                   : type == NPY_DOUBLE ? product_of_doubles
+                                        : usual[i].loop;
+        data[i] = ours ? (void *)&usual[i] : usual[i].data;
+    }
+    return PyUFunc_FromFuncAndDataAndSignature(loops, data, matmul->types, matmul->ntypes, 2, 1,
+                                               PyUFunc_None, "matmul", matmul->doc, 0,
+                                               matmul->core_signature);
+}
+
 static PyMethodDef methods[] = {
     {"own_loops", own_loops, METH_NOARGS, own_loops_doc},
     {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, walk_doc},
     {"point", (PyCFunction)(void (*)(void))point, METH_FASTCALL, point_doc},
     {"find_loop", find_loop, METH_VARARGS, find_loop_doc},
     {"windows", windows, METH_VARARGS, windows_doc},
+    {"product_ufunc", product_ufunc, METH_VARARGS, product_ufunc_doc},
     {"address", address, METH_O, address_doc},
     {"addresses", addresses, METH_O, addresses_doc},
     {NULL, NULL, 0, NULL},

@@ -11,8 +11,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import numpy as np
-
 from lucid_gpu.devices import blas, threads
 
 __all__ = ["BackgroundMatmul", "worth_it"]
@@ -56,7 +54,7 @@ class BackgroundMatmul:
 
     def _work(self) -> None:
         for a, b, out in self._parts:
-            np.matmul(a, b, out)
+            blas.matmul(a, b, out)
 
     def end(self) -> None:
         """Compute what is left, and wait for the rest."""

@@ -1,4 +1,4 @@
-"""Better manners for the threads of the BLAS that NumPy brings.
+"""The BLAS: MKL where it is installed, and better manners for the threads of NumPy's own one.
 
 OpenBLAS splits a product of a million multiplications over all cores, and its threads wait for one
 another without giving the core away. Below `SHARED_FROM` that gains nothing on an idle machine, and
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,14 +20,19 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.devices import loops, threads
+
 __all__ = [
     "SHARED_FROM",
     "UNPACKED",
     "UNSHARED",
     "UNSPLIT",
     "library",
+    "matmul",
+    "mkl",
     "on_few_threads",
     "rest_early",
+    "shared_matmul",
 ]
 
 SHARED_FROM = 8_000_000  # multiplications; two threads first gain at about 5 million
@@ -103,6 +109,45 @@ _WITH_SMALL_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 UNPACKED = 1_000_000 if core in _WITH_SMALL_KERNELS else 0
 """Multiplications up to which OpenBLAS reads matrices where they lie; others it copies first."""
 rest_early(library)
+
+
+def _mkl() -> ctypes.CDLL | None:
+    """Return the library of the package mkl, unless NumPy has another BLAS than OpenBLAS."""
+    if library is None or loops.product_ufunc is None or os.environ.get("LUCID_MKL") == "0":
+        return None
+    found = sorted(Path(sys.prefix, "lib").glob("libmkl_rt.so*"))
+    return ctypes.CDLL(str(found[-1])) if found else None
+
+
+def _matmul() -> Any:
+    """Return `numpy.matmul`, or one whose products MKL computes on the calling thread."""
+    if mkl is None:
+        return np.matmul
+    names = ("cblas_sgemm", "cblas_dgemm", "MKL_Set_Num_Threads_Local")
+    functions = [ctypes.cast(getattr(mkl, n), ctypes.c_void_p).value for n in names]
+    return loops.product_ufunc(np.matmul, *functions)
+
+
+mkl = _mkl()
+matmul = _matmul()
+
+
+def shared_matmul(a: Any, b: Any, out: Any = None) -> Any:
+    """Return ``a @ b``: by all threads where that is worth it, as OpenBLAS does by itself."""
+    count = a.shape[-2] * a.shape[-1] * b.shape[-1]
+    if mkl is None or out is None or count < SHARED_FROM or a.ndim > 2 or threads.team.count == 1:
+        return matmul(a, b, out)
+    rows = len(out) >= out.shape[1]
+    step = -(-max(out.shape) // threads.team.count)
+    cuts = [slice(i, i + step) for i in range(0, max(out.shape), step)]
+    parts = iter([(a[i], b, out[i]) if rows else (a, b[:, i], out[:, i]) for i in cuts])
+
+    def work() -> None:
+        for part in parts:
+            matmul(*part)
+
+    threads.team.run(work)
+    return out
 
 
 class _Alone:

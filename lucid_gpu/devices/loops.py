@@ -33,6 +33,7 @@ __all__ = [
     "has_loop",
     "loop_of",
     "point",
+    "product_ufunc",
     "walk",
     "windows",
 ]
@@ -99,3 +100,4 @@ addresses = _addresses if _native is None else _native.addresses
 walk: Any = None if _native is None else _native.walk  # all only where `available`
 point: Any = None if _native is None else _native.point
 windows: Any = None if _native is None else _native.windows
+product_ufunc: Any = None if _native is None else _native.product_ufunc

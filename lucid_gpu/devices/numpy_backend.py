@@ -10,7 +10,7 @@ import numpy as np
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices.background_matmul import BackgroundMatmul, worth_it
-from lucid_gpu.devices.blas import UNSHARED, UNSPLIT, on_few_threads
+from lucid_gpu.devices.blas import UNSHARED, UNSPLIT, matmul, on_few_threads, shared_matmul
 from lucid_gpu.devices.loops import address
 from lucid_gpu.devices.pool import aligned, pool, wrapped
 from lucid_gpu.devices.port import OneDevice
@@ -75,7 +75,7 @@ class NumpyBackend(OneDevice):
 
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         if d.compute is not d:
-            wide = np.matmul(a.astype(np.float32, copy=False), b.astype(np.float32, copy=False))
+            wide = matmul(a.astype(np.float32, copy=False), b.astype(np.float32, copy=False))
             return wide.astype(d.numpy) if out is None else _stored(wide, out)
         if a.dtype.kind in "iu" and _exact_as_floats(a, b):
             product = self.matmul(a.astype(np.float64), b.astype(np.float64), float64)
@@ -92,10 +92,10 @@ class NumpyBackend(OneDevice):
             if out is None:
                 out = pool.empty((rows, columns), d.numpy)
             if count <= UNSPLIT and rows > 1 < columns:
-                return np.matmul(a, b, out)
-            return on_few_threads(count, np.matmul, a, b, out)
+                return matmul(a, b, out)
+            return on_few_threads(count, shared_matmul, a, b, out)
         a, b = _for_blas(a), _for_blas(b)
-        return on_few_threads(a.shape[-2] * a.shape[-1] * b.shape[-1], np.matmul, a, b, out)
+        return on_few_threads(a.shape[-2] * a.shape[-1] * b.shape[-1], matmul, a, b, out)
 
     def matmul_of_rows(self, a: Any, b: Any, d: dtype) -> Any:
         return self.matmul(a.T, b, d)  # `joins_rows` is not said: they are matrices
@@ -111,7 +111,7 @@ class NumpyBackend(OneDevice):
     def matmul_beside(self, a: Any, b: Any, d: dtype) -> Any:
         """A product of matrices while another one runs in the background: by this thread alone."""
         out = pool.empty((a.shape[0], b.shape[1]), d.numpy)
-        return np.matmul(_for_blas(a), _for_blas(b), out)
+        return matmul(_for_blas(a), _for_blas(b), out)
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         function = getattr(getattr(np, module), name)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.devices import blas
 from lucid_gpu.devices.loops import (
     POINTER,
     TABLE,
@@ -211,7 +212,7 @@ class Recording:
         if (*a.shape, b.shape[1]) != (out.shape[0], b.shape[0], out.shape[1]):
             raise ValueError(f"no product of {a.shape} and {b.shape} is {out.shape}")
         arguments = [_reference(x, x.shape, x.strides) for x in (a, b, out)]
-        self._add(np.matmul, arguments, once=once)
+        self._add(blas.matmul, arguments, once=once)
 
     def _add(
         self,
@@ -629,7 +630,7 @@ class Immediate:
             ufunc(*arrays[:-1], out=arrays[-1], where=mask)
 
     def matmul(self, a: Any, b: Any, out: Any) -> None:
-        np.matmul(a, b, out)
+        blas.matmul(a, b, out)
 
 
 def _share(count: int, most: int) -> int:

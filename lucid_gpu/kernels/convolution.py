@@ -30,7 +30,7 @@ import numpy as np
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array, cudnn, threads
-from lucid_gpu.devices.blas import UNPACKED, UNSHARED, UNSPLIT
+from lucid_gpu.devices.blas import UNPACKED, UNSHARED, UNSPLIT, matmul
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.copies import inverse, laid_in
 from lucid_gpu.devices.pool import pool
@@ -518,7 +518,7 @@ def _product(filters: Any, columns: Any, out: Any) -> None:
     count = 1 if len(filters) > 1 else _strips(filters.size, columns.shape[2])
     if count > 1:
         filters, columns, out = filters[0], _split(columns[0], count), _split(out[0], count)
-    np.matmul(filters, columns, out)
+    matmul(filters, columns, out)
 
 
 def _correlate(x: Any, slides: Slides, axes: Pair, g: Any) -> Any:

@@ -30,17 +30,6 @@ def _row(name: str) -> Callable[..., Any]:
     return functools.partial(apply, TABLE[name])
 
 
-def _special(name: str) -> Callable[..., Any]:
-    """A function of `lucid_gpu.special`, which is imported when it is first called."""
-
-    def function(*operands: Any) -> Any:
-        from lucid_gpu import special
-
-        return getattr(special, name)(*operands)
-
-    return function
-
-
 def _cbrt(x: Tensor) -> Tensor:
     return x.sign() * x.abs() ** (1 / 3)
 
@@ -60,11 +49,6 @@ def _by_parts(name: str, x: Tensor) -> Any:
     from lucid_gpu.ops.complex_views import complex as joined
 
     return joined(_row(name)(x.real), _row(name)(x.imag))
-
-
-def _gamma(x: Tensor) -> Tensor:
-    """Its logarithm is that of its size; the sign changes at each whole number below zero."""
-    return x.lgamma().exp() * (1 - 2 * ((x < 0) * (x.floor() % 2)))
 
 
 def _fmax(a: Any, b: Any) -> Any:
@@ -128,7 +112,7 @@ OPERATORS["positive"] = lambda x: +x
 OPERATORS["matmul"] = _product
 OPERATORS["divmod"] = lambda a, b: (_row("floor_divide")(a, b), _row("remainder")(a, b))
 
-# NumPy's and SciPy's names: rows of the op table, or short compositions of them
+# NumPy's names: rows of the op table, or short compositions of them; SciPy's: `lucid_gpu.scipy`
 LOOPS: dict[str, Callable[..., Any]] = {
     name: _row(row)
     for name, row in {
@@ -140,16 +124,13 @@ LOOPS: dict[str, Callable[..., Any]] = {
         "arctan2": "atan2",
         "arctanh": "atanh",
         "conjugate": "conj_physical",
-        "expit": "sigmoid",
         "fabs": "abs",
-        "gammaln": "lgamma",
-        "psi": "digamma",
     }.items()
 }
 SAME = (
-    "copysign cos cosh erf erfc erfcx erfinv exp exp2 expm1 fmod hypot isfinite isinf "
-    "isnan log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum "
-    "minimum ndtri sin sinh sqrt square tan tanh xlogy"
+    "copysign cos cosh exp exp2 expm1 fmod hypot isfinite isinf isnan log log10 log1p log2 "
+    "logaddexp logical_and logical_not logical_or logical_xor maximum minimum sin sinh sqrt square "
+    "tan tanh"
 )
 
 
@@ -176,14 +157,6 @@ LOOPS |= {
     "sign": lambda x: x.sgn() if x.dtype.category == 3 else x.sign(),
     "rint": lambda x: _by_parts("round", x),
     "modf": lambda x: (x - x.trunc(), x.trunc()),
-    "gamma": _gamma,
-    "beta": lambda a, b: _gamma(a) * _gamma(b) / _gamma(a + b),
-    "betaln": lambda a, b: a.lgamma() + b.lgamma() - (a + b).lgamma(),
-    "log_ndtr": _special("log_ndtr"),
-    "ndtr": _special("ndtr"),
-    "logit": _special("logit"),
-    "xlog1py": _special("xlog1py"),
-    "entr": _special("entr"),
     "vecdot": _with_core("vecdot", 1, 1, lambda a, b: (conj(a) * b).sum(-1).to(a.dtype)),
     "matvec": _with_core("matvec", 2, 1, lambda a, x: (a @ x.unsqueeze(-1)).squeeze(-1)),
     "vecmat": _with_core("vecmat", 1, 2, lambda x, a: (conj(x).unsqueeze(-2) @ a).squeeze(-2)),
@@ -303,7 +276,7 @@ def __cupy_override_elementwise_kernel__(
         return answer
     if of_numpy is not None:
         return of_numpy(*args, **options)
-    operation = LOOPS.get({"digamma": "psi"}.get(name, name)) or _of_scipy(name)
+    operation = LOOPS.get(name) or _of_scipy(name)
     if operation is None:
         raise unsupported(f"cupyx.scipy.special.{name}")
     return operation(*as_tensors(args), **options)

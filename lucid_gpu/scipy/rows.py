@@ -21,7 +21,7 @@ from lucid_gpu.numpy.operands import as_tensors
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.stacking import broadcast_tensors
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.rules import Batch, Call, batching, jvp
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
 from lucid_gpu.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,8 +35,9 @@ class Row(NamedTuple):
     ----------
     name : str
         As SciPy's users write it after ``scipy.``, such as ``special.jv``.
-    runs : {"library", "ops"}
-        Whether SciPy and CuPy compute its values, or a composition of tensors.
+    runs : {"library", "ops", "refused"}
+        Whether SciPy and CuPy compute its values, or a composition of tensors; or no tensor is
+        taken.
     by : str
         The parameters that it has derivatives by; empty for none.
     domain : str
@@ -55,9 +56,8 @@ class Row(NamedTuple):
 ROWS: dict[str, Row] = {}
 
 
-def _public(row: Row, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` entered as `row`; of plain arrays it is the library's own function."""
-    ROWS[row.name] = row
+def dispatched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` of tensors; of plain arrays it is the library's function called `name`."""
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -65,9 +65,14 @@ def _public(row: Row, function: Callable[..., Any]) -> Callable[..., Any]:
         if any(isinstance(leaf, Tensor) for leaf in leaves):
             return function(*args, **kwargs)
         devices = {device_of(leaf).type for leaf in leaves if backend_of_array(leaf) is not None}
-        return scipy.function(max(devices, default="cpu"), row.name)(*args, **kwargs)
+        return scipy.function(max(devices, default="cpu"), name)(*args, **kwargs)
 
     return called
+
+
+def _public(row: Row, function: Callable[..., Any]) -> Callable[..., Any]:
+    ROWS[row.name] = row
+    return dispatched(row.name, function)
 
 
 def composed(space: str, domain: str = "", by: str = "", refused: str = "") -> Callable[[F], F]:
@@ -82,6 +87,17 @@ def composed(space: str, domain: str = "", by: str = "", refused: str = "") -> C
         return _public(row, function)  # type: ignore[return-value]
 
     return enter
+
+
+def refused(name: str, why: str) -> Callable[..., Any]:
+    """Enter a function of SciPy's that takes no tensors: `why` follows a colon."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"scipy.{name} has no derivative here: {why}")
+
+    function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+    function.__doc__ = f"Return what `scipy.{name}` does of arrays; NotImplementedError of tensors."
+    return _public(Row(name, "refused", "", refused=why), function)
 
 
 def floats(name: str, values: Mapping[str, Any]) -> list[Tensor]:
@@ -122,14 +138,14 @@ def elementwise(
     name : str
         Such as ``special.jv``.
     operands : str
-        The parameters' names, by spaces.
+        The parameters' names, by spaces; one that may be left out with its number: ``x q=1``.
     slopes : mapping
         For the name of a parameter a function of all operands, in functions of tensors: the
         derivative by it. A parameter without one is refused where it requires grad.
     domain, of : str
         As in `Row`; and what the function is called in the first sentence of its docstring.
     """
-    names = operands.split()
+    names = list(_parameters(operands))
 
     def slope(operand: str, values: Any) -> Tensor:
         if operand not in slopes:
@@ -155,6 +171,7 @@ def elementwise(
         if first.is_meta:
             return first.new_empty(first.shape)
         array = computed(name, scipy.function(first.device.type, name), *inputs)
+        array = array.astype(first.dtype.numpy, copy=False)  # CuPy has some in float64 only
         title = f"{name.rpartition('.')[2].capitalize()}Backward0"
         result: Tensor = record(title, array, inputs, vjp, inputs, first.dtype)
         return result
@@ -163,23 +180,52 @@ def elementwise(
     def batched(level: Batch, f: Any, *inputs: Any) -> Any:
         return level.wrap(f(*broadcast_tensors(*[level.aligned(t, t.ndim) for t in inputs])))
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs).arguments
-        return values(*broadcast_tensors(*floats(name, bound)))
+    by = " ".join(n for n in names if n in slopes)
+    return _public(Row(name, "library", by, domain), of_elements(name, operands, values, of))
 
-    last = name.rpartition(".")[2]
-    kinds = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in names]
-    signature = inspect.Signature(kinds)
+
+def written(
+    name: str, operands: str, function: Callable[..., Any], domain: str = "", of: str = ""
+) -> Callable[..., Any]:
+    """Enter a function of each element that is written in functions of tensors.
+
+    Its parameters are those of `elementwise`; `function` takes tensors of one type and shape, and
+    has a derivative by each.
+    """
+    by = " ".join(_parameters(operands))
+    return _public(Row(name, "ops", by, domain), of_elements(name, operands, function, of))
+
+
+def _parameters(operands: str) -> dict[str, inspect.Parameter]:
+    """Return the parameters of ``x q=1``: names, of which some have numbers as defaults."""
+    made = {}
+    for text in operands.split():
+        name, _, default = text.partition("=")
+        given = float(default) if default else inspect.Parameter.empty
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        made[name] = inspect.Parameter(name, kind, default=given)
+    return made
+
+
+def of_elements(
+    name: str, operands: str, compute: Callable[..., Any], of: str = ""
+) -> Callable[..., Any]:
+    """Return a function of `operands` (see `elementwise`) that gives `compute` tensors alike."""
+    signature = inspect.Signature(list(_parameters(operands).values()))
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return compute(*broadcast_tensors(*floats(name, bound.arguments)))
+
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__name__ = function.__qualname__ = last
+    function.__name__ = function.__qualname__ = name.rpartition(".")[2]
     function.__doc__ = f"Return {of or f'`scipy.{name}`'} of each element; operands broadcast."
-    return _public(
-        Row(name, "library", " ".join(n for n in names if n in slopes), domain), function
-    )
+    return function
 
 
 def linear(
-    name: str, forward: Callable[..., Any], adjoint: Callable[..., Any]
+    name: str, forward: Callable[..., Any], adjoint: Callable[..., Any], leads: bool = False
 ) -> Callable[..., Tensor]:
     """Return a function of a tensor and settings that is linear in the tensor.
 
@@ -190,6 +236,8 @@ def linear(
     forward, adjoint : callable
         Of an array and the settings, with an array as the result; ``adjoint`` takes one like
         ``forward``'s result and gives one like its operand, so that each is the other's vjp.
+    leads : bool
+        Whether both take further dimensions in front, as `vmap` then gives them.
     """
 
     def made(title: str, compute: Callable[..., Any]) -> Any:
@@ -208,6 +256,8 @@ def linear(
         def tangent(call: Call) -> list[Any]:
             return [apply(call.tangent(), *call.attributes["settings"])]
 
+        if leads:
+            batching(apply)(on_value)
         return apply
 
     there, back = made(name, forward), made(f"{name}Adjoint", adjoint)

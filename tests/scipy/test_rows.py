@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -31,11 +32,14 @@ from tests.ops.test_every_op import (
     transposed,
 )
 from tests.scipy import samples
+from tools import list_scipy
 
 scipy = pytest.importorskip("scipy", reason="lucid_gpu.scipy computes by SciPy")
 for space in ours.__all__:
     getattr(ours, space)  # enters its rows
 NUMBERED = numbered(samples.ROWS)
+REFUSED = sorted(name for name, row in ROWS.items() if row.runs == "refused")
+TAKEN = sorted(set(ROWS) - set(REFUSED))
 
 
 def rows_for(test: str, wanted: Callable[[Row], bool] = lambda row: True) -> Any:
@@ -69,11 +73,22 @@ def on_arrays(row: Row, module: Any) -> Any:
 
 
 def test_every_row_has_a_sample() -> None:
-    assert sorted(set(ROWS) - {row.name for row in samples.ROWS}) == []
-    assert sorted({row.name for row in samples.ROWS} - set(ROWS)) == []
+    assert sorted(set(TAKEN) - {row.name for row in samples.ROWS}) == []
+    assert sorted({row.name for row in samples.ROWS} - set(TAKEN)) == []
 
 
-@pytest.mark.parametrize("name", sorted(ROWS))
+def test_the_page_has_every_row() -> None:
+    written = list_scipy.PAGE.read_text(encoding="utf-8").partition(list_scipy.MARK)[2]
+    assert written == list_scipy.tables(), "rows came or went: run `make names`"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_say_why(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=re.escape(ROWS[name].refused)):
+        found(ours, name)(lucid_gpu.eye(2))
+
+
+@pytest.mark.parametrize("name", TAKEN)
 def test_parameters_are_scipys(name: str) -> None:
     """Each of ours is one of SciPy's, in its order; a ufunc does not tell its names."""
     try:

@@ -241,7 +241,11 @@ def _pinv_vjp(node: Any, g: Tensor) -> Any:
     return (outside - A @ (P @ outside) + beside - (beside @ P) @ A - Ph @ g @ Ph,)
 
 
-batching(pinv)(on_value)
+@batching(pinv)
+def _pinv_batched(level: Batch, f: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Tolerances may be of each example too."""
+    given = {name: level.value(value) for name, value in kwargs.items()}
+    return level.wrap(f(level.full(input), *[level.value(value) for value in args], **given))
 
 
 @op(autocast={"cpu": "float32"})

@@ -1,4 +1,4 @@
-"""A model of how long ranks take to average gradients: ``python -m lucid_gpu.distributed.plan``.
+"""A model of how long ranks take to average gradients: ``python -m bench.network_model``.
 
 A message of n bytes takes ``a + n / B`` seconds over a link of latency a and bandwidth B. All is
 computed from that; nothing is measured but what `fitted` is given.
@@ -170,7 +170,7 @@ def _link(name: str, link: Link) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the model for 8 to 4096 GPUs."""
     parser = argparse.ArgumentParser(
-        "python -m lucid_gpu.distributed.plan", description="A model of all_reduce on many GPUs."
+        "python -m bench.network_model", description="A model of all_reduce on many GPUs."
     )
     number = float
     parser.add_argument("--megabytes", type=number, default=25, help="of one all_reduce")

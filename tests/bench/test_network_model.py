@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lucid_gpu.distributed.plan import (
+from bench.network_model import (
     BUCKETS,
     RANKS,
     Link,
