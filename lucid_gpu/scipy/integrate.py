@@ -313,7 +313,8 @@ def solve_ivp(
         the steps; its error is that of the tolerances, so that 1e-8 serves an optimizer better
         than SciPy's 1e-3. "discrete" differentiates the steps of "RK45" or "RK23" themselves, with
         the step sizes held: it is exact for the numbers returned, keeps about ``sqrt(steps)``
-        states, and `fun` may read tensors that are not in `args`.
+        states and the graph of as many steps (SciPy lists the state of each step while it solves),
+        and `fun` may read tensors that are not in `args`.
     **options
         SciPy's ``rtol``, ``atol``, ``max_step``, ``first_step`` and others.
 
