@@ -176,6 +176,8 @@ class _Capture:
 
     def leave(self) -> None:
         """End the capture."""
+        self.recorder.swap_copies()
+        self.recorder.copied.clear()
         autocast.cached = self.casts
         steps.least = 0
         scheduler.begin_step()

@@ -154,6 +154,8 @@ class Recorder:
         # Dicts and lists, what was in them, and whether replays make the changes again, by id.
         self.kept: dict[int, tuple[Any, Any, bool]] = {}
         self.fresh: weakref.WeakSet[Any] = weakref.WeakSet()  # leaves made since it began
+        # Older leaves that were given a copy, and another one for values from before.
+        self.copied: list[tuple[Any, Any]] = []
         self.values: weakref.WeakSet[Any] = weakref.WeakSet()  # values known to be of this time
         self.draws: dict[int, tuple[Any, int, set[int]]] = {}  # generators: draws, those not used
         self.bases: dict[int, tuple[int, int]] = {}  # see `Draw`
@@ -192,6 +194,12 @@ class Recorder:
             self.fresh.add(leaf)
         if type(leaf.array) is Draw:  # by whichever kernels read it; none where nobody does
             self.use_draws((leaf.array,))
+
+    def swap_copies(self) -> None:
+        """Have older leaves hold the copies for values from before, or again those of replays."""
+        for i, (leaf, other) in enumerate(self.copied):
+            self.copied[i] = leaf, leaf.array
+            leaf.array = other
 
     def note_read(self, leaf: Any) -> None:
         """A leaf is read: if it was there before, so was its memory."""
@@ -644,11 +652,15 @@ def outside() -> Iterator[None]:
         return
     current.off += 1
     current.outside += 1
+    if current.outside == 1:
+        current.swap_copies()
     if current.gpu is not None:
         current.gpu.suspend()
     try:
         yield
     finally:
+        if current.outside == 1:
+            current.swap_copies()
         current.off -= 1
         current.outside -= 1
         if current.gpu is not None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.core.node import Node
 from lucid_gpu.core.program import SHARED
 from lucid_gpu.devices import capturing
+from lucid_gpu.devices.copies import duplicate
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.devices.held import is_held
 from lucid_gpu.dtypes import bool as bool_type
@@ -122,6 +123,13 @@ class Watcher:
         finally:
             waiting.extend(mine)
             state.written = written | state.written
+
+    def copying(self, leaf: Any) -> None:
+        """Copy now what values from before read: what replays copy is later numbers."""
+        if self._is_here() and not self.recorder.outside and leaf not in self.recorder.fresh:
+            with self._outside():
+                kept = duplicate(leaf.array)
+            self.recorder.copied.append((leaf, kept))
 
     def writing(self, tensor: Tensor) -> None:
         """Give a tensor from before a capture memory of its own, if it has borrowed some.

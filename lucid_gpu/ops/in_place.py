@@ -599,6 +599,8 @@ def copy_for_readers(cells: Sequence[weakref.ref[Cell]]) -> None:
     copies: dict[int, Any] = {}
     for leaf in {id(leaf): leaf for r in cells if (leaf := r()) is not None}.values():
         array = leaf.array
+        if watched.by is not None:
+            watched.by.copying(leaf)
         if id(array) not in copies:
             copies[id(array)] = array, duplicate(array)
         leaf.array, leaf.home = copies[id(array)][1], None

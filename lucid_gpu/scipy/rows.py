@@ -21,7 +21,7 @@ from lucid_gpu.numpy.operands import as_tensors
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.stacking import broadcast_tensors
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.rules import Batch, Call, batching, jvp
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
 from lucid_gpu.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -225,7 +225,7 @@ def of_elements(
 
 
 def linear(
-    name: str, forward: Callable[..., Any], adjoint: Callable[..., Any]
+    name: str, forward: Callable[..., Any], adjoint: Callable[..., Any], leads: bool = False
 ) -> Callable[..., Tensor]:
     """Return a function of a tensor and settings that is linear in the tensor.
 
@@ -236,6 +236,8 @@ def linear(
     forward, adjoint : callable
         Of an array and the settings, with an array as the result; ``adjoint`` takes one like
         ``forward``'s result and gives one like its operand, so that each is the other's vjp.
+    leads : bool
+        Whether both take further dimensions in front, as `vmap` then gives them.
     """
 
     def made(title: str, compute: Callable[..., Any]) -> Any:
@@ -254,6 +256,8 @@ def linear(
         def tangent(call: Call) -> list[Any]:
             return [apply(call.tangent(), *call.attributes["settings"])]
 
+        if leads:
+            batching(apply)(on_value)
         return apply
 
     there, back = made(name, forward), made(f"{name}Adjoint", adjoint)

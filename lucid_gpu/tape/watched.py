@@ -19,6 +19,9 @@ class Watcher(Protocol):
     def made(self, leaf: Any) -> None:
         """A leaf is made, or has other memory."""
 
+    def copying(self, leaf: Any) -> None:
+        """A leaf is about to have a copy of its array, which will be written."""
+
     def twinned(self, leaf: Any) -> None:
         """A leaf is about to have a twin."""
 

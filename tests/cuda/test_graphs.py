@@ -589,6 +589,35 @@ def test_what_was_pending_before_takes_no_write_of_the_graph_along() -> None:
         assert (written.tolist(), result.tolist()) == ([turn] * 3, [1 + 6 * turn] * 3)
 
 
+def test_what_waits_since_before_keeps_what_it_read(device: str) -> None:
+    """Its operands are written, by parts, in place and by an optimizer, as the graph reads them."""
+    norm = nn.BatchNorm1d(3).to(device)
+    w = torch.ones(3, device=device, requires_grad=True)
+    sgd = torch.optim.SGD([w], 1.0, momentum=0.5)
+    x = torch.arange(12.0, device=device).reshape(4, 3)
+
+    def step() -> Any:
+        sgd.zero_grad()
+        (norm(x) * w).sum().backward()
+        sgd.step()
+        x[1:3].mul_(2)
+        return used * 1 + w.detach()
+
+    used = torch.zeros(3, device=device)
+    step()
+    read = [norm.running_mean, norm.running_var[1:], w.detach(), x[1], x.T]
+    before = [(part.clone() * 2 + 1).tolist() for part in read]
+    pending = [part * 2 + 1 for part in read]
+    used = w.detach() * 3  # read in the capture, after the write
+    wanted = used.clone().tolist()
+    graph, result = captured(step)
+    assert [p.tolist() for p in pending[:3]] == before[:3]
+    graph.replay()
+    graph.replay()
+    assert [p.tolist() for p in pending] == before
+    assert (result - w.detach()).tolist() == pytest.approx(wanted)
+
+
 @pytest.mark.parametrize(("channels", "last"), [(3, "exp"), (64, "exp"), (3, "std")])
 def test_a_capture_computes_together_what_a_plain_step_does(channels: int, last: str) -> None:
     torch.manual_seed(0)
