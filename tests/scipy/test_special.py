@@ -93,11 +93,11 @@ def operands_in_cupyx():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef):
                 found.setdefault(node.name, [a.arg for a in node.args.args])
-            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-                if getattr(node.value.func, "attr", "") == "create_ufunc":
-                    first = ast.literal_eval(node.value.args[1])[0]
-                    types = first if isinstance(first, str) else first[0]
-                    found[node.targets[0].id] = types.partition("->")[0]
+            called = getattr(getattr(node, "value", None), "func", None)
+            if isinstance(node, ast.Assign) and getattr(called, "attr", "") == "create_ufunc":
+                first = ast.literal_eval(node.value.args[1])[0]
+                types = first if isinstance(first, str) else first[0]
+                found[node.targets[0].id] = types.partition("->")[0]
     return found
 
 
