@@ -2,6 +2,14 @@
 
 A line of the table has the formulas of the standard distribution, as SciPy's documentation states
 them, in functions of `lucid_gpu.scipy.special`.
+
+Examples
+--------
+>>> import lucid_gpu.numpy as np
+>>> from lucid_gpu.scipy import stats
+>>> slope = np.grad(lambda a: stats.gamma.cdf(2.0, a))
+>>> round(float(slope(1.5)), 6)
+-0.277434
 """
 
 from __future__ import annotations
