@@ -79,6 +79,11 @@ def test_complex_results_of_real_matrices_are_refused(name: str) -> None:
     np.testing.assert_allclose(linalg.sqrtm(a + 0j), [[1j, 0], [0, 2j]])
 
 
+def test_matrices_that_are_not_square_are_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"square matrices, but they are 2 by 3 matrices"):
+        linalg.cholesky(lucid_gpu.ones(2, 3))
+
+
 def test_whole_numbers_and_none() -> None:
     c = lucid_gpu.tensor([1, 2, 3])
     np.testing.assert_array_equal(linalg.toeplitz(c), scipy.toeplitz([1, 2, 3]))
