@@ -72,7 +72,7 @@ def _fit(a: Tensor, b: Tensor, mode: str, axes: Sequence[int]) -> None:
 
 def _by_spectra(a: Tensor, b: Tensor, mode: str, axes: Sequence[int]) -> Tensor:
     sizes = [a.shape[d] + b.shape[d] - 1 for d in axes]
-    fast = [_fast(n) for n in sizes]
+    fast = [_fast(max(n, 1)) for n in sizes]
     names = ("fftn", "ifftn") if a.dtype.is_complex else ("rfftn", "irfftn")
     there, back = (getattr(transforms, name) for name in names)
     full = back(there(a, fast, axes) * there(b, fast, axes), fast, axes)
@@ -251,6 +251,8 @@ def _lags(h: Tensor, x: Tensor, count: int) -> Tensor:
     """Return the sums of ``conj(x_(n - k)) h_n`` for each ``k`` below `count`."""
     x = x.conj_physical() if x.dtype.is_complex else x
     n = x.shape[-1]
+    if not n:
+        return h.new_zeros(count)
     every = _by_spectra(h, x.flip(-1), "full", (x.ndim - 1,)).narrow(-1, n - 1, n)
     return resized(every.reshape(-1, n).sum(0), -1, count)
 

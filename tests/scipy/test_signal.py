@@ -28,6 +28,14 @@ def test_complex_signals(name: str, mode: str) -> None:
     assert gradcheck(lambda a, b: function(a, b, mode), pair, check_forward_ad=True)
 
 
+def test_signals_of_no_numbers() -> None:
+    x = lucid_gpu.empty(2, 0, requires_grad=True)
+    assert signal.fftconvolve(x, lucid_gpu.ones(1, 1), axes=1).shape == (2, 0)
+    b = lucid_gpu.ones(2, requires_grad=True)
+    signal.lfilter(b, [1.0, 0.5], x).sum().backward()
+    assert b.grad is not None and b.grad.tolist() == [0, 0]
+
+
 def test_sections_have_derivatives() -> None:
     """SciPy wants ones in the column 3, which differences would change."""
     parts = drawn(2, 5).mul(0.3).requires_grad_(), drawn(6).requires_grad_()
