@@ -19,7 +19,16 @@ from typing import Any
 
 import numpy as _numpy
 
-from lucid_gpu.numpy.creation import array, asanyarray, asarray, ascontiguousarray
+from lucid_gpu.numpy.creation import (
+    LISTS,
+    array,
+    asanyarray,
+    asarray,
+    ascontiguousarray,
+    c_,
+    of_lists,
+    r_,
+)
 from lucid_gpu.numpy.differentiation import (
     checkpoint,
     elementwise_grad,
@@ -28,18 +37,25 @@ from lucid_gpu.numpy.differentiation import (
     jacobian,
     value_and_grad,
 )
-from lucid_gpu.numpy.directional import grad_and_aux, hessian_vector_product, make_jvp, make_vjp
+from lucid_gpu.numpy.directional import (
+    grad_and_aux,
+    hessian_vector_product,
+    make_ggnvp,
+    make_jvp,
+    make_vjp,
+)
 
-__all__ = ["array", "asanyarray", "asarray", "ascontiguousarray", "checkpoint", "elementwise_grad"]
-__all__ += ["grad", "grad_and_aux", "hessian", "hessian_vector_product", "jacobian", "make_jvp"]
-__all__ += ["make_vjp", "value_and_grad"]
+__all__ = ["array", "asanyarray", "asarray", "ascontiguousarray", "c_", "checkpoint"]
+__all__ += ["elementwise_grad", "r_"]
+__all__ += ["grad", "grad_and_aux", "hessian", "hessian_vector_product", "jacobian", "make_ggnvp"]
+__all__ += ["make_jvp", "make_vjp", "value_and_grad"]
 __all__ = sorted({*__all__, *_numpy.__all__})
 
 
 def __getattr__(name: str) -> Any:
     """What is NumPy's own: functions, types, constants, ``linalg``, ``fft`` and ``random``."""
     try:
-        attribute = getattr(_numpy, name)
+        attribute = of_lists(name) if name in LISTS.split() else getattr(_numpy, name)
     except AttributeError:
         from difflib import get_close_matches
 

@@ -13,15 +13,15 @@ from lucid_gpu.autograd.grad import grad
 from lucid_gpu.autograd.graph import get_gradient_edge
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.func.graphs import fresh
-from lucid_gpu.func.trees import flatten, tree_map, unflatten
-from lucid_gpu.numpy.operands import on_memory_of
+from lucid_gpu.func.trees import Structure, flatten, tree_map, unflatten
+from lucid_gpu.numpy.operands import as_tensor, on_memory_of
 from lucid_gpu.ops.record import constant
 from lucid_gpu.ops.shape import base_array
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import enable_grad, state
 from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["Argnum", "Call", "plain", "refuse_other", "shaped"]
+__all__ = ["Argnum", "Call", "plain", "refuse_other", "results_of", "shaped"]
 
 Argnum = int | Sequence[int]
 
@@ -99,6 +99,7 @@ class Call:
                 self.tensors,
                 cotangents,
                 create_graph=self.further,
+                retain_graph=cotangents is not None or None,  # other results may share it
                 allow_unused=True,
                 is_grads_batched=cotangents is not None,
             )
@@ -189,3 +190,12 @@ def refuse_other(result: Any, name: str) -> None:
             f"{name} takes a function whose result is an array or a number; this one gave a "
             f"{type(result).__name__}"
         )
+
+
+def results_of(value: Any, name: str) -> tuple[list[Tensor], Structure]:
+    """The arrays and numbers that a function gave, as tensors, and the tree they came in."""
+    leaves, structure = flatten(value)
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            refuse_other(leaf, name)
+    return [as_tensor(leaf) for leaf in leaves], structure

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.dtypes import element_type
-from lucid_gpu.numpy.operands import as_tensor, first_tensor
+from lucid_gpu.numpy.operands import alike, as_tensor, first_tensor
 from lucid_gpu.ops.array_methods import laid_out
+from lucid_gpu.ops.shape import cat
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["array", "asanyarray", "asarray", "ascontiguousarray"]
+__all__ = ["LISTS", "array", "asanyarray", "asarray", "ascontiguousarray", "c_", "of_lists", "r_"]
+
+# functions of one array, which NumPy hands on for a tensor, and not for a list of tensors
+LISTS = "amax amin append cumprod cumsum max mean median min prod ptp std sum var"
 
 
 def array(
@@ -92,3 +97,39 @@ def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
 
 def _is_cupy(value: Any) -> bool:
     return backend_of_array(value) is not None and not isinstance(value, (np.ndarray, np.generic))
+
+
+def of_lists(name: str) -> Any:
+    """NumPy's function of that name, of lists of tensors too."""
+    function = getattr(np, name)
+
+    @functools.wraps(function)
+    def of(a: Any, *args: Any, **kwargs: Any) -> Any:
+        is_list = isinstance(a, (list, tuple)) and first_tensor(a) is not None
+        return function(as_tensor(a) if is_list else a, *args, **kwargs)
+
+    return of
+
+
+class _Joined:
+    """`numpy.r_` and `numpy.c_`, of tensors too: NumPy's own arranges numbers of elements."""
+
+    def __init__(self, numpys: Any) -> None:
+        self.numpys = numpys
+
+    def __getitem__(self, key: Any) -> Any:
+        items = key if isinstance(key, tuple) else (key,)
+        if first_tensor(items) is None:
+            return self.numpys[key]
+        directive: list[Any] = [item for item in items[:1] if isinstance(item, str)]
+        parts = [np.r_[item] if isinstance(item, slice) else item for item in items]
+        tensors = alike(*parts[len(directive) :])
+        ends = np.cumsum([t.numel() for t in tensors])
+        numbers = [
+            np.arange(end - t.numel(), end).reshape(t.shape)
+            for t, end in zip(tensors, ends, strict=True)
+        ]
+        return cat([t.reshape(-1) for t in tensors])[self.numpys[tuple(directive + numbers)]]
+
+
+c_, r_ = _Joined(np.c_), _Joined(np.r_)

@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.numpy.calls import Argnum, Call, refuse_other
-from lucid_gpu.numpy.operands import as_tensor
+from lucid_gpu.func.trees import unflatten
+from lucid_gpu.numpy.calls import Argnum, Call, refuse_other, results_of
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["checkpoint", "elementwise_grad", "grad", "hessian", "jacobian", "value_and_grad"]
@@ -122,7 +122,7 @@ def jacobian(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
     -------
     callable
         Gives an array of shape ``(*result.shape, *argument.shape)``; a tree of them for an argument
-        that is a tree.
+        that is a tree, and a tree of those for a result that is one.
 
     Raises
     ------
@@ -140,16 +140,16 @@ def jacobian(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
     @functools.wraps(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
         with Call(fun, argnum, args, "jacobian") as call:
-            result = call.run(kwargs)
-            if not isinstance(result, Tensor):
-                refuse_other(result, "jacobian")
-                result = as_tensor(result)
-            if result.dtype.category == 3:
+            results, structure = results_of(call.run(kwargs), "jacobian")
+            if any(result.dtype.category == 3 for result in results):
                 raise TypeError(
                     "jacobian takes a function whose results are real; give it the real and the "
                     "imaginary part: numpy.stack([numpy.real(z), numpy.imag(z)])"
                 )
-            return call.pulled_back(result, _unit_cotangents(result))
+            return unflatten(
+                [call.pulled_back(result, _unit_cotangents(result)) for result in results],
+                structure,
+            )
 
     return function
 

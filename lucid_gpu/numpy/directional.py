@@ -8,13 +8,13 @@ from typing import Any
 
 from lucid_gpu.autograd.grad import grad as gradients_of
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
-from lucid_gpu.numpy.calls import Argnum, Call, plain, refuse_other, shaped
+from lucid_gpu.numpy.calls import Argnum, Call, plain, results_of, shaped
 from lucid_gpu.numpy.differentiation import grad
 from lucid_gpu.numpy.operands import as_tensor
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["grad_and_aux", "hessian_vector_product", "make_jvp", "make_vjp"]
+__all__ = ["grad_and_aux", "hessian_vector_product", "make_ggnvp", "make_jvp", "make_vjp"]
 
 
 def grad_and_aux(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
@@ -56,7 +56,14 @@ def grad_and_aux(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., A
 
 
 def make_vjp(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
-    """The function that gives, beside a function's value, what pulls a cotangent back.
+    """The function that gives what pulls a cotangent back, and the function's value.
+
+    ``fun`` may return a tree of arrays and numbers; the cotangent has the same structure.
+
+    Raises
+    ------
+    TypeError
+        When called, for a cotangent of another structure.
 
     Examples
     --------
@@ -69,19 +76,29 @@ def make_vjp(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
     @functools.wraps(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
         with Call(fun, argnum, args, "make_vjp") as call:
-            result = call.run(kwargs)
-            if not isinstance(result, Tensor):
-                refuse_other(result, "make_vjp")
-                result = as_tensor(result)
+            value = call.run(kwargs)
+            results, structure = results_of(value, "make_vjp")
 
         def vjp(cotangent: Any) -> Any:
-            v = as_tensor(cotangent, result).to(result.dtype).reshape(result.shape)
-            if not result.requires_grad:
+            given = [cotangent]
+            if structure.kind is not None:
+                given, like = flatten(cotangent)
+                if like != structure:
+                    raise TypeError(
+                        f"the cotangent must have the structure of the function's value, "
+                        f"{structure}, got {like}"
+                    )
+            roots, along = [], []
+            for result, v in zip(results, given, strict=True):
+                if result.requires_grad:
+                    roots.append(result)
+                    along.append(as_tensor(v, result).to(result.dtype).reshape(result.shape))
+            if not roots:
                 return call.pulled_back(None, None)
             grads = gradients_of(
-                result,
+                roots,
                 call.tensors,
-                v,
+                along,
                 retain_graph=True,
                 create_graph=call.further,
                 allow_unused=True,
@@ -90,7 +107,7 @@ def make_vjp(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
                 [shaped(g, t, ()) for g, t in zip(grads, call.tensors, strict=True)]
             )
 
-        return vjp, call.out(result)
+        return vjp, call.out(value)
 
     return function
 
@@ -115,10 +132,7 @@ def make_jvp(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
 
                 def of_one(x: Any) -> Any:
                     result = fun(*call.args[:position], x, *call.args[position:][1:], **kwargs)
-                    if isinstance(result, (Tensor, tuple, list, dict)):
-                        return result
-                    refuse_other(result, "make_jvp")  # what does not depend on x is constant
-                    return as_tensor(result)
+                    return unflatten(*results_of(result, "make_jvp"))
 
                 argument = call.args[position]
                 leaves, structure = flatten(tangent)
@@ -157,4 +171,34 @@ def hessian_vector_product(fun: Callable[..., Any], argnum: int = 0) -> Callable
         return grad(along, argnum, _name="hessian_vector_product")(*arguments, **kwargs)
 
     slope = grad(fun, argnum)
+    return function
+
+
+def make_ggnvp(
+    f: Callable[..., Any], g: Callable[[Any], Any] | None = None, f_argnum: int = 0
+) -> Callable[..., Any]:
+    """Return the function that gives products with the generalized Gauss-Newton matrix of g(f(x)).
+
+    The matrix is ``J.T @ H @ J``, J the Jacobian of ``f`` by argument ``f_argnum`` and H the
+    Hessian of ``g`` at its value, by default of half the sum of squares (Schraudolph 2002,
+    "Fast curvature matrix-vector products").
+
+    Examples
+    --------
+    >>> import lucid_gpu.numpy as np
+    >>> np.make_ggnvp(lambda x: x**2)(np.array([1.0, 2.0]))(np.ones(2))
+    array([ 4., 16.])
+    """
+
+    @functools.wraps(f)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        pull, _ = make_vjp(f, f_argnum)(*args, **kwargs)
+        push = make_jvp(f, f_argnum)(*args, **kwargs)
+
+        def product(v: Any) -> Any:
+            value, along = push(v)
+            return pull(along if g is None else hessian_vector_product(g)(value, along))
+
+        return product
+
     return function

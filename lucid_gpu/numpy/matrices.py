@@ -70,10 +70,13 @@ def _square(a: Any, known: Callable[[Any], Tensor] = _factored) -> Tensor:
 
 
 def _half(a: Any, UPLO: str) -> tuple[Tensor, str]:
-    """Matrices of which one triangle counts."""
+    """Hermitian matrices of one triangle, which alone is read and gets a gradient."""
     if UPLO.upper() not in ("L", "U"):
         raise ValueError("UPLO argument must be 'L' or 'U'")
-    return _square(a), UPLO.upper()
+    lower = _square(a) if UPLO.upper() == "L" else _square(a).mT
+    below, on = lower.tril(-1), lower.diagonal(0, -2, -1)
+    whole: Tensor = below + below.mH + (on.real if on.dtype.category == 3 else on).diag_embed()
+    return (whole if UPLO.upper() == "L" else whole.mT), UPLO.upper()
 
 
 def solve(a: Any, b: Any) -> Tensor:

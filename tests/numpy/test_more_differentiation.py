@@ -10,6 +10,8 @@ import numpy
 import pytest
 
 import lucid_gpu.numpy as np
+from lucid_gpu.numpy import misc
+from lucid_gpu.numpy.extend import defjvp, defvjp, primitive
 
 
 def cubes(p):
@@ -31,6 +33,115 @@ def test_products_with_the_hessian():
     product = np.hessian_vector_product(cubes)(P, {"a": numpy.ones(2), "b": 0.0})
     assert product["a"].tolist() == [12, 24]
     assert product["b"] == 15.0
+
+
+def test_results_may_be_trees():
+    def f(x):
+        return {"s": x**2, "t": [np.sum(x), 2 * x]}
+
+    x = numpy.array([1.0, 3.0])
+    vjp, value = np.make_vjp(f)(x)
+    assert value["t"][0] == 4.0
+    assert vjp({"s": x, "t": [1.0, x]}).tolist() == [5, 25]
+    with pytest.raises(TypeError, match=r"cotangent must have the structure.*got \*"):
+        vjp(x)
+    slopes = np.jacobian(f)(x)
+    assert slopes["s"].tolist() == [[2, 0], [0, 6]]
+    assert slopes["t"][0].tolist() == [1, 1]
+    assert np.make_jvp(f)(x)(x)[1]["s"].tolist() == [2, 18]
+    curved = np.make_ggnvp(lambda x: x**2, lambda y: np.sum(y**3))
+    assert curved(x)(numpy.ones(2)).tolist() == [24, 1944]
+    assert np.jacobian(lambda x: np.make_vjp(f)(x)[0](f(x)))(x).shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.r_[x, 2.0, 1:3, x * x],
+        lambda x: np.r_["0,2", x, [1.0, 2.0], 3 * x],
+        lambda x: np.c_[x, numpy.ones(2), 3 * x],
+        lambda x: np.c_[x[:1], 2.0],
+        lambda x: np.mean([x, x * x], axis=0),
+        lambda x: np.var([x[0], 3.0, x[1]]),
+        lambda x: np.append([x[0], x[1]], 2.0),
+        lambda x: np.linalg.eigvalsh(np.reshape(np.r_[x, x + 2], (2, 2))),
+        lambda x: np.linalg.eigvalsh(np.reshape(np.r_[x, x + 2], (2, 2)), "U"),
+        lambda x: abs(np.linalg.eigh(np.reshape(np.r_[x, x * x], (2, 2)) * (1 + 0.5j))[1]),
+    ],
+)
+def test_what_numpy_makes_of_parts(f):
+    x, h = numpy.array([1.0, 3.0]), 1e-6
+    found, wanted = np.make_jvp(f)(x)(numpy.ones(2)), (f(x + h) - f(x - h)) / (2 * h)
+    numpy.testing.assert_allclose(found[0], f(x), 1e-12)
+    numpy.testing.assert_allclose(found[1], wanted, 1e-6, 1e-8)
+    numpy.testing.assert_allclose(np.jacobian(f)(x).sum(-1), wanted, 1e-6, 1e-8)
+
+
+def product():
+    """A primitive of a tree and a number, with the rules of both modes."""
+
+    @primitive
+    def scaled(p, k, power=1):
+        return {"y": numpy.asarray(p["a"]) ** power * k}
+
+    defvjp(
+        scaled,
+        lambda y, p, k, power=1: lambda g: {"a": g["y"] * power * p["a"] ** (power - 1) * k},
+        lambda y, p, k, power=1: lambda g: np.sum(g["y"] * y["y"]) / k,
+    )
+    defjvp(
+        scaled,
+        lambda t, y, p, k, power=1: {"y": t["a"] * power * p["a"] ** (power - 1) * k},
+        "same",
+    )
+    return lambda a, k: scaled({"a": a}, k, power=3)["y"]
+
+
+def test_rules_of_the_user(recwarn):
+    f, a = product(), numpy.array([1.0, 2.0])
+    assert f(a, 2.0).tolist() == [2, 16]
+    assert np.jacobian(f)(a, 2.0).tolist() == [[6, 0], [0, 24]]
+    assert np.jacobian(f, 1)(a, 2.0).tolist() == [1, 8]
+    assert np.make_jvp(f)(a, 2.0)(a)[1].tolist() == [6, 48]
+    assert np.make_jvp(f, 1)(a, 2.0)(1.0)[1].tolist() == [1, 8]
+    assert np.hessian(lambda a: np.sum(f(a, 2.0)))(a).tolist() == [[12, 0], [0, 24]]
+    assert np.grad(lambda k: np.sum(np.grad(lambda a: np.sum(f(a, k)))(a)))(2.0) == 15.0
+    one = primitive(lambda x, *, k=1: x * k)
+    with pytest.raises(NotImplementedError, match="has no vjp; declare one: defvjp"):
+        np.grad(one)(1.0)
+    with pytest.raises(NotImplementedError, match="has no jvp; declare one: defjvp"):
+        np.make_jvp(one)(1.0)(1.0)
+    with pytest.raises(TypeError, match="keyword arguments are constants"):
+        np.grad(lambda x: one(1.0, k=x))(1.0)
+    defvjp(one, lambda y, x: lambda g: g, argnums=[1])
+    with pytest.raises(NotImplementedError, match="no rule for argument 0"):
+        np.grad(one)(1.0)
+
+
+def test_vectors_of_trees_and_where_iterations_end():
+    tree = {"w": numpy.ones((2, 2)), "b": [3.0, ()]}
+    vector, back = misc.flatten(tree)
+    assert back(2 * vector)["b"] == [6.0, ()]
+    assert np.grad(lambda p: np.sum(misc.flatten(p)[0] ** 2))(tree)["b"] == [6.0, ()]
+
+    def root(a):
+        def step(a):
+            return lambda x: 0.5 * (x + a["k"] / x)
+
+        return misc.fixed_point(step, {"k": a}, numpy.ones(2), lambda x, y: abs(x - y).max(), 1e-13)
+
+    a = numpy.array([4.0, 9.0])
+    numpy.testing.assert_allclose(np.jacobian(root)(a), numpy.diag(0.5 * a**-0.5), 1e-9, 1e-12)
+    bent = np.hessian(lambda a: np.sum(root(a)))(a)
+    numpy.testing.assert_allclose(bent, numpy.diag(-0.25 * a**-1.5), 1e-9, 1e-12)
+    slope = np.grad(lambda p: np.sum((p["w"] - 2.0) ** 2) + (p["b"][0] - 1.0) ** 2)
+    seen = []
+    for optimizer, size in ((misc.sgd, 0.1), (misc.rmsprop, 0.1), (misc.adam, 0.1)):
+        end = optimizer(
+            lambda p, i: slope(p), tree, lambda p, i, g: seen.append(i), 300, step_size=size
+        )
+        numpy.testing.assert_allclose(misc.flatten(end)[0], [2, 2, 2, 2, 1], atol=1e-3)
+    assert seen == [*range(300)] * 3
 
 
 def test_other_results_come_along():
