@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from lucid_gpu.distributed import server
 from lucid_gpu.distributed.engines import mpi
 from lucid_gpu.distributed.errors import DistError
 from lucid_gpu.distributed.store import (
@@ -25,7 +26,6 @@ from lucid_gpu.distributed.store import (
     HOSTED,
     OPEN,
     SECRET,
-    Store,
     TCPStore,
     start_server,
 )
@@ -157,7 +157,7 @@ def _on_signal(number: int, _: Any) -> None:
 class _Job:
     """The processes of this machine; each leads a group, so that what it starts ends too."""
 
-    def __init__(self, options: argparse.Namespace, store: Store) -> None:
+    def __init__(self, options: argparse.Namespace, store: TCPStore) -> None:
         self.store, self.script = store, options.script
         self.first = options.node_rank * options.nproc_per_node
         self.running: dict[int, subprocess.Popen[bytes]] = {}
@@ -171,10 +171,17 @@ class _Job:
 
     def wait(self) -> int:
         """Wait for all, or until one has failed; the job's status."""
+        heard: list[tuple[int, str]] = []
+        next_look = 0.0
         while self.running:
             failed = [failure for failure in map(self._look, list(self.running)) if failure]
             if failed:
                 return self._failed(dict(failed))
+            if time.monotonic() > next_look:
+                before, heard = heard, self.store.died()
+                if before:  # had it died here, `_look` would have seen it by now
+                    return self._failed({}, (heard or before)[0])
+                next_look = time.monotonic() + server.BEAT
             time.sleep(_POLL)
         return 0
 
@@ -188,9 +195,9 @@ class _Job:
             return rank, 0
         return (rank, status) if status else None
 
-    def _failed(self, failed: dict[int, int]) -> int:
-        """Say which rank failed first."""
-        rank, why = next(iter(failed)), ""
+    def _failed(self, failed: dict[int, int], died: tuple[int, str] = (0, "")) -> int:
+        """Say which rank failed first, here and to the other machines."""
+        rank, why = next(iter(failed), died[0]), ""
         if self.store.check([FAILED]):
             first, why = self.store.get(FAILED).decode().split(" ", 1)
             rank = int(first)
@@ -202,7 +209,7 @@ class _Job:
             what += f" (process {self.started[rank].pid}) of {self.script}"
         if status is None:
             status = 1
-            how = "failed on another machine"
+            how = died[1] or "failed on another machine"
         elif status < 0:
             how = f"was ended by signal {-status} ({signal.Signals(-status).name})"
             status = 128 - status
@@ -212,6 +219,8 @@ class _Job:
         else:
             how = f"ended with status {status}"
         reason = f": {why}" if why else ""
+        if rank in self.started:
+            self.store.say_died(rank, how)
         print(f"{what} {how}{reason}; ending the other ranks", file=sys.stderr, flush=True)
         return status
 
@@ -237,13 +246,14 @@ class _Job:
 def _run(options: argparse.Namespace) -> int:
     if options.nnodes == 1 and SECRET not in os.environ:
         os.environ[SECRET] = secrets.token_hex(32)
-    server = None
+    served = None
     if options.node_rank == 0:
-        server, options.master_port = start_server(
+        served, options.master_port = start_server(
             options.master_addr, options.master_port or 0, os.environ.get(SECRET, "")
         )
     limit = timedelta(minutes=5)
     store = TCPStore(options.master_addr, options.master_port, timeout=limit)
+    store.limit(server.SILENT)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
     job, last = None, signal.SIGTERM
@@ -258,8 +268,8 @@ def _run(options: argparse.Namespace) -> int:
             signal.signal(number, signal.SIG_IGN)
         if job is not None:
             job.end(last)
-        if server is not None:
-            server.close()
+        if served is not None:
+            served.close()
 
 
 _FROM_MPI = {

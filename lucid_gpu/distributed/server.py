@@ -2,7 +2,8 @@
 
 The file is run by its path in a process of its own, because a process inside ``MPI_Init`` holds the
 interpreter's lock and could answer nobody. ``serve`` holds keys and values for all ranks. ``pmi``
-stands beside one rank and answers MPICH's start-up protocol (PMI-1) out of that store.
+stands beside one rank, answers MPICH's start-up protocol (PMI-1) out of that store, and guards the
+rank: it tells the store that the rank lives, and the rank who does not.
 
 A connection begins with a nonce of 32 bytes, which the client answers with its HMAC-SHA256 under
 the shared secret. Then come requests and replies. Both are a count and that many parts, each with
@@ -26,6 +27,10 @@ MAX_KEY = 1 << 10
 MAX_VALUE = 1 << 23
 MAX_PARTS = 4096
 NONCE = 32
+BEAT = 0.5  # seconds between two words of a guard
+SILENT = 3.0  # seconds without one after which a rank is taken for dead
+ENDED = b"has ended without leaving the others (killed, crashed or os._exit)"
+STOPPED = b"is stopped, or its machine is, or cannot be reached: no sign of it for 3 s"
 
 
 class Refused(ConnectionError):
@@ -109,6 +114,10 @@ class Connection:
             _send(self._sock, list(parts))
             return _receive(self._sock)
 
+    def limit(self, seconds: float) -> None:
+        """Let `ask` wait no longer than ``seconds``; TimeoutError then."""
+        self._sock.settimeout(seconds)
+
     def close(self) -> None:
         """Close the connection."""
         self._sock.close()
@@ -126,11 +135,14 @@ class StoreServer:
     Attributes
     ----------
     values : dict of bytes to bytes
+    gone : dict of bytes to bytes
+        Ranks that died, the first one first, and how.
     """
 
     def __init__(self, sock: socket.socket | None, secret: bytes) -> None:
         self._sock, self._secret = sock, secret
         self.values: dict[bytes, bytes] = {}
+        self.gone: dict[bytes, bytes] = {}
         self._changed = threading.Condition()
         self._connections = 0
 
@@ -168,17 +180,34 @@ class StoreServer:
             if hmac.compare_digest(_read(sock, len(expected)), expected):
                 sock.settimeout(None)
                 _send(sock, [b"ok"])
-                while True:
-                    verb, *rest = _receive(sock)
-                    _send(sock, self.answer(verb, rest))
+                self._answer_all(sock)
         with self._changed:
             self._connections -= 1
             self._changed.notify_all()
 
+    def _answer_all(self, sock: socket.socket) -> None:
+        """Answer a connection's requests; the end or silence of a guard's is its rank's death."""
+        rank, how = b"", ENDED
+        try:
+            while True:
+                verb, *rest = _receive(sock)
+                if verb in (b"guard", b"left"):
+                    rank = rest[0] if verb == b"guard" else b""
+                    sock.settimeout(SILENT if rank else None)
+                _send(sock, self.answer(verb, rest))
+        except TimeoutError:
+            how = STOPPED
+            raise
+        finally:
+            if rank:
+                with self._changed:
+                    self.gone.setdefault(rank, how)
+
     def answer(self, verb: bytes, rest: list[bytes]) -> list[bytes]:
         """The reply to a request.
 
-        ``wait`` and ``get`` take seconds and keys, ``check`` keys, ``set`` keys and values in turn.
+        ``wait`` and ``get`` take seconds and keys, ``check`` keys, ``set`` keys and values in turn;
+        ``guard`` and ``left`` a rank, ``gone`` a rank and how it died; ``beat`` answers who died.
         """
         values = self.values
         with self._changed:
@@ -198,6 +227,14 @@ class StoreServer:
                 return [b"1" if all(k in values for k in rest) else b"0"]
             if verb == b"count":
                 return [b"%d" % len(values)]
+            if verb == b"beat":
+                return [rank + b" " + how for rank, how in list(self.gone.items())[:16]]
+            if verb == b"gone":
+                self.gone[rest[0]] = rest[1]
+                return [b""]
+            if verb in (b"guard", b"left"):
+                self.gone.pop(rest[0], None)
+                return [b""]
             if any(len(key) > MAX_KEY for key in rest[:1]):
                 raise ValueError("a key is too long")
             if verb == b"delete":
@@ -295,19 +332,65 @@ def answer_pmi(line: str, ask: Connection, name: str, rank: int, size: int, seco
     return f"cmd={command} rc=-1 msg=unknown_command"
 
 
+def _state(pid: int) -> str:
+    """The letter of a process's state in ``/proc``: T is stopped; Z where it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z" if os.path.exists("/proc/self/stat") else "?"
+
+
+def _guard(pid: int, tell: socket.socket, ask: Connection, rank: bytes, where: str) -> None:
+    """Say every `BEAT` that a rank lives, and tell it who has died, each once.
+
+    A process of its own does it, which no call that holds the interpreter's lock delays. It is
+    silent while the rank is stopped, and ends with it: the store draws the conclusion. What it
+    hears it tells one beat later, when a launcher had the time to say how a rank has ended.
+    """
+    ask.limit(SILENT)
+    ask.ask(b"guard", rank)
+    heard: set[bytes] = set()
+    told: set[bytes] = set()
+    while (state := _state(pid)) != "Z":
+        try:
+            said = ask.ask(b"beat") if state != "T" else []
+        except OSError as error:
+            heard.add(b"0")
+            said = [f"0 cannot be reached: the store at {where} is gone ({error})".encode()]
+        for line in said:
+            other = line.split(b" ", 1)[0]
+            if other in heard and other not in told:
+                told.add(other)
+                try:
+                    tell.send(line)
+                except OSError:  # the rank has ended meanwhile
+                    os._exit(1)
+            heard.add(other)
+        time.sleep(BEAT)
+    os._exit(1)  # children of the rank may hold its end of the socket that MPI has
+
+
 def _pmi(arguments: list[str], secret: bytes) -> int:
-    fd, host, port, name, rank, size, seconds = arguments
+    fd, news, pid, host, port, name, rank, size, seconds = arguments
     print("ready", flush=True)
     if os.fork():
         os._exit(0)
     sys.stdout.close()
     sock = socket.socket(fileno=int(fd))
     ask = Connection(host, int(port), secret, float(seconds))
+    beats = Connection(host, int(port), secret, float(seconds))
+    tell = socket.socket(fileno=int(news))
+    threading.Thread(
+        target=_guard, args=(int(pid), tell, beats, rank.encode(), f"{host}:{port}"), daemon=True
+    ).start()
     with sock, sock.makefile("r", newline="\n") as lines:
         for line in lines:
             if line.startswith("cmd=abort"):
                 return 1
             try:
+                if line.startswith("cmd=finalize"):
+                    beats.ask(b"left", rank.encode())
                 reply = answer_pmi(line.strip(), ask, name, int(rank), int(size), float(seconds))
             except (OSError, TimeoutError) as error:  # MPI ends the process, and does not say why
                 print(error, file=sys.stderr, flush=True)
