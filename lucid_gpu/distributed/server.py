@@ -20,6 +20,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 __all__ = ["Connection", "StoreServer", "answer_pmi", "listen"]
 
@@ -59,6 +60,32 @@ def _receive(sock: socket.socket) -> list[bytes]:
             raise ValueError(f"a value of {length} bytes; at most {MAX_VALUE}")
         parts.append(_read(sock, length))
     return parts
+
+
+def check(parts: Sequence[bytes]) -> None:
+    """Refuse a request that goes beyond the limits, before it is sent.
+
+    Raises
+    ------
+    ValueError
+        For more than 4,096 parts, a part of more than 8 MiB, or a key of more than 1 KiB.
+    """
+    if len(parts) > MAX_PARTS:
+        raise ValueError(
+            f"the store takes {MAX_PARTS:,} parts a request (the verb, keys and values), got "
+            f"{len(parts):,}; use several requests"
+        )
+    verb, *rest = parts
+    longest = max(map(len, parts))
+    if longest > MAX_VALUE:
+        raise ValueError(
+            f"the store takes values of at most {MAX_VALUE:,} bytes (8 MiB), got {longest:,}; "
+            "send large values by broadcast, or by a file"
+        )
+    keys = {b"set": rest[::2], b"check": rest, b"get": rest[1:], b"wait": rest[1:]}
+    key = max(map(len, keys.get(verb, rest[:1])), default=0)
+    if key > MAX_KEY:
+        raise ValueError(f"the store takes keys of at most {MAX_KEY:,} bytes (1 KiB), got {key:,}")
 
 
 def _send(sock: socket.socket, parts: list[bytes]) -> None:
@@ -109,7 +136,8 @@ class Connection:
         self._sock.settimeout(None)
 
     def ask(self, *parts: bytes) -> list[bytes]:
-        """Send a request and wait for its reply."""
+        """Send a request and wait for its reply; ValueError beyond the limits of `check`."""
+        check(parts)
         with self._lock:
             _send(self._sock, list(parts))
             return _receive(self._sock)
@@ -210,6 +238,7 @@ class StoreServer:
         ``guard`` and ``left`` a rank, ``gone`` a rank and how it died; ``beat`` answers who died.
         """
         values = self.values
+        check([verb, *rest])
         with self._changed:
             if verb == b"wait":
                 seconds, *keys = rest
@@ -235,8 +264,6 @@ class StoreServer:
             if verb in (b"guard", b"left"):
                 self.gone.pop(rest[0], None)
                 return [b""]
-            if any(len(key) > MAX_KEY for key in rest[:1]):
-                raise ValueError("a key is too long")
             if verb == b"delete":
                 return [b"1" if values.pop(rest[0], None) is not None else b"0"]
             if verb == b"set":
