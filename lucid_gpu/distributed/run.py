@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     option("log-dir", default=None, help="refused: processes write where this command does")
     option("monitor-interval", type=float, default=_POLL, help="seconds between two looks")
     option("start-method", default="spawn", help="taken and unused")
+    option("use-env", action="store_true", help="no --local-rank for the script; as always here")
     option("no-python", action="store_true", help="run the program itself, not python with it")
     parser.add_argument("-r", "--redirects", default="0", help="refused")
     parser.add_argument("-t", "--tee", default="0", help="refused")
@@ -110,9 +111,10 @@ def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Non
         parser.error(f"--node-rank {options.node_rank} is out of range: --nnodes {options.nnodes}")
 
 
-def _command(options: argparse.Namespace) -> list[str]:
+def _command(options: argparse.Namespace, local: int | str) -> list[str]:
     python = [] if options.no_python else [sys.executable, "-u"]
-    return [*python, *(["-m"] if options.module else []), options.script, *options.arguments]
+    told = [] if options.use_env else [f"--local-rank={local}"]
+    return [*python, *(["-m"] if options.module else []), options.script, *told, *options.arguments]
 
 
 def _threads(count: int) -> dict[str, str]:
@@ -163,7 +165,7 @@ class _Job:
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         for local in range(options.nproc_per_node):
             self.running[self.first + local] = subprocess.Popen(
-                _command(options),
+                _command(options, local),
                 env={**os.environ, **_variables(options, local)},
                 start_new_session=True,
             )
@@ -288,13 +290,17 @@ def _become(options: argparse.Namespace) -> None:
             os.environ.setdefault(name, values[0])
     os.environ.setdefault("TORCHELASTIC_RUN_ID", options.rdzv_id)
     os.environ.update(_threads(mpi.launched_size()))
-    command = _command(options)
+    command = _command(options, os.environ.get("LOCAL_RANK", "0"))
     os.execvp(command[0], command)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a script in several processes; the status of the first that failed, or 0."""
+def main(arguments: Sequence[str] | None = None, use_env: bool = True) -> int:
+    """Run a script in several processes; the status of the first that failed, or 0.
+
+    Without ``use_env`` the script gets ``--local-rank`` as its first argument, too.
+    """
     parser = _parser()
+    parser.set_defaults(use_env=use_env)
     options = parser.parse_args(arguments)
     _settle(parser, options)
     if options.no_python and options.module:
