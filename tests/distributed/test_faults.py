@@ -68,7 +68,7 @@ ROWS = {
     "crashes": ("os.abort()", r"rank {last} \(process \d+\) .* ended by signal 6 \(SIGABRT\)"),
     "stopped": (
         "os.kill(os.getpid(), 19)",
-        r"rank {last} \(process \d+\) .* is stopped, or its mac",
+        "rank {last} .*is stopped, or its machine is",
     ),
     "machine": ("stop_machine()", ""),
 }
