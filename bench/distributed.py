@@ -1,8 +1,9 @@
 """Collectives and steps of DistributedDataParallel beside torch's gloo, in the same processes.
 
 ``python -m lucid_gpu.distributed.run --nproc-per-node 2 -m bench.distributed --write`` writes
-``bench/results/distributed.md``. The two take turns, step by step, so that whatever else the
-machine does falls on both; figures are medians of the slowest rank.
+``bench/results/distributed.md``. Steps take turns, so that whatever else the machine does falls on
+both; collectives are measured in blocks of one library, for gloo's threads go on after a call and
+disturb the next one. Figures are medians of the slowest rank.
 
 ``python -m bench.distributed --sharded --write`` counts the bytes that each of 1, 2, 3 and 4 ranks
 keeps of a model under `fully_shard`, and writes ``bench/results/sharded.md``.
@@ -72,7 +73,10 @@ def all_reduces(rounds: int) -> list[str]:
                 x, torch.distributed.ReduceOp.MAX
             ),
         }
-        found = in_turn(calls, max(5, min(rounds, (200 << 20) // size)))
+        count = max(5, min(rounds, (200 << 20) // size))
+        found: dict[str, float] = {}
+        for name, call in calls.items():
+            found |= in_turn({name: call}, count)
         lines.append(row(f"all_reduce {named(size)}", found["lucid_gpu"], found["torch"]))
     return lines
 

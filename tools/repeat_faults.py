@@ -49,7 +49,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no round later")
     parser.add_argument("--show", type=int, default=2000, help="characters of a failure to print")
+    parser.add_argument("--launchers", nargs="*", help="rows of these alone")
     options = parser.parse_args()
+    cases = [case for case in CASES if not options.launchers or case[0] in options.launchers]
     begun = time.monotonic()
     passed: Counter[tuple[str, int, str]] = Counter()
     failed: Counter[tuple[str, int, str]] = Counter()
@@ -57,7 +59,7 @@ def main() -> int:
     for number in range(options.rounds):
         if time.monotonic() - begun > 60 * options.minutes:
             break
-        for case in CASES:
+        for case in cases:
             value, start = uuid.uuid4().hex, time.monotonic()
             os.environ[MARK] = value
             with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +74,7 @@ def main() -> int:
                     print(f"round {number}, {case}: {error}"[: options.show], flush=True)
             slowest[case] = max(slowest.get(case, 0.0), time.monotonic() - start)
     print(f"{'launcher':10}{'ranks':6}{'row':16}{'passed':>7}{'failed':>7}{'slowest, s':>12}")
-    for case in CASES:
+    for case in cases:
         print(
             f"{case[0]:10}{case[1]:<6}{case[2]:16}{passed[case]:7}{failed[case]:7}"
             f"{slowest.get(case, 0.0):12.1f}"

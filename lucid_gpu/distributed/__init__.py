@@ -53,9 +53,9 @@ _MODULES = (
     "distributed_c10d",
     "elastic",
     "fsdp",
+    "launch",
     "nn",
     "optim",
-    "plan",
     "run",
     "tensor",
 )

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from lucid_gpu.distributed import server
 from lucid_gpu.distributed.engines import mpi
 from lucid_gpu.distributed.errors import DistError
 from lucid_gpu.distributed.store import (
@@ -25,7 +26,6 @@ from lucid_gpu.distributed.store import (
     HOSTED,
     OPEN,
     SECRET,
-    Store,
     TCPStore,
     start_server,
 )
@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     option("log-dir", default=None, help="refused: processes write where this command does")
     option("monitor-interval", type=float, default=_POLL, help="seconds between two looks")
     option("start-method", default="spawn", help="taken and unused")
+    option("use-env", action="store_true", help="no --local-rank for the script; as always here")
     option("no-python", action="store_true", help="run the program itself, not python with it")
     parser.add_argument("-r", "--redirects", default="0", help="refused")
     parser.add_argument("-t", "--tee", default="0", help="refused")
@@ -110,9 +111,10 @@ def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Non
         parser.error(f"--node-rank {options.node_rank} is out of range: --nnodes {options.nnodes}")
 
 
-def _command(options: argparse.Namespace) -> list[str]:
+def _command(options: argparse.Namespace, local: int | str) -> list[str]:
     python = [] if options.no_python else [sys.executable, "-u"]
-    return [*python, *(["-m"] if options.module else []), options.script, *options.arguments]
+    told = [] if options.use_env else [f"--local-rank={local}"]
+    return [*python, *(["-m"] if options.module else []), options.script, *told, *options.arguments]
 
 
 def _threads(count: int) -> dict[str, str]:
@@ -157,13 +159,13 @@ def _on_signal(number: int, _: Any) -> None:
 class _Job:
     """The processes of this machine; each leads a group, so that what it starts ends too."""
 
-    def __init__(self, options: argparse.Namespace, store: Store) -> None:
+    def __init__(self, options: argparse.Namespace, store: TCPStore) -> None:
         self.store, self.script = store, options.script
         self.first = options.node_rank * options.nproc_per_node
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         for local in range(options.nproc_per_node):
             self.running[self.first + local] = subprocess.Popen(
-                _command(options),
+                _command(options, local),
                 env={**os.environ, **_variables(options, local)},
                 start_new_session=True,
             )
@@ -171,10 +173,17 @@ class _Job:
 
     def wait(self) -> int:
         """Wait for all, or until one has failed; the job's status."""
+        heard: list[tuple[int, str]] = []
+        next_look = 0.0
         while self.running:
             failed = [failure for failure in map(self._look, list(self.running)) if failure]
             if failed:
                 return self._failed(dict(failed))
+            if time.monotonic() > next_look:
+                before, heard = heard, self.store.died()
+                if before:  # had it died here, `_look` would have seen it by now
+                    return self._failed({}, (heard or before)[0])
+                next_look = time.monotonic() + server.BEAT
             time.sleep(_POLL)
         return 0
 
@@ -188,9 +197,9 @@ class _Job:
             return rank, 0
         return (rank, status) if status else None
 
-    def _failed(self, failed: dict[int, int]) -> int:
-        """Say which rank failed first."""
-        rank, why = next(iter(failed)), ""
+    def _failed(self, failed: dict[int, int], died: tuple[int, str] = (0, "")) -> int:
+        """Say which rank failed first, here and to the other machines."""
+        rank, why = next(iter(failed), died[0]), ""
         if self.store.check([FAILED]):
             first, why = self.store.get(FAILED).decode().split(" ", 1)
             rank = int(first)
@@ -202,7 +211,7 @@ class _Job:
             what += f" (process {self.started[rank].pid}) of {self.script}"
         if status is None:
             status = 1
-            how = "failed on another machine"
+            how = died[1] or "failed on another machine"
         elif status < 0:
             how = f"was ended by signal {-status} ({signal.Signals(-status).name})"
             status = 128 - status
@@ -212,6 +221,8 @@ class _Job:
         else:
             how = f"ended with status {status}"
         reason = f": {why}" if why else ""
+        if rank in self.started:
+            self.store.say_died(rank, how)
         print(f"{what} {how}{reason}; ending the other ranks", file=sys.stderr, flush=True)
         return status
 
@@ -237,13 +248,14 @@ class _Job:
 def _run(options: argparse.Namespace) -> int:
     if options.nnodes == 1 and SECRET not in os.environ:
         os.environ[SECRET] = secrets.token_hex(32)
-    server = None
+    served = None
     if options.node_rank == 0:
-        server, options.master_port = start_server(
+        served, options.master_port = start_server(
             options.master_addr, options.master_port or 0, os.environ.get(SECRET, "")
         )
     limit = timedelta(minutes=5)
     store = TCPStore(options.master_addr, options.master_port, timeout=limit)
+    store.limit(server.SILENT)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
     job, last = None, signal.SIGTERM
@@ -258,8 +270,8 @@ def _run(options: argparse.Namespace) -> int:
             signal.signal(number, signal.SIG_IGN)
         if job is not None:
             job.end(last)
-        if server is not None:
-            server.close()
+        if served is not None:
+            served.close()
 
 
 _FROM_MPI = {
@@ -278,13 +290,17 @@ def _become(options: argparse.Namespace) -> None:
             os.environ.setdefault(name, values[0])
     os.environ.setdefault("TORCHELASTIC_RUN_ID", options.rdzv_id)
     os.environ.update(_threads(mpi.launched_size()))
-    command = _command(options)
+    command = _command(options, os.environ.get("LOCAL_RANK", "0"))
     os.execvp(command[0], command)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a script in several processes; the status of the first that failed, or 0."""
+def main(arguments: Sequence[str] | None = None, use_env: bool = True) -> int:
+    """Run a script in several processes; the status of the first that failed, or 0.
+
+    Without ``use_env`` the script gets ``--local-rank`` as its first argument, too.
+    """
     parser = _parser()
+    parser.set_defaults(use_env=use_env)
     options = parser.parse_args(arguments)
     _settle(parser, options)
     if options.no_python and options.module:

@@ -2,7 +2,8 @@
 
 The file is run by its path in a process of its own, because a process inside ``MPI_Init`` holds the
 interpreter's lock and could answer nobody. ``serve`` holds keys and values for all ranks. ``pmi``
-stands beside one rank and answers MPICH's start-up protocol (PMI-1) out of that store.
+stands beside one rank, answers MPICH's start-up protocol (PMI-1) out of that store, and guards the
+rank: it tells the store that the rank lives, and the rank who does not.
 
 A connection begins with a nonce of 32 bytes, which the client answers with its HMAC-SHA256 under
 the shared secret. Then come requests and replies. Both are a count and that many parts, each with
@@ -19,6 +20,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 __all__ = ["Connection", "StoreServer", "answer_pmi", "listen"]
 
@@ -26,6 +28,10 @@ MAX_KEY = 1 << 10
 MAX_VALUE = 1 << 23
 MAX_PARTS = 4096
 NONCE = 32
+BEAT = 0.5  # seconds between two words of a guard
+SILENT = 3.0  # seconds without one after which a rank is taken for dead
+ENDED = b"has ended without leaving the others (killed, crashed or os._exit)"
+STOPPED = b"is stopped, or its machine is, or cannot be reached: no sign of it for 3 s"
 
 
 class Refused(ConnectionError):
@@ -54,6 +60,32 @@ def _receive(sock: socket.socket) -> list[bytes]:
             raise ValueError(f"a value of {length} bytes; at most {MAX_VALUE}")
         parts.append(_read(sock, length))
     return parts
+
+
+def check(parts: Sequence[bytes]) -> None:
+    """Refuse a request that goes beyond the limits, before it is sent.
+
+    Raises
+    ------
+    ValueError
+        For more than 4,096 parts, a part of more than 8 MiB, or a key of more than 1 KiB.
+    """
+    if len(parts) > MAX_PARTS:
+        raise ValueError(
+            f"the store takes {MAX_PARTS:,} parts a request (the verb, keys and values), got "
+            f"{len(parts):,}; use several requests"
+        )
+    verb, *rest = parts
+    longest = max(map(len, parts))
+    if longest > MAX_VALUE:
+        raise ValueError(
+            f"the store takes values of at most {MAX_VALUE:,} bytes (8 MiB), got {longest:,}; "
+            "send large values by broadcast, or by a file"
+        )
+    keys = {b"set": rest[::2], b"check": rest, b"get": rest[1:], b"wait": rest[1:]}
+    key = max(map(len, keys.get(verb, rest[:1])), default=0)
+    if key > MAX_KEY:
+        raise ValueError(f"the store takes keys of at most {MAX_KEY:,} bytes (1 KiB), got {key:,}")
 
 
 def _send(sock: socket.socket, parts: list[bytes]) -> None:
@@ -104,10 +136,15 @@ class Connection:
         self._sock.settimeout(None)
 
     def ask(self, *parts: bytes) -> list[bytes]:
-        """Send a request and wait for its reply."""
+        """Send a request and wait for its reply; ValueError beyond the limits of `check`."""
+        check(parts)
         with self._lock:
             _send(self._sock, list(parts))
             return _receive(self._sock)
+
+    def limit(self, seconds: float) -> None:
+        """Let `ask` wait no longer than ``seconds``; TimeoutError then."""
+        self._sock.settimeout(seconds)
 
     def close(self) -> None:
         """Close the connection."""
@@ -126,11 +163,14 @@ class StoreServer:
     Attributes
     ----------
     values : dict of bytes to bytes
+    gone : dict of bytes to bytes
+        Ranks that died, the first one first, and how.
     """
 
     def __init__(self, sock: socket.socket | None, secret: bytes) -> None:
         self._sock, self._secret = sock, secret
         self.values: dict[bytes, bytes] = {}
+        self.gone: dict[bytes, bytes] = {}
         self._changed = threading.Condition()
         self._connections = 0
 
@@ -168,19 +208,37 @@ class StoreServer:
             if hmac.compare_digest(_read(sock, len(expected)), expected):
                 sock.settimeout(None)
                 _send(sock, [b"ok"])
-                while True:
-                    verb, *rest = _receive(sock)
-                    _send(sock, self.answer(verb, rest))
+                self._answer_all(sock)
         with self._changed:
             self._connections -= 1
             self._changed.notify_all()
 
+    def _answer_all(self, sock: socket.socket) -> None:
+        """Answer a connection's requests; the end or silence of a guard's is its rank's death."""
+        rank, how = b"", ENDED
+        try:
+            while True:
+                verb, *rest = _receive(sock)
+                if verb in (b"guard", b"left"):
+                    rank = rest[0] if verb == b"guard" else b""
+                    sock.settimeout(SILENT if rank else None)
+                _send(sock, self.answer(verb, rest))
+        except TimeoutError:
+            how = STOPPED
+            raise
+        finally:
+            if rank:
+                with self._changed:
+                    self.gone.setdefault(rank, how)
+
     def answer(self, verb: bytes, rest: list[bytes]) -> list[bytes]:
         """The reply to a request.
 
-        ``wait`` and ``get`` take seconds and keys, ``check`` keys, ``set`` keys and values in turn.
+        ``wait`` and ``get`` take seconds and keys, ``check`` keys, ``set`` keys and values in turn;
+        ``guard`` and ``left`` a rank, ``gone`` a rank and how it died; ``beat`` answers who died.
         """
         values = self.values
+        check([verb, *rest])
         with self._changed:
             if verb == b"wait":
                 seconds, *keys = rest
@@ -198,8 +256,14 @@ class StoreServer:
                 return [b"1" if all(k in values for k in rest) else b"0"]
             if verb == b"count":
                 return [b"%d" % len(values)]
-            if any(len(key) > MAX_KEY for key in rest[:1]):
-                raise ValueError("a key is too long")
+            if verb == b"beat":
+                return [rank + b" " + how for rank, how in list(self.gone.items())[:16]]
+            if verb == b"gone":
+                self.gone[rest[0]] = rest[1]
+                return [b""]
+            if verb in (b"guard", b"left"):
+                self.gone.pop(rest[0], None)
+                return [b""]
             if verb == b"delete":
                 return [b"1" if values.pop(rest[0], None) is not None else b"0"]
             if verb == b"set":
@@ -295,19 +359,65 @@ def answer_pmi(line: str, ask: Connection, name: str, rank: int, size: int, seco
     return f"cmd={command} rc=-1 msg=unknown_command"
 
 
+def _state(pid: int) -> str:
+    """The letter of a process's state in ``/proc``: T is stopped; Z where it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z" if os.path.exists("/proc/self/stat") else "?"
+
+
+def _guard(pid: int, tell: socket.socket, ask: Connection, rank: bytes, where: str) -> None:
+    """Say every `BEAT` that a rank lives, and tell it who has died, each once.
+
+    A process of its own does it, which no call that holds the interpreter's lock delays. It is
+    silent while the rank is stopped, and ends with it: the store draws the conclusion. What it
+    hears it tells one beat later, when a launcher had the time to say how a rank has ended.
+    """
+    ask.limit(SILENT)
+    ask.ask(b"guard", rank)
+    heard: set[bytes] = set()
+    told: set[bytes] = set()
+    while (state := _state(pid)) != "Z":
+        try:
+            said = ask.ask(b"beat") if state != "T" else []
+        except OSError as error:
+            heard.add(b"0")
+            said = [f"0 cannot be reached: the store at {where} is gone ({error})".encode()]
+        for line in said:
+            other = line.split(b" ", 1)[0]
+            if other in heard and other not in told:
+                told.add(other)
+                try:
+                    tell.send(line)
+                except OSError:  # the rank has ended meanwhile
+                    os._exit(1)
+            heard.add(other)
+        time.sleep(BEAT)
+    os._exit(1)  # children of the rank may hold its end of the socket that MPI has
+
+
 def _pmi(arguments: list[str], secret: bytes) -> int:
-    fd, host, port, name, rank, size, seconds = arguments
+    fd, news, pid, host, port, name, rank, size, seconds = arguments
     print("ready", flush=True)
     if os.fork():
         os._exit(0)
     sys.stdout.close()
     sock = socket.socket(fileno=int(fd))
     ask = Connection(host, int(port), secret, float(seconds))
+    beats = Connection(host, int(port), secret, float(seconds))
+    tell = socket.socket(fileno=int(news))
+    threading.Thread(
+        target=_guard, args=(int(pid), tell, beats, rank.encode(), f"{host}:{port}"), daemon=True
+    ).start()
     with sock, sock.makefile("r", newline="\n") as lines:
         for line in lines:
             if line.startswith("cmd=abort"):
                 return 1
             try:
+                if line.startswith("cmd=finalize"):
+                    beats.ask(b"left", rank.encode())
                 reply = answer_pmi(line.strip(), ask, name, int(rank), int(size), float(seconds))
             except (OSError, TimeoutError) as error:  # MPI ends the process, and does not say why
                 print(error, file=sys.stderr, flush=True)

@@ -298,6 +298,19 @@ class TCPStore(Store):
         """How many keys there are."""
         return super().num_keys() - 1
 
+    def limit(self, seconds: float) -> None:
+        """Let requests wait no longer than ``seconds`` for the server; DistNetworkError then."""
+        self._connection.limit(seconds)
+
+    def died(self) -> list[tuple[int, str]]:
+        """Ranks that have died, the first one first, and how."""
+        lines = [line.decode().split(" ", 1) for line in self._ask(b"beat")]
+        return [(int(rank), how) for rank, how in lines]
+
+    def say_died(self, rank: int, how: str) -> None:
+        """Tell all how a rank has died."""
+        self._ask(b"gone", b"%d" % rank, how.encode())
+
     def __del__(self) -> None:
         connection = self.__dict__.get("_connection")
         if connection is not None:

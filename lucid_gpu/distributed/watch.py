@@ -8,6 +8,7 @@ name.
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 import zlib
@@ -194,6 +195,8 @@ class Watch:
         A communicator of all ranks, of its own.
     rank : int
         In the default group.
+    news : socket, optional
+        Where this rank's guard says who has died.
 
     Attributes
     ----------
@@ -204,8 +207,8 @@ class Watch:
         The number and text of the call that a rank last waited in.
     """
 
-    def __init__(self, MPI: Any, comm: Any, rank: int) -> None:
-        self._MPI, self._comm, self.rank = MPI, comm, rank
+    def __init__(self, MPI: Any, comm: Any, rank: int, news: socket.socket | None = None) -> None:
+        self._MPI, self._comm, self.rank, self._news = MPI, comm, rank, news
         self._sent: list[tuple[Any, bytes]] = []
         self._calls = 0
         self._lock = threading.Lock()  # NCCL's watcher listens and tells too
@@ -256,6 +259,13 @@ class Watch:
                 self.waiting[int(rank)] = number, text
             else:
                 self.gone.setdefault(int(rank), (text, time.monotonic()))
+        while self._news is not None:
+            try:
+                rank, text = self._news.recv(_LONGEST).decode().split(" ", 1)
+            except BlockingIOError:
+                return
+            # the guard has waited as long as what it sent may still take
+            self.gone.setdefault(int(rank), (text, time.monotonic() - _GRACE))
 
 
 class Waiting:

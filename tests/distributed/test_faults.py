@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
+import subprocess
 import sys
-import time  # noqa: F401  what a row runs uses it
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +20,8 @@ import pytest
 import lucid_gpu
 import lucid_gpu.distributed as dist
 from tests.distributed.processes import MPIEXEC, ended, mpi, mpich
+
+SOON = 10.0  # seconds from a death to the end of all others, on a busy machine
 
 REPEATS = int(os.environ.get("LUCID_TEST_REPEATS", "1"))
 ONES = lucid_gpu.ones
@@ -60,11 +65,75 @@ ROWS = {
     ),
     # which mpiexec does not see
     "leaves": ("os._exit(0)", r"rank {last} \(process \d+\) .* left before destroy_process_group"),
+    "crashes": ("os.abort()", r"rank {last} \(process \d+\) .* ended by signal 6 \(SIGABRT\)"),
+    "stopped": (
+        "os.kill(os.getpid(), 19)",
+        "rank {last} .*is stopped, or its machine is",
+    ),
+    "machine": ("stop_machine()", ""),
 }
 BY_LAUNCHER = {
     "raises": r"rank {last} \(process \d+\) of .*faults.py ended with status 1: ValueError: boom",
     "killed": r"rank {last} \(process \d+\) of .*faults.py was ended by signal 9 \(SIGKILL\)",
 }
+
+# The same where ranks have no common launcher: started by the environment, and by two launchers.
+DEATHS = ("leaves", "killed", "crashes", "stopped", "machine")
+APART = {
+    "environment": {
+        what: r"rank {last} is stopped, or its machine is, .*, and rank 0 waits for it in all_red"
+        if what in ("stopped", "machine")
+        else r"rank {last} has ended without leaving .*, and rank 0 waits for it in all_reduce"
+        for what in DEATHS
+    },
+    "launchers": {
+        "leaves": r"rank {last} left before destroy_process_group\(\)",
+        "killed": r"rank {last} was ended by signal 9 \(SIGKILL\)",
+        "crashes": r"rank {last} was ended by signal 6 \(SIGABRT\)",
+        "stopped": "rank {last} is stopped, or its machine is",
+        "machine": "rank {last} is stopped, or its machine is",
+    },
+}
+
+
+def stop_machine() -> None:
+    """Stop this rank, the process beside it and its launcher."""
+    if "LOCAL_RANK" in os.environ:
+        os.kill(os.getppid(), signal.SIGSTOP)
+    os.killpg(0, signal.SIGSTOP)
+
+
+def apart(launcher: str, size: int, what: str) -> int:
+    """Start ranks apart; wait for all but the last one, which dies, and say how long it took."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {**os.environ, "LUCID_STORE_SECRET": "00ff", "LUCID_TEST_APART": "1"}
+    common |= {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = []
+    for rank in range(size):
+        command = [sys.executable, __file__, what]
+        if launcher == "launchers":
+            command = [*RUN, "1", "--nnodes", str(size), "--node-rank", str(rank)]
+            command += ["--master-port", port, __file__, what]
+        variables = common | {"RANK": str(rank)}
+        ranks.append(
+            subprocess.Popen(
+                command, env=variables, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
+        )
+    last = ranks[-1].stdout
+    assert last is not None
+    pid, died = last.readline().split()[1:]
+    statuses = [rank.wait() for rank in ranks[:-1]]
+    seconds = time.time() - float(died)
+    for group in (int(pid), ranks[-1].pid):  # what is stopped
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    print(f"statuses {statuses}; {seconds:.1f} s after the death", flush=True)
+    return int(all(statuses) and seconds < SOON)
 
 
 def faulty(what: str) -> None:
@@ -73,8 +142,10 @@ def faulty(what: str) -> None:
     last = dist.get_world_size() - 1
     dist.barrier()
     assert dist.group.WORLD is not None
-    dist.group.WORLD.timeout = timedelta(seconds=2)  # not of the start, which a busy machine delays
+    if what != "stopped" and "LUCID_TEST_APART" not in os.environ:  # there the death ends them
+        dist.group.WORLD.timeout = timedelta(seconds=2)  # not of the start: machines are busy
     if dist.get_rank() == last:
+        print("dies", os.getpid(), time.time(), flush=True)
         exec(ROWS[what][0])
     else:
         dist.all_reduce(ONES(3))
@@ -88,19 +159,26 @@ def started(launcher: str, size: int, what: str) -> tuple[int, str]:
     command = [str(MPIEXEC), "-n", str(size), sys.executable]
     if launcher == "run":
         command = [*RUN, str(size)]
+    if launcher in APART:
+        command = [sys.executable, __file__, launcher, str(size)]
     return ended([*command, __file__, what])  # sooner than what the ranks wait for would end
 
 
-CASES = [("mpiexec", 2, what) for what in ROWS if what != "leaves"]
+UNSEEN = ("leaves", "crashes", "stopped", "machine")  # by mpiexec, or not told by it
+CASES = [("mpiexec", 2, what) for what in ROWS if what not in UNSEEN]
 CASES += [("run", 3, what) for what in ("raises", "exits", "killed", "late")]
-CASES += [("run", 2, "leaves")]
+CASES += [("run", 2, "leaves"), ("run", 2, "stopped")]
+CASES += [("environment", 3, what) for what in DEATHS]
+CASES += [("launchers", 2, what) for what in DEATHS]
 SLOW = {("mpiexec", what) for what in ROWS if what not in ("raises", "late", "message-dtype")}
-SLOW |= {("run", what) for what in ("raises", "exits", "late")}
+SLOW |= {("run", what) for what in ("raises", "exits", "late", "stopped")}
+SLOW |= {("environment", what) for what in ("leaves", "crashes", "stopped")}
+SLOW |= {("launchers", what) for what in ("leaves", "crashes", "stopped", "machine")}
 
 
 def marked(launcher: str, size: int, what: str) -> Any:
     """A case as a parameter."""
-    marks = [mpich] if launcher == "run" else []
+    marks = [] if launcher == "mpiexec" else [mpich]
     marks += [pytest.mark.slow] if (launcher, what) in SLOW else []
     return pytest.param(launcher, size, what, marks=marks)
 
@@ -110,6 +188,7 @@ def check(launcher: str, size: int, what: str) -> None:
     sentence = ROWS[what][1]
     if launcher == "run":
         sentence = BY_LAUNCHER.get(what, sentence)
+    sentence = APART.get(launcher, {}).get(what, sentence)
     status, said = started(launcher, size, what)
     assert status, said
     assert re.search(sentence.replace("{last}", str(size - 1)), said), said
@@ -123,4 +202,6 @@ def test_the_job_ends_and_says_why(launcher: str, size: int, what: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] in APART:
+        raise SystemExit(apart(sys.argv[1], int(sys.argv[2]), sys.argv[-1]))
     faulty(sys.argv[1])

@@ -44,6 +44,14 @@ def test_ranks_get_torchrun_s_variables(spelling: str, tmp_path: Path) -> None:
     assert lines == ["0 0 2 2 127.0.0.1 --lr 1", "1 1 2 2 127.0.0.1 --lr 1"]
 
 
+def test_launch_tells_the_local_rank_as_an_argument(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SAYS)
+    for options, told in ([], "--local-rank=0 "), (["--use-env"], ""):
+        said = run([sys.executable, "-m", "lucid_gpu.distributed.launch", *options, str(script)])
+        assert said == f"0 0 1 1 127.0.0.1 {told}".rstrip() + "\n"
+
+
 def test_the_first_failure_is_the_command_s(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     pids = tmp_path / "pids"

@@ -40,6 +40,18 @@ def test_every_verb(kind: str, tmp_path: Path) -> None:
         store.wait(["a"], timedelta(milliseconds=10))
 
 
+@pytest.mark.parametrize("kind", ["tcp", "file", "hash"])
+def test_errors_name_the_limits(kind: str, tmp_path: Path) -> None:
+    store = made(kind, tmp_path)
+    with pytest.raises(ValueError, match=r"keys of at most 1,024 bytes \(1 KiB\), got 1,025"):
+        store.multi_set(["a", "k" * 1025], ["x", "y"])
+    with pytest.raises(ValueError, match=r"at most 8,388,608 bytes \(8 MiB\), got 8,388,609"):
+        store.set("a", bytes((1 << 23) + 1))
+    with pytest.raises(ValueError, match="takes 4,096 parts a request .*, got 4,097"):
+        store.check(["a"] * 4096)
+    assert not store.check(["a"])  # nothing was stored, and the connection lives
+
+
 def test_a_wrong_secret_is_refused(monkeypatch: Any) -> None:
     monkeypatch.setenv("LUCID_STORE_SECRET", "00ff")
     store = TCPStore("127.0.0.1", 0, is_master=True)

@@ -109,10 +109,11 @@ def _gather(rank: int, size: int, store: TCPStore, timeout: timedelta) -> None:
         ) from None
 
 
-def _wire(rank: int, size: int, store: TCPStore, timeout: timedelta) -> None:
+def _wire(rank: int, size: int, store: TCPStore, timeout: timedelta) -> socket.socket:
     """Let MPI find the other ranks in a store, where no launcher of MPI connects them.
 
-    A process beside this one answers MPICH's requests over a socket pair; see `server`.
+    A process beside this one answers MPICH's requests over a socket pair, and says over another,
+    which is returned, who has died; see `server`.
     """
     _gather(rank, size, store, timeout)
     timeout = max(timeout, _STARTING)
@@ -122,14 +123,17 @@ def _wire(rank: int, size: int, store: TCPStore, timeout: timedelta) -> None:
     store.set_timeout(timeout)
     name = store.get("mpi/name").decode()
     ours, theirs = socket.socketpair()
-    with theirs:
+    news, tells = socket.socketpair(type=socket.SOCK_DGRAM)
+    news.setblocking(False)
+    with theirs, tells:
+        passed = theirs.fileno(), tells.fileno()
         process, _ = run_server(
             [
-                *("pmi", str(theirs.fileno()), store.host, str(store.port), name),
+                *("pmi", *map(str, passed), str(os.getpid()), store.host, str(store.port), name),
                 *(str(rank), str(size), str(timeout.total_seconds())),
             ],
             store.secret,
-            pass_fds=(theirs.fileno(),),
+            pass_fds=passed,
         )
     process.stdin.close()
     for variable in _LAUNCHER:
@@ -147,6 +151,7 @@ def _wire(rank: int, size: int, store: TCPStore, timeout: timedelta) -> None:
             f"{library} was not connected to the other {size - 1} processes: this is for libraries "
             f"of MPICH's family. Start the script by mpiexec -n {size} python script.py"
         )
+    return news
 
 
 class _Leaving:
@@ -246,9 +251,10 @@ def world(rank: int, size: int, store: TCPStore | None, timeout: timedelta) -> M
             "mpi4py.MPI was imported before init_process_group, so MPI has one process: import it "
             f"afterwards, or start the script by mpiexec -n {size}"
         )
+    news = None
     if not known and not launched:
         assert store is not None
-        _wire(rank, size, store, timeout)
+        news = _wire(rank, size, store, timeout)
     MPI = _import()
     if MPI.COMM_WORLD.size != size:
         raise RuntimeError(
@@ -256,7 +262,7 @@ def world(rank: int, size: int, store: TCPStore | None, timeout: timedelta) -> M
             "processes"
         )
     if not known:
-        watch = Watch(MPI, MPI.COMM_WORLD.Dup(), rank)
+        watch = Watch(MPI, MPI.COMM_WORLD.Dup(), rank, news)
         _World.leaving, _World.pid = _Leaving(MPI, launched, watch, store), os.getpid()
         _unlink_shared_memory(MPI)
     leaving = _World.leaving
