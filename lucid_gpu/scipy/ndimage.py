@@ -60,6 +60,11 @@ def _axes(axes: Any, ndim: int) -> list[int]:
     return [range(ndim)[a] for a in given]
 
 
+def _known(mode: str) -> None:
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
+
+
 def _folded(i: Tensor, n: int, mode: str) -> Tensor:
     """Return the elements below `n` that stand at the whole numbers `i` beyond the edges."""
     if mode == "grid-wrap":
@@ -75,8 +80,7 @@ def _folded(i: Tensor, n: int, mode: str) -> Tensor:
 
 def _extended(input: Tensor, axis: int, before: int, after: int, mode: str, cval: float) -> Tensor:
     """Return `input` with so many elements more before and after it along `axis`."""
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
+    _known(mode)
     n = input.shape[axis]
     at = lg.arange(-before, n + after, device=input.device)
     found = input.index_select(axis, _folded(at, n, "grid-wrap" if mode == "wrap" else mode))
@@ -161,6 +165,7 @@ def _sampled(
 
     They broadcast; earlier axes of `input` are those of a stack.
     """
+    _known(mode)
     if not 0 <= order <= 5:
         raise RuntimeError(f"the order of a spline must be from 0 to 5; got {order}")
     d, pad, dtype = len(coordinates), 0, input.dtype
