@@ -11,10 +11,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import lucid_gpu as lg
+from lucid_gpu import linalg
 from lucid_gpu.devices import backend_of_array, device_of, scipy
 from lucid_gpu.func.trees import flatten
 from lucid_gpu.numpy.operands import as_tensor
+from lucid_gpu.ops.creation import arange, eye
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.order import searchsorted
+from lucid_gpu.ops.shape import cat, stack
 from lucid_gpu.scipy.rows import ROWS, Row, floats, others
 from lucid_gpu.tensor import Tensor
 
@@ -79,7 +83,7 @@ def _interpolant(by: str = "x y", domain: str = "", refused: str = "") -> Callab
 
 def _interval(knots: Tensor, x: Tensor, first: int, last: int) -> Tensor:
     """Return the intervals of `knots` that hold `x`, of those from `first` to `last`."""
-    found = lg.searchsorted(knots.detach().contiguous(), x.detach().contiguous(), right=True)
+    found = searchsorted(knots.detach().contiguous(), x.detach().contiguous(), right=True)
     return (found - 1).clamp(first, last)
 
 
@@ -94,7 +98,7 @@ def _placed(found: Tensor, outside: Any, x: Tensor, axis: int) -> Tensor:
     """Return values with NaN outside and the points' axes where the data's axis was."""
     if outside is not None:
         trailing = [1] * (found.ndim - x.ndim)
-        found = lg.where(outside.reshape(*x.shape, *trailing), NAN, found)
+        found = where(outside.reshape(*x.shape, *trailing), NAN, found)
     return found.movedim(tuple(range(x.ndim)), tuple(range(axis, axis + x.ndim)))
 
 
@@ -107,13 +111,13 @@ def _spline(t: Tensor, c: Tensor, k: int, x: Tensor, nu: int = 0) -> Tensor:
     c = c[:n]
     for _ in range(nu):
         if k == 0:
-            return lg.zeros((*x.shape, *c.shape[1:]), dtype=c.dtype, device=c.device)
+            return c.new_zeros((*x.shape, *c.shape[1:]))
         gap = t[k + 1 : n + k] - t[1:n]
-        rate = lg.where(gap > 0, k / lg.where(gap > 0, gap, 1.0), 0.0)
+        rate = where(gap > 0, k / where(gap > 0, gap, 1.0), 0.0)
         c = (c[1:] - c[:-1]) * rate.reshape(-1, *[1] * (c.ndim - 1))
         t, k, n = t[1:-1], k - 1, n - 1
     i = _interval(t, x, k, n - 1)
-    parts: list[Any] = [lg.ones_like(x)]
+    parts: list[Any] = [x.new_ones(x.shape)]
     for j in range(1, k + 1):
         saved: Any = 0.0
         for r in range(j):
@@ -122,8 +126,8 @@ def _spline(t: Tensor, c: Tensor, k: int, x: Tensor, nu: int = 0) -> Tensor:
             parts[r] = saved + (high - x) * part
             saved = (x - low) * part
         parts.append(saved)
-    taps = i + lg.arange(-k, 1, device=i.device).reshape(-1, *[1] * x.ndim)
-    weights = lg.stack(parts).reshape(k + 1, *x.shape, *[1] * (c.ndim - 1))
+    taps = i + arange(-k, 1, device=i.device).reshape(-1, *[1] * x.ndim)
+    weights = stack(parts).reshape(k + 1, *x.shape, *[1] * (c.ndim - 1))
     return (weights * c[taps]).sum(0)
 
 
@@ -133,20 +137,18 @@ def _at_points(
     """Return the function of points of ``value(data..., x, nu)``, by SciPy's `extrapolate`."""
 
     def called(x: Any, nu: int = 0, extrapolate: Any = None) -> Tensor:
-        given = floats(f"interpolate.{name}", {**dict(enumerate(data)), "x": x})  # type: ignore
-        *known, x = given
-        mode = default if extrapolate is None else extrapolate
-        x, outside = _bounded(x, *ends(known), mode)
+        *known, x = _alike(name, *data, x)
+        a, b = ends(known)
+        x, outside = _bounded(x, a, b, default if extrapolate is None else extrapolate)
         return _placed(value(*known, x, nu), outside, x, axis)
 
     return called
 
 
 def _alike(name: str, *data: Any) -> list[Tensor]:
-    """Return data as tensors of one type; without tensors among them, as they are."""
-    if _tensors(data):
-        return floats(f"interpolate.{name}", dict(enumerate(data)))  # type: ignore[arg-type]
-    return floats(f"interpolate.{name}", dict(enumerate(map(as_tensor, data))))  # type: ignore
+    """Return data as tensors of one type."""
+    given = data if _tensors(data) else map(as_tensor, data)
+    return floats(f"interpolate.{name}", {str(i): v for i, v in enumerate(given)})
 
 
 @_interpolant("t c", "off the knots for k < 2")
@@ -179,33 +181,33 @@ def _through(x: Tensor, y: Tensor, k: int, bc: Any, t: Any = None) -> tuple[Tens
     """Return knots and coefficients of the spline of degree `k` through `y` at `x`."""
     periodic = isinstance(bc, str) and bc == "periodic"
     sides = [bc, bc] if bc is None or isinstance(bc, str) else list(bc)
-    left, right = [[], []] if periodic else [_conditions(side) for side in sides]  # type: ignore
+    left, right = [[], []] if periodic else [_conditions(side) for side in sides]
     if t is None:
         free = left is None and right is None
         middle = (x[1:] + x[:-1]) / 2 if free and k % 2 == 0 else x
         cut = k // 2 if k % 2 == 0 else (k + 1) // 2
         low, high = (cut if side is None else 1 for side in (left, right))
         inner = middle[low : len(middle) - high]
-        t = lg.cat([x[:1].expand(k + 1), inner, x[-1:].expand(k + 1)])
+        t = cat([x[:1].expand(k + 1), inner, x[-1:].expand(k + 1)])
         if k == 0:
-            t = lg.cat([x, x[-1:]])
-    unit = lg.eye(len(t) - k - 1, dtype=x.dtype, device=x.device)
+            t = cat([x, x[-1:]])
+    unit = eye(len(t) - k - 1, dtype=x.dtype, device=x.device)
     rows, values = [_spline(t, unit, k, x)], [y]
     ends = [(x[:1], pair) for pair in left or []] + [(x[-1:], pair) for pair in right or []]
-    for where, (order, value) in ends:
-        rows.append(_spline(t, unit, k, where, order))
+    for end, (order, value) in ends:
+        rows.append(_spline(t, unit, k, end, order))
         values.append(as_tensor(value, y).to(y.dtype).expand(y.shape[1:])[None])
     for order in range(1, k) if periodic else ():
         a, b = (_spline(t, unit, k, end, order) for end in (x[:1], x[-1:]))
         rows.append(a - b)
-        values.append(lg.zeros_like(y[:1]))
-    matrix, given = lg.cat(rows), lg.cat(values)
+        values.append(y.new_zeros(y[:1].shape))
+    matrix, given = cat(rows), cat(values)
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(
             f"{matrix.shape[1]} coefficients need as many conditions; bc_type and the data give "
             f"{matrix.shape[0]}"
         )
-    return t, lg.linalg.solve(matrix, given.reshape(len(given), -1)).reshape(given.shape)
+    return t, linalg.solve(matrix, given.reshape(len(given), -1)).reshape(given.shape)
 
 
 @_interpolant("x y")
@@ -238,7 +240,7 @@ def _pieces(c: Tensor, x: Tensor, at: Tensor, nu: int) -> Tensor:
     i = _interval(x, at, 0, len(x) - 2)
     s = (at - x[i]).reshape(*at.shape, *[1] * (c.ndim - 2))
     degree = len(c) - 1
-    found = lg.zeros((*at.shape, *c.shape[2:]), dtype=c.dtype, device=c.device)
+    found = c.new_zeros((*at.shape, *c.shape[2:]))
     for j in range(degree - nu + 1):
         found = found * s + c[j][i] * math.perm(degree - j, nu)
     return found
@@ -262,7 +264,7 @@ def _hermite(name: str, x: Any, y: Any, slopes: Any, axis: int, extrapolate: Any
     h = (x[1:] - x[:-1]).reshape(-1, *[1] * (y.ndim - 1))
     rise = (y[1:] - y[:-1]) / h
     bend = (slopes[:-1] + slopes[1:] - 2 * rise) / h
-    c = lg.stack([bend / h, (rise - slopes[:-1]) / h - bend, slopes[:-1], y[:-1]])
+    c = stack([bend / h, (rise - slopes[:-1]) / h - bend, slopes[:-1], y[:-1]])
     return _of_pieces(name, c, x, axis, True if extrapolate is None else extrapolate)
 
 
@@ -270,14 +272,14 @@ def _hermite(name: str, x: Any, y: Any, slopes: Any, axis: int, extrapolate: Any
 def CubicHermiteSpline(x: Any, y: Any, dydx: Any, axis: int = 0, extrapolate: Any = None) -> Any:
     """Return the cubic pieces through `y` at the rising `x` with the slopes `dydx`."""
     x, y, dydx = _alike("CubicHermiteSpline", x, y, dydx)
-    given = [v.movedim(axis, 0) for v in (y, dydx)]
-    return _hermite("CubicHermiteSpline", x, *given, axis % y.ndim, extrapolate)
+    place, y, dydx = axis % y.ndim, y.movedim(axis, 0), dydx.movedim(axis, 0)
+    return _hermite("CubicHermiteSpline", x, y, dydx, place, extrapolate)
 
 
 def _pchip_end(h: Tensor, k: Tensor, m: Tensor, n: Tensor) -> Tensor:
     d = ((2 * h + k) * m - h * n) / (h + k)
     steep = (m.sign() != n.sign()) & (d.abs() > 3 * m.abs())
-    return lg.where(d.sign() != m.sign(), 0.0, lg.where(steep, 3 * m, d))
+    return where(d.sign() != m.sign(), 0.0, where(steep, 3 * m, d))
 
 
 @_interpolant("x y", "where no three values in a row are on a level")
@@ -287,15 +289,15 @@ def PchipInterpolator(x: Any, y: Any, axis: int = 0, extrapolate: Any = None) ->
     place, y = axis % y.ndim, y.movedim(axis, 0)
     h = (x[1:] - x[:-1]).reshape(-1, *[1] * (y.ndim - 1))
     m = (y[1:] - y[:-1]) / h
-    slopes = lg.cat([m, m])
+    slopes = cat([m, m])
     if len(x) > 2:
         a, b, p, q = h[:-1], h[1:], m[:-1], m[1:]
         same = p * q > 0
-        p, q = lg.where(same, p, 1.0), lg.where(same, q, 1.0)
+        p, q = where(same, p, 1.0), where(same, q, 1.0)
         mean = 3 * (a + b) / ((2 * b + a) / p + (b + 2 * a) / q)
         first = _pchip_end(h[0], h[1], m[0], m[1])
         last = _pchip_end(h[-1], h[-2], m[-1], m[-2])
-        slopes = lg.cat([first[None], lg.where(same, mean, 0.0), last[None]])
+        slopes = cat([first[None], where(same, mean, 0.0), last[None]])
     return _hermite("PchipInterpolator", x, y, slopes, place, extrapolate)
 
 
@@ -307,13 +309,13 @@ def Akima1DInterpolator(x: Any, y: Any, axis: int = 0) -> Any:
     m = (y[1:] - y[:-1]) / (x[1:] - x[:-1]).reshape(-1, *[1] * (y.ndim - 1))
     low = 2 * m[:1] - m[1:2]
     high = 2 * m[-1:] - m[-2:-1]
-    m = lg.cat([2 * low - m[:1], low, m, high, 2 * high - m[-1:]])
+    m = cat([2 * low - m[:1], low, m, high, 2 * high - m[-1:]])
     change = (m[1:] - m[:-1]).abs()
     a, b = change[2:], change[:-2]
     turns = a + b > 1e-9 * (a + b).detach().max()
-    total = lg.where(turns, a + b, 1.0)
+    total = where(turns, a + b, 1.0)
     weighted = (a * m[1:-2] + b * m[2:-1]) / total
-    slopes = lg.where(turns, weighted, (m[3:] + m[:-3]) / 2)
+    slopes = where(turns, weighted, (m[3:] + m[:-3]) / 2)
     return _hermite("Akima1DInterpolator", x, y, slopes, place, False)
 
 
@@ -348,9 +350,7 @@ def interp1d(
     strict = not beyond and (bounds_error is None or bounds_error)
 
     def called(at: Any) -> Tensor:
-        knots, known, points, new = floats(
-            "interpolate.interp1d", {"t": t, "c": c, "x": x, "at": at}
-        )
+        knots, known, points, new = _alike("interp1d", t, c, x, at)
         low, high = new < points[0], new > points[-1]
         if strict and bool((low | high).any()):
             raise ValueError(
@@ -360,9 +360,9 @@ def interp1d(
         found = _spline(knots, known, k, new) if found is None else found
         if not beyond:
             pair = fill_value if isinstance(fill_value, tuple) else (fill_value, fill_value)
-            for where, value in zip((low, high), pair):
-                where = where.reshape(*new.shape, *[1] * (found.ndim - new.ndim))
-                found = lg.where(where, value, found)
+            for out, value in zip((low, high), pair):
+                out = out.reshape(*new.shape, *[1] * (found.ndim - new.ndim))
+                found = where(out, value, found)
         return _placed(found, None, new, place)
 
     return called
@@ -370,7 +370,7 @@ def interp1d(
 
 def _stepped(x: Tensor, y: Tensor, at: Tensor, kind: str) -> Tensor:
     edges = (x[1:] + x[:-1]) / 2 if kind.startswith("nearest") else x
-    i = lg.searchsorted(edges.detach(), at.detach().contiguous(), right=STEPS[kind])
+    i = searchsorted(edges.detach(), at.detach().contiguous(), right=STEPS[kind])
     return y[(i - int(kind in ("previous", "zero"))).clamp(0, len(x) - 1)]
 
 
@@ -391,33 +391,29 @@ def RegularGridInterpolator(
     d = len(points)
 
     def called(xi: Any) -> Tensor:
-        given = floats(
-            "interpolate.RegularGridInterpolator",
-            {**{str(a): p for a, p in enumerate(points)}, "values": values, "xi": xi},
-        )
-        *grid, known, at = given
+        *grid, known, at = _alike("RegularGridInterpolator", *points, values, xi)
         outside: Any = False
-        found = lg.zeros((), dtype=at.dtype, device=at.device)
+        found = at.new_zeros(())
         corners: list[tuple[Any, tuple[Any, ...]]] = [(1.0, ())]
         for p, x in zip(grid, at.unbind(-1)):
             i = _interval(p, x, 0, len(p) - 2)
             share = (x - p[i]) / (p[i + 1] - p[i])
             outside = outside | (x < p[0]) | (x > p[-1])
             if method == "nearest":
-                corners = [(w, (*at_, i + (share > 0.5))) for w, at_ in corners]
+                corners = [(w, (*c, i + (share > 0.5))) for w, c in corners]
             else:
                 both = ((i, 1 - share), (i + 1, share))
-                corners = [(w * s, (*at_, j)) for w, at_ in corners for j, s in both]
+                corners = [(w * s, (*c, j)) for w, c in corners for j, s in both]
         if bounds_error and bool(outside.any()):
             raise ValueError("a point lies outside of the grid; write bounds_error=False")
         trailing = [1] * (known.ndim - d)
-        for weight, where in corners:
+        for weight, place in corners:
             if isinstance(weight, Tensor):
                 weight = weight.reshape(*weight.shape, *trailing)
-            found = found + weight * known[where]
+            found = found + weight * known[place]
         if fill_value is None:
             return found
-        return lg.where(outside.reshape(*outside.shape, *trailing), fill_value, found)
+        return where(outside.reshape(*outside.shape, *trailing), fill_value, found)
 
     return called
 
