@@ -132,3 +132,33 @@ def quantum_dot(walkers: int) -> Build:
         return lambda: function(p, r)
 
     return build
+
+
+def hares(years: int) -> Build:
+    """A misfit of hares and lynxes, year by year, and its gradient by their equations' rates."""
+
+    def build(module: Any, device: str, compiled: Any) -> Step:
+        np = numpy_of(module)
+        start = placed(numpy.array([34.0, 5.9]), device, module, compiled)
+        rates = placed(numpy.array([0.55, 0.028, 0.8, 0.024]), device, module, compiled)
+        times = placed(numpy.arange(float(years + 1)), device, module, compiled)
+        odeint = solver_of(module)
+
+        def change(y: Any, t: Any, p: Any) -> Any:
+            return np.stack([(p[0] - p[1] * y[1]) * y[0], (p[3] * y[0] - p[2]) * y[1]])
+
+        def misfit(rates: Any, start: Any, times: Any) -> Any:
+            found = odeint(change, start, times, (rates,), rtol=1e-8, atol=1e-8)
+            return np.mean((found - 20) ** 2)
+
+        function = compiled(np.value_and_grad(misfit))
+        return lambda: function(rates, start, times)
+
+    return build
+
+
+def solver_of(module: Any) -> Any:
+    """`odeint` of a peer: SciPy's, with a gradient."""
+    if module.__name__ == "lucid_gpu":
+        return importlib.import_module("lucid_gpu.scipy.integrate").odeint
+    return numpy_of(module).odeint

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench import arrays, models
 from bench.chains import CHAINS
-from bench.peers import ANYBODY, NUMPYS, TORCHES
+from bench.peers import ANYBODY, NUMPYS, SUBJECT, TORCHES
 
 Step = Callable[[], tuple[Any, ...]]
 Compiled = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -331,6 +331,14 @@ CASES: tuple[Case, ...] = (
         at_most=0.5,
         peers=(*NUMPYS, "jax"),
         tolerance=1e-9,
+    ),
+    Case(
+        "equation",
+        "SciPy: 20 years of an equation of two numbers, gradient by its rates by the adjoint",
+        build=arrays.hares(20),
+        at_most=0.5,
+        peers=(SUBJECT, "hips", "jax"),
+        tolerance=1e-5,  # each has a method of its own, with tolerances of 1e-8
     ),
     Case(
         "memory",

@@ -35,6 +35,10 @@ EXAMPLES = {
         "gaussian_process.py",
         "442 patients with diabetes (scikit-learn)",
     ),
+    "lotka_volterra": (
+        "lotka_volterra.py",
+        "42 counts of hares and lynxes, 1900 to 1920; with SciPy's functions",
+    ),
     "heat": ("heat.py", "none: the heat equation inverted, noise 1e-3; in NumPy's functions"),
     "quantum_dot": (
         "quantum_dot.py",
@@ -97,7 +101,7 @@ def row(name: str, result: dict[str, Any] | None) -> str:
     if result is None:
         return f"| `{command}` | {data} | not run since it was changed | | |"
     reached = f"{result['what']} {result['value']}"
-    torch = result.get("torch") or ("cannot" if "NumPy's functions" in data else "not run")
+    torch = result.get("torch") or ("cannot" if "'s functions" in data else "not run")
     return (
         f"| `{command}` | {data} | {reached} | {torch} | {duration(result['processor_seconds'])} |"
     )
@@ -107,7 +111,8 @@ def markdown(results: dict[str, Any]) -> str:
     """The table, and where its figures come from."""
     done = {name: results[name] for name in EXAMPLES if name in results}
     places = {"{cpu}, Python {python}".format(**result["machine"]) for result in done.values()}
-    dates = " to ".join(sorted({result["date"] for result in done.values()}))
+    days = sorted({result["date"] for result in done.values()})
+    dates = " to ".join(dict.fromkeys([*days[:1], *days[-1:]]))
     return f"""Written by `python -m bench.examples`, {dates}, {"; ".join(sorted(places))}.
 Each example from scratch with its defaults, on the CPU. The time is that of all threads
 together, without torch's; other programs ran on the machines, so that it is approximate.

@@ -94,6 +94,7 @@ def markdown(kept: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {here['versions'][name]}" for name in ("numpy", "torch"))
     head = ("script", "first step", "torch eager", "ratio", "a later step", "torch eager", "ratio")
     lines = [f"| {' | '.join([name, *told(row)])} |\n" for name, row in kept["rows"].items()]
+    table = "".join(lines) + _of_kernels(kept.get("kernels"))
     return f"""\
 # First steps of training scripts
 
@@ -103,19 +104,48 @@ script's first line, data and model included, imports not; a later step is the m
 
 | {" | ".join(head)} |
 |{" --- |" * len(head)}
-""" + "".join(lines)  # noqa: E501
+{table}"""  # noqa: E501
+
+
+def _of_kernels(kept: dict[str, Any] | None) -> str:
+    """Return the table of `bench.first_kernels`."""
+    if kept is None:
+        return ""
+    here = kept["machine"]
+    rows = [
+        f"| {name} | {row['kernels']} | {row['compiling']:.1f} s | {row['steps'][0]:.1f} s "
+        f"| {row['steps'][-1] - row['steps'][0]:.1f} s |\n"
+        for name, row in kept["rows"].items()
+    ]
+    return f"""
+## Kernels of a GPT's first step
+
+Written by `python tests/driver/build.py bench.first_kernels --archive FILE --keep`, commit {here["commit"]}; {here["cpu"]}, Python
+{here["python"]}. CuPy and NVRTC are the real ones, CUDA's driver is a stand-in: no GPU was involved. A GPT of 6 layers in bfloat16, each row a
+fresh process with an empty cache; the archive holds the hand-written kernels and those of single ops.
+
+| `LUCID_COMPILE` | kernels that NVRTC compiled | its time, all threads | first step | the next four |
+| --- | --- | --- | --- | --- |
+""" + "".join(rows)  # noqa: E501
 
 
 def keep(rows: dict[str, Any], settings: dict[str, Any], path: Path = PATH) -> None:
     """Write the rows beside those of scripts that were not run."""
-    before = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
+    found = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    before = found.get("rows", {})
     before.update(rows)
     kept = {
+        **found,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": machine(),
         **settings,
         "rows": {name: before[name] for name in scripts() if name in before},
     }
+    write(kept, path)
+
+
+def write(kept: dict[str, Any], path: Path = PATH) -> None:
+    """Write the figures, and the page made of them."""
     path.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     path.with_suffix(".md").write_text(markdown(kept), "utf-8")
 

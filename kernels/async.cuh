@@ -23,7 +23,7 @@ struct lucid_awaited {
 static lucid_awaited lucid_copies[1024][64];
 static int lucid_copies_begun[1024];
 
-inline void lucid_make_copy(const lucid_awaited& copy)
+LUCID_HOST_UNSEEN void lucid_make_copy(const lucid_awaited& copy)
 {
     for (int i = 0; i < copy.bytes; ++i) copy.to[i] = copy.taken ? copy.from[i] : 0;
 }
@@ -51,6 +51,8 @@ LUCID_FN void lucid_copy(void* to, const void* from, bool taken)
         *(unsigned*)to = taken ? __ldg((const unsigned*)from) : 0u;
 #else
     const lucid_awaited copy = {(char*)to, (const char*)from, BYTES, taken};
+    if (taken) lucid_host_access(from, BYTES, false);
+    lucid_host_access(to, BYTES, true);
     int& begun = lucid_copies_begun[threadIdx.x];
     if (begun < 64 && ((unsigned long long)to / BYTES + threadIdx.x) % 2)
         lucid_copies[threadIdx.x][begun++] = copy;

@@ -58,13 +58,14 @@ LUCID_FN void lucid_load_matrices(unsigned (&words)[4], const T* row)
 #else
     static const T* rows[32][32];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    lucid_host_access(row, 16, false);
     rows[warp][lane] = row;
     __syncwarp();
     for (int m = 0; m < 4; ++m) {
         const int at = lane / 4, pair = lane % 4 * 2;
-        const T first = TURNED ? rows[warp][8 * m + pair][at] : rows[warp][8 * m + at][pair];
-        const T second =
-            TURNED ? rows[warp][8 * m + pair + 1][at] : rows[warp][8 * m + at][pair + 1];
+        const T* const* const of = rows[warp] + 8 * m;
+        const T first = lucid_host_peek(TURNED ? of[pair] + at : of[at] + pair);
+        const T second = lucid_host_peek(TURNED ? of[pair + 1] + at : of[at] + pair + 1);
         words[m] = first.bits | (unsigned)second.bits << 16;
     }
     __syncwarp();

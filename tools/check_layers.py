@@ -56,7 +56,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "nn": ("amp", "autograd", "compat", "distributed"),
     "func": ("nn",),
     "numpy": ("func", "utils", "linalg", "fft", "special"),
-    "scipy": ("numpy",),
+    "scipy": ("numpy", "optim", "sparse"),
     "array_api": ("numpy", "special", "scipy"),
     "optim": ("nn",),
     "amp": ("ops", "distributed"),
@@ -111,6 +111,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "numpy/",
         "array_api/",
         "distributed/",  # what travels by MPI lies in memory of the host
+        "scipy/signal.py",
         "serialization/",
         "torch_names/testing/_comparison.py",
         "ops/borrowed.py",

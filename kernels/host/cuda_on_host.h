@@ -54,6 +54,17 @@ inline void lucid_host_assertion(const char* condition, int line)
 #define assert(condition) ((condition) ? (void)0 : lucid_host_assertion(#condition, __LINE__))
 #endif
 
+// Where accesses are recorded (accesses.h): a function whose own accesses are not a GPU's, and one
+// instruction that stands for what such a function does.
+#ifdef LUCID_HOST_ACCESSES
+#define LUCID_HOST_UNSEEN __attribute__((noinline, no_sanitize("thread")))
+static void lucid_host_access(const volatile void* address, unsigned char size, bool write);
+#else
+#define LUCID_HOST_UNSEEN inline
+inline void lucid_host_access(const volatile void*, unsigned char, bool) {}
+#endif
+template <typename T> LUCID_HOST_UNSEEN T lucid_host_peek(const T* address) { return *address; }
+
 // --- vectors -------------------------------------------------------------------------------------
 
 #define LUCID_HOST_VECTORS(type, name, wide) \
@@ -274,7 +285,7 @@ inline unsigned short lucid_host_narrow(float x)
 template <int... N> struct lucid_host_numbers {};
 
 template <typename... A, int... N>
-inline void lucid_host_call(void (*kernel)(A...), void** arguments, lucid_host_numbers<N...>)
+LUCID_HOST_UNSEEN void lucid_host_call(void (*kernel)(A...), void** arguments, lucid_host_numbers<N...>)
 {
     kernel(*(A*)arguments[N]...);
 }
@@ -347,7 +358,7 @@ static size_t lucid_host_before_mark, lucid_host_static;  // bytes before it, an
 
 // The mark's address is an argument: finding it here can take the loader's lock, which a thread that
 // loads a library holds while it waits for the one that dl_iterate_phdr holds.
-static int lucid_host_find_static(lucid_host_library* library, size_t, void* mark)
+static LUCID_HOST_UNSEEN int lucid_host_find_static(lucid_host_library* library, size_t, void* mark)
 {
     const size_t before = (char*)mark - library->local;
     for (int i = 0; i < library->count; ++i) {  // type 7: what is thread_local
@@ -380,6 +391,9 @@ inline void lucid_host_each_block(unsigned shared, F run)
     });
 }
 
+#ifdef LUCID_HOST_ACCESSES
+#include "accesses.h"
+#endif
 #ifdef LUCID_HOST_COOPERATIVE
 #include "fibers.h"
 #else

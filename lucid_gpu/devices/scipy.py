@@ -38,11 +38,12 @@ def module(kind: str, name: str, wants: str = "lucid_gpu.scipy on the CPU is com
 def function(kind: str, name: str) -> Callable[..., Any]:
     """Return the library's function of arrays called `name`, such as "special.jv".
 
-    A function that CuPy lacks is computed by SciPy on the host: arrays are copied there and back.
+    That of a distribution is a method: "stats.norm.pdf". A function that CuPy lacks is computed by
+    SciPy on the host: arrays are copied there and back.
     """
     space, _, last = name.rpartition(".")
     try:
-        found = getattr(module(kind, space), last, None)
+        found = getattr(_home(kind, space), last, None)
     except ModuleNotFoundError as error:
         if kind == "cpu" or not (error.name or "").startswith("cupyx.scipy."):
             raise
@@ -51,7 +52,14 @@ def function(kind: str, name: str) -> Callable[..., Any]:
         return found
     if kind == "cpu":
         raise AttributeError(f"module 'scipy.{space}' has no attribute {last!r}")
-    return functools.partial(_on_host, getattr(module("cpu", space), last))
+    return functools.partial(_on_host, getattr(_home("cpu", space), last))
+
+
+def _home(kind: str, space: str) -> Any:
+    """Return the module called `space`, or the distribution of SciPy, as in "stats.norm"."""
+    first, _, distribution = space.partition(".")
+    home = module(kind, first if first == "stats" else space)
+    return getattr(home, distribution, None) if first == "stats" and distribution else home
 
 
 def _on_host(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,8 @@ here, the others by the rules beside them (`tape.rules`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from lucid_gpu.core.program import WRAPPED, Instruction, intern
@@ -349,11 +350,24 @@ def batch_levels() -> list[BatchLevel]:
 
 
 def everywhere_batched(tensor: Tensor) -> Tensor:
-    """The tensor with a batch at every level of `vmap` that is open.
+    """The tensor with a batch at every level of `vmap` that is open and not asleep.
 
     To differentiate by: then each example has a gradient of its own.
     """
-    return _batched_at(tensor, batch_levels())
+    return _batched_at(tensor, [level for level in batch_levels() if not level.asleep])
+
+
+@contextmanager
+def unbatched() -> Iterator[None]:
+    """While a function runs that nothing batched is passed to, as outside of `vmap`."""
+    awake = [level for level in batch_levels() if not level.asleep]
+    for level in awake:
+        level.asleep = True
+    try:
+        yield
+    finally:
+        for level in awake:
+            level.asleep = False
 
 
 def _batched_at(tensor: Tensor, levels: Sequence[BatchLevel]) -> Tensor:

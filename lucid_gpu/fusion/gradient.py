@@ -341,12 +341,26 @@ class _Derivation:
         ]:
             return y, operands
         first = ins.args[0]
-        while known[first].op in ("identity", "cast"):
-            (first,) = known[first].args
-        kept = known[first].op != "load" or known[first].value[0] not in self.missing
-        if ins.op == "div" and not kept and self.operands[ins.args[0]] == self.index[ins.args[0]]:
-            return y * before[1] / operands[1], operands  # the dividend was not kept
+        same = self.operands[first] == self.index[first]
+        if ins.op == "div" and same and not self._is_kept(first):
+            if self.grad and known[ins.args[1]].needs_grad:  # it would be differentiated by both
+                raise RuntimeError(
+                    "div: its divisor was given other values by x.data = y since, and its dividend "
+                    "was not kept, so that its gradient cannot be differentiated again; set x.data "
+                    "before the forward pass, or leave create_graph=True out"
+                )
+            return y * before[1] / operands[1], operands
         return self.symbol(self._again(i)), operands
+
+    def _is_kept(self, number: int) -> bool:
+        """Return whether values were kept of all leaves that instruction `number` is made of."""
+        known, stack = self.program.instructions, [number]
+        while stack and self.missing:
+            ins = known[stack.pop()]
+            if ins.op == "load" and ins.value[0] in self.missing:
+                return False
+            stack += ins.args
+        return True
 
     def _load(self, leaf: int, like: Instruction) -> int:
         needs = like.needs_grad or self.grad  # what is there may have begun to require grad

@@ -152,7 +152,13 @@ class Replacements(NamedTuple):
 def _replaced(value: Expr | Cell) -> Any:
     """The tensor that had this value, if it was given another by ``x.data = y``."""
     storage = None if value.variable is None else value.variable._storage
-    return storage.tensor if type(storage) is Follows else None
+    if type(storage) is not Follows:
+        return None
+    now = storage.tensor._expr
+    if isinstance(value, Expr) or not (value.filled and now.program.is_load):
+        return storage.tensor
+    same = now.leaves[0].array is value.array and now.program.needs_grad <= (value.node is not None)
+    return None if same else storage.tensor
 
 
 def replacements(

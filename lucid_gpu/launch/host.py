@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -78,7 +79,8 @@ class Function:
         contracted = self.contract and arithmetic() == "contracted"
         function = self._built.get(contracted)
         if function is None:
-            library = build(self.name, self.source, self.cooperative, contracted)
+            more = _contracting(platform.machine()) if contracted else ()
+            library = build(self.name, self.source, self.cooperative, more)
             function = self._built[contracted] = ctypes.CDLL(str(library)).lucid_host_launch
             function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 9
         return function
@@ -199,23 +201,24 @@ def stacks(threads: int) -> int:
     return ctypes.addressof(_stacks)
 
 
-def build(name: str, source: str, cooperative: bool, contracted: bool = False) -> Path:
-    """The shared library of a kernel, compiled unless the cache folder has it.
+def build(name: str, source: str, cooperative: bool, more: Sequence[str] = ()) -> Path:
+    """The shared library of a kernel, compiled with ``more`` flags unless the cache has it.
 
     Raises
     ------
     RuntimeError
-        Without a C++ compiler; where it shall be contracted and the processor cannot.
+        Without a C++ compiler.
     CompileError
         If it refuses the source.
     """
     header = kernel_path("host/cuda_on_host.h")
     command = [_compiler(), *FLAGS, f"-DLUCID_FIBER_STACK={STACK}", f"-DLUCID_SHARED={SHARED}"]
-    command.append(f"-I{header.parent}")  # where CUDA's own headers are, as far as there are any
+    command += [
+        f"-I{header.parent}",
+        *more,
+    ]  # where CUDA's own headers are, as far as there are any
     if cooperative:
         command.append("-DLUCID_HOST_COOPERATIVE")
-    if contracted:
-        command += _contracting(platform.machine())
     text = _DYNAMIC.sub(r"\1* const \2 = (\1*)lucid_host_dynamic;", complete(source))
     text = f"{text}\nLUCID_HOST_ENTRY({name})\n"
     known = "\0".join([*command, _headers(), text])

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.func.batching import unbatched
 from lucid_gpu.func.trees import flatten, unflatten
 from lucid_gpu.numpy.operands import as_tensor, on_memory_of
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.shape import stack
+from lucid_gpu.scipy.rows import computed
 from lucid_gpu.tape.modes import enable_grad, no_grad
 from lucid_gpu.tape.rules import Batch
 from lucid_gpu.tensor import Tensor
@@ -99,6 +101,16 @@ def called_with_arrays(
         return on_host(result)
 
     return call
+
+
+def driven(name: str, compute: Callable[..., Any], *tensors: Tensor) -> Any:
+    """Return the array that `compute` gives of arrays: of one problem, whatever vmaps are open."""
+
+    def alone(*arrays: Any) -> Any:
+        with unbatched():
+            return compute(*arrays)
+
+    return computed(name, alone, *tensors)
 
 
 def one_by_one(level: Batch, f: Any, *args: Any) -> Any:

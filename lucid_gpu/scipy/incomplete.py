@@ -36,7 +36,7 @@ def _tail(phi: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor) -> tupl
     """
     with no_grad():
         end = start.detach()
-        for _ in range(8):
+        for _ in range(5):  # near suffices
             value, slope = phi(end)
             end = end - (value - DROP) / slope
         end = end.unsqueeze(-1)
@@ -116,11 +116,16 @@ def _lower_beta(p: Tensor, q: Tensor, log_x: Tensor, log_y: Tensor) -> tuple[Ten
     return by_p, slope(log_y.unsqueeze(-1) - bend, log_y, q)
 
 
-def t_density(df: Tensor, t: Tensor) -> Tensor:
-    """Return the density of Student's distribution of `df` degrees of freedom at `t`."""
+def t_log_density(df: Tensor, t: Tensor) -> Tensor:
+    """Return the logarithm of the density of Student's distribution of `df` degrees at `t`."""
     half = df / 2
     log_scale = (half + 0.5).lgamma() - half.lgamma() - (df * math.pi).log() / 2
-    return (log_scale - (half + 0.5) * (t * t / df).log1p()).exp()
+    return log_scale - (half + 0.5) * (t * t / df).log1p()
+
+
+def t_density(df: Tensor, t: Tensor) -> Tensor:
+    """Return the density of Student's distribution of `df` degrees of freedom at `t`."""
+    return t_log_density(df, t).exp()
 
 
 def t_slope(df: Tensor, t: Tensor) -> Tensor:

@@ -20,9 +20,9 @@ from lucid_gpu.numpy.operands import as_tensor
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.shape import cat
-from lucid_gpu.scipy.callbacks import called_with_arrays, given, on_host, one_by_one
+from lucid_gpu.scipy.callbacks import called_with_arrays, driven, given, on_host, one_by_one
 from lucid_gpu.scipy.ode import Flow, replayed, slope_of, states
-from lucid_gpu.scipy.rows import composed, computed, floats, others
+from lucid_gpu.scipy.rows import composed, floats, others
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Call, batching, jvp
 from lucid_gpu.tensor import Tensor
@@ -159,7 +159,7 @@ def _integral(a: Tensor, b: Tensor, rule: _Rule, *tensors: Tensor) -> Tensor:
         rule.errors.append(float(error))
         return tensor(np.asarray(value), dtype=dt.float64, device=where).array
 
-    array = computed("integrate.quad", compute, a, b, *tensors)
+    array = driven("integrate.quad", compute, a, b, *tensors)
     inputs = (a, b, *tensors)
     result: Tensor = record("QuadBackward0", array, inputs, _quad_vjp, inputs, a.dtype, rule=rule)
     return result
@@ -313,7 +313,8 @@ def solve_ivp(
         the steps; its error is that of the tolerances, so that 1e-8 serves an optimizer better
         than SciPy's 1e-3. "discrete" differentiates the steps of "RK45" or "RK23" themselves, with
         the step sizes held: it is exact for the numbers returned, keeps about ``sqrt(steps)``
-        states, and `fun` may read tensors that are not in `args`.
+        states and the graph of as many steps (SciPy lists the state of each step while it solves),
+        and `fun` may read tensors that are not in `args`.
     **options
         SciPy's ``rtol``, ``atol``, ``max_step``, ``first_step`` and others.
 

@@ -13,7 +13,7 @@ from lucid_gpu.devices import backend_of_array, scipy
 from lucid_gpu.numpy import matrices
 from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, inexact
 from lucid_gpu.ops.linalg.lu import lu_unpack
-from lucid_gpu.ops.linalg.matrices import EPSILON
+from lucid_gpu.ops.linalg.matrices import EPSILON, require_square
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.ops.stacking import block_diag as blocks
@@ -47,6 +47,7 @@ def _like(x: Tensor, b: Tensor) -> Tensor:
 
 def _mirrored(a: Tensor, lower: bool, hermitian: bool = True) -> Tensor:
     """Return the Hermitian or symmetric matrices of one triangle of `a`; the other is not read."""
+    require_square("scipy.linalg", a)
     half = a.tril(-1) if lower else a.triu(1)
     other = half.mH if hermitian else half.mT
     return half + other + a.diagonal(0, -2, -1).diag_embed()

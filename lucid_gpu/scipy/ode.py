@@ -20,8 +20,7 @@ from lucid_gpu.numpy.operands import as_tensor
 from lucid_gpu.ops.creation import tensor, zeros
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.shape import cat, stack
-from lucid_gpu.scipy.callbacks import called_with_arrays, on_host, one_by_one
-from lucid_gpu.scipy.rows import computed
+from lucid_gpu.scipy.callbacks import called_with_arrays, driven, on_host, one_by_one
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Call, batching, jvp
 from lucid_gpu.tensor import Tensor
@@ -78,7 +77,7 @@ def states(y0: Tensor, flow: Flow, *tensors: Tensor) -> Tensor:
         found = flow.solve(slope, on_host(as_tensor(first)), flow.times, flow.end)
         return tensor(found, device=where).array
 
-    array = computed(flow.name, compute, y0, *tensors)
+    array = driven(flow.name, compute, y0, *tensors)
     result: Tensor = record(
         "OdeBackward0", array, (y0, *tensors), _vjp, tensors, dt.float64, True, flow=flow
     )

@@ -21,7 +21,7 @@ from lucid_gpu.numpy.operands import as_tensors
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.stacking import broadcast_tensors
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.rules import Batch, Call, batching, jvp
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
 from lucid_gpu.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,9 +56,8 @@ class Row(NamedTuple):
 ROWS: dict[str, Row] = {}
 
 
-def _public(row: Row, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` entered as `row`; of plain arrays it is the library's own function."""
-    ROWS[row.name] = row
+def dispatched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` of tensors; of plain arrays it is the library's function called `name`."""
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -66,9 +65,14 @@ def _public(row: Row, function: Callable[..., Any]) -> Callable[..., Any]:
         if any(isinstance(leaf, Tensor) for leaf in leaves):
             return function(*args, **kwargs)
         devices = {device_of(leaf).type for leaf in leaves if backend_of_array(leaf) is not None}
-        return scipy.function(max(devices, default="cpu"), row.name)(*args, **kwargs)
+        return scipy.function(max(devices, default="cpu"), name)(*args, **kwargs)
 
     return called
+
+
+def _public(row: Row, function: Callable[..., Any]) -> Callable[..., Any]:
+    ROWS[row.name] = row
+    return dispatched(row.name, function)
 
 
 def composed(space: str, domain: str = "", by: str = "", refused: str = "") -> Callable[[F], F]:
@@ -177,7 +181,7 @@ def elementwise(
         return level.wrap(f(*broadcast_tensors(*[level.aligned(t, t.ndim) for t in inputs])))
 
     by = " ".join(n for n in names if n in slopes)
-    return _of_elements(Row(name, "library", by, domain), operands, values, of)
+    return _public(Row(name, "library", by, domain), of_elements(name, operands, values, of))
 
 
 def written(
@@ -189,7 +193,7 @@ def written(
     has a derivative by each.
     """
     by = " ".join(_parameters(operands))
-    return _of_elements(Row(name, "ops", by, domain), operands, function, of)
+    return _public(Row(name, "ops", by, domain), of_elements(name, operands, function, of))
 
 
 def _parameters(operands: str) -> dict[str, inspect.Parameter]:
@@ -203,24 +207,25 @@ def _parameters(operands: str) -> dict[str, inspect.Parameter]:
     return made
 
 
-def _of_elements(
-    row: Row, operands: str, compute: Callable[..., Any], of: str
+def of_elements(
+    name: str, operands: str, compute: Callable[..., Any], of: str = ""
 ) -> Callable[..., Any]:
+    """Return a function of `operands` (see `elementwise`) that gives `compute` tensors alike."""
     signature = inspect.Signature(list(_parameters(operands).values()))
 
     def function(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return compute(*broadcast_tensors(*floats(row.name, bound.arguments)))
+        return compute(*broadcast_tensors(*floats(name, bound.arguments)))
 
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__name__ = function.__qualname__ = row.name.rpartition(".")[2]
-    function.__doc__ = f"Return {of or f'`scipy.{row.name}`'} of each element; operands broadcast."
-    return _public(row, function)
+    function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+    function.__doc__ = f"Return {of or f'`scipy.{name}`'} of each element; operands broadcast."
+    return function
 
 
 def linear(
-    name: str, forward: Callable[..., Any], adjoint: Callable[..., Any]
+    name: str, forward: Callable[..., Any], adjoint: Callable[..., Any], leads: bool = False
 ) -> Callable[..., Tensor]:
     """Return a function of a tensor and settings that is linear in the tensor.
 
@@ -231,6 +236,8 @@ def linear(
     forward, adjoint : callable
         Of an array and the settings, with an array as the result; ``adjoint`` takes one like
         ``forward``'s result and gives one like its operand, so that each is the other's vjp.
+    leads : bool
+        Whether both take further dimensions in front, as `vmap` then gives them.
     """
 
     def made(title: str, compute: Callable[..., Any]) -> Any:
@@ -249,6 +256,8 @@ def linear(
         def tangent(call: Call) -> list[Any]:
             return [apply(call.tangent(), *call.attributes["settings"])]
 
+        if leads:
+            batching(apply)(on_value)
         return apply
 
     there, back = made(name, forward), made(f"{name}Adjoint", adjoint)

@@ -1241,6 +1241,38 @@ def test_what_requires_grad_after_it_was_saved(name: str, then: str, mode: bool)
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dividend", [lambda x: x, lambda x: x * 2 + 1])
+def test_a_dividend_that_is_not_kept(dividend: Any) -> None:
+    """PyTorch has it; here it is the result times the old divisor, for a first gradient."""
+
+    def quotient(m: Any) -> tuple[Any, Any, Any]:
+        x = m.tensor([0.5, 1.0, 2.0], requires_grad=True)
+        w = m.tensor([1.5, -1.0, 0.5], requires_grad=True)
+        z = dividend(x) / w
+        assert z.tolist()
+        w.data = m.tensor([3.0, 4.0, 5.0])
+        return z.sum(), x, w
+
+    ours, theirs = [
+        m.autograd.grad(y, (x, w)) for m in (lucid_gpu, torch_module()) for y, x, w in [quotient(m)]
+    ]
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a.tolist(), b.tolist(), rtol=1e-6)
+    z, *ends = quotient(lucid_gpu)
+    with pytest.raises(RuntimeError, match=r"given other values by x\.data = y"):
+        lucid_gpu.autograd.grad(z, ends, create_graph=True)
+
+
+def test_values_set_before_the_forward_pass_are_no_replacement() -> None:
+    x, w = [lucid_gpu.ones(3, requires_grad=True) for _ in range(2)]
+    w.data = lucid_gpu.tensor([3.0, 4.0, 5.0])
+    z = (x * 2 + 1) / w
+    assert z.tolist()
+    (slope,) = lucid_gpu.autograd.grad(z.sum(), w, create_graph=True)
+    slope.sum().backward()
+    np.testing.assert_allclose(w.grad.tolist(), [6 / n**3 for n in (3, 4, 5)], rtol=1e-6)
+
+
 def test_a_detached_tensor_does_not_follow_the_one_it_came_from() -> None:
     x, w = lucid_gpu.ones(2, requires_grad=True), lucid_gpu.tensor([2.0, 3.0])
     y = x * w.detach()

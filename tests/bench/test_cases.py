@@ -75,6 +75,13 @@ def test_programs_of_numpy_in_jax(name, request):
         assert difference(np.asarray(f), w) < 1e-12
 
 
+def test_an_equation_like_hips_autograd():
+    hips = pytest.importorskip("autograd")
+    build = arrays.hares(2)
+    for found, wanted in zip(build(lucid_gpu, "cpu", as_it_is)(), build(hips, "cpu", as_it_is)()):
+        assert difference(found, wanted) < 1e-6
+
+
 @pytest.mark.parametrize("name", ["mlp", *PROGRAMS])
 def test_steps_as_graphs(name):
     build = {**TINY, **PROGRAMS}[name]
@@ -139,6 +146,7 @@ def test_names_are_unique_and_targets_stand():
         "gaussian-process": 0.5,
         "heat": 0.5,
         "quantum-dot": 0.5,
+        "equation": 0.5,
         "memory": 3.5,
         "import": 0.25,
     }

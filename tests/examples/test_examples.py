@@ -65,6 +65,12 @@ SMALL = {
         1,
     ),
     "nile": (["--steps", "4"], {"CHECKPOINT_EVERY": 2}, "nile.png", 1),
+    "lotka_volterra": (
+        ["--steps", "4"],
+        {"CHECKPOINT_EVERY": 2, "LAST": 1902, "TOLERANCE": 1e-2},
+        "hares.png",
+        1,
+    ),
     "heat": (
         ["--steps", "4", "--time", "7", "--segment", "3"],
         {"CHECKPOINT_EVERY": 2, "SIZE": 16},

@@ -41,6 +41,22 @@ def test_decay_is_that_of_the_formula(t_eval: Any, span: Any, adjoint: str) -> N
     assert y0.grad[1].item() == 0
 
 
+def test_gradients_of_a_batch_and_jacobians_are_a_loop() -> None:
+    """Inside of an op nothing is batched, whatever vmaps are open around it."""
+
+    def end(rate: Any) -> Any:
+        y0 = lucid_gpu.tensor([2.0, 1.0], dtype=rate.dtype)
+        settings: dict[str, Any] = {"t_eval": [0.5], "rtol": 1e-9, "atol": 1e-9}
+        return integrate.solve_ivp(decay, (0, 1), y0, args=(rate,), **settings).y[0, 0]
+
+    rates = lucid_gpu.tensor([0.5, 1.5], dtype=lucid_gpu.float64)
+    expected = -np.exp(-0.5 * rates.numpy())
+    slopes = lucid_gpu.vmap(lucid_gpu.func.grad(end))(rates)
+    np.testing.assert_allclose(slopes.numpy(), expected, rtol=1e-6)
+    bends = lucid_gpu.func.hessian(end)(rates[0])
+    assert bends.item() == pytest.approx(0.5 * math.exp(-0.25), rel=1e-6)
+
+
 def test_the_discrete_adjoint_sees_what_the_function_closes_over() -> None:
     rate, y0 = leaf(0.5), leaf([2.0])
     found = integrate.solve_ivp(

@@ -24,9 +24,10 @@ def names(space: str) -> set[str]:
     """Return the names that the real `cupyx.scipy.<space>` imports."""
     import ast
 
-    if REAL is None or not (REAL / space / "__init__.py").exists():
+    source = Path(REAL or ".", *space.split("."), "__init__.py")
+    if REAL is None or not source.exists():
         return set()
-    tree = ast.parse((REAL / space / "__init__.py").read_text())
+    tree = ast.parse(source.read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     return {alias.asname or alias.name for node in imports for alias in node.names}
 
@@ -38,7 +39,7 @@ def _host(value: Any) -> Any:
         raise TypeError(f"Unsupported type {type(value)}")
     if isinstance(value, (list, tuple)):
         return type(value)(map(_host, value))
-    return value
+    return getattr(value, "host", value)  # of a sparse matrix
 
 
 def _back(value: Any) -> Any:
