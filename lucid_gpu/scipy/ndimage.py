@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 
-import lucid_gpu as lg
-from lucid_gpu.devices import backend_of_array, device_of, scipy
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import backend, device_of, scipy
 from lucid_gpu.numpy.operands import as_tensors
+from lucid_gpu.ops.creation import arange, tensor
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.shape import stack
 from lucid_gpu.scipy.rows import composed, floats, linear, others
 from lucid_gpu.tensor import Tensor
 
@@ -27,8 +30,8 @@ __all__ += ["minimum_filter", "percentile_filter", "prewitt", "rank_filter", "ro
 __all__ += ["sobel", "spline_filter", "spline_filter1d", "uniform_filter", "uniform_filter1d"]
 __all__ += ["zoom"]
 
-MODES = ("reflect", "grid-mirror", "constant", "grid-constant", "nearest", "mirror")
-MODES += ("grid-wrap", "wrap")
+MODES = ["reflect", "grid-mirror", "constant", "grid-constant", "nearest", "mirror"]
+MODES += ["grid-wrap", "wrap"]
 
 
 def _operands(name: str, *values: Any) -> list[Tensor]:
@@ -60,30 +63,34 @@ def _axes(axes: Any, ndim: int) -> list[int]:
     return [range(ndim)[a] for a in given]
 
 
+def _known(mode: str) -> None:
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
+
+
 def _folded(i: Tensor, n: int, mode: str) -> Tensor:
     """Return the elements below `n` that stand at the whole numbers `i` beyond the edges."""
     if mode == "grid-wrap":
         return i % n
     if mode in ("reflect", "grid-mirror"):
         i = i % (2 * n)
-        return lg.minimum(i, 2 * n - 1 - i)
+        return i.minimum(2 * n - 1 - i)
     if mode == "mirror":
         i = i % max(2 * n - 2, 1)
-        return lg.minimum(i, max(2 * n - 2, 1) - i)
+        return i.minimum(max(2 * n - 2, 1) - i)
     return i.clamp(0, n - 1)
 
 
 def _extended(input: Tensor, axis: int, before: int, after: int, mode: str, cval: float) -> Tensor:
     """Return `input` with so many elements more before and after it along `axis`."""
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
+    _known(mode)
     n = input.shape[axis]
-    at = lg.arange(-before, n + after, device=input.device)
+    at = arange(-before, n + after, device=input.device)
     found = input.index_select(axis, _folded(at, n, "grid-wrap" if mode == "wrap" else mode))
     if mode not in ("constant", "grid-constant"):
         return found
     inside = (at >= 0) & (at < n)
-    return lg.where(inside.reshape(-1, *[1] * (input.ndim - axis - 1)), found, cval)
+    return where(inside.reshape(-1, *[1] * (input.ndim - axis - 1)), found, cval)
 
 
 # -- splines -----------------------------------------------------------------------------------
@@ -107,13 +114,13 @@ def _filtered_back(a: Any, order: int, axis: int, mode: str) -> Any:
     if mode in ("reflect", "grid-mirror", "nearest"):
         if n > 64:
             return _filtered(a, order, axis, mode)
-        xp = backend_of_array(a).xp
+        xp = backend(device_of(a)).xp
         matrix = _filtered(xp.eye(n, dtype=a.dtype), order, 0, mode)
         return xp.moveaxis(xp.tensordot(a, matrix, (axis, 0)), -1, axis)
-    a = a.copy()
-    a[(*place, [0, -1])] *= 2
+    a, ends = a.copy(), (*place, [0, -1])
+    a[ends] *= 2
     a = _filtered(a, order, axis, mode)
-    a[(*place, [0, -1])] /= 2
+    a[ends] /= 2
     return a
 
 
@@ -140,17 +147,17 @@ def _basis(u: Tensor, order: int) -> Tensor:
 
     The recurrence of Cox and de Boor: ``k M_k(x) = x M_{k-1}(x) + (k + 1 - x) M_{k-1}(x - 1)``.
     """
-    parts = [lg.ones_like(u)]
+    parts = [u.new_ones(u.shape)]
     for k in range(1, order + 1):
         padded = [0.0, *parts, 0.0]
         parts = [((u + m) * padded[m + 1] + (k + 1 - u - m) * padded[m]) / k for m in range(k + 1)]
-    return lg.stack(parts[::-1])
+    return stack(parts[::-1])
 
 
 def _turned(x: Tensor, n: int) -> Tensor:
     """Return `x` by mode "wrap" in 0 to ``n - 1``, both of which stay."""
     period, y = max(n - 1, 1), x.detach()
-    turns = lg.where(y < 0, -1 - (-y / period).floor(), (y > n - 1) * (y / period).floor())
+    turns = where(y < 0, -1 - (-y / period).floor(), (y > n - 1) * (y / period).floor())
     return x - period * turns
 
 
@@ -161,6 +168,7 @@ def _sampled(
 
     They broadcast; earlier axes of `input` are those of a stack.
     """
+    _known(mode)
     if not 0 <= order <= 5:
         raise RuntimeError(f"the order of a spline must be from 0 to 5; got {order}")
     d, pad, dtype = len(coordinates), 0, input.dtype
@@ -182,25 +190,25 @@ def _sampled(
             x = _folded(x, n, beyond)  # before rounding, as SciPy
         first = (x.detach() + (0 if order % 2 else 0.5)).floor()
         weights.append(_basis(x - first + (0 if order % 2 else 0.5), order))
-        taps = lg.arange(order + 1, device=x.device).reshape(-1, *[1] * x.ndim) - order // 2
+        taps = arange(order + 1, device=x.device).reshape(-1, *[1] * x.ndim) - order // 2
         taps = (taps + first.long()).reshape(*[1] * axis, -1, *[1] * (d - axis - 1), *x.shape)
         if mode == "grid-constant":
             inside = inside & (taps >= 0) & (taps < n)
         index = index * n + _folded(taps, n, beyond)
     found = input.flatten(-d)[..., index]
     if mode == "grid-constant":
-        found = lg.where(inside, found, cval)
+        found = where(inside, found, cval)
     for weight in weights[::-1]:
         found = (found * weight).sum(found.ndim - weight.ndim)
-    return (lg.where(inside, found, cval) if mode == "constant" else found).to(dtype)
+    return (where(inside, found, cval) if mode == "constant" else found).to(dtype)
 
 
 def _grid(shape: Any, like: Tensor) -> list[Tensor]:
     """Return whole numbers along each axis of `shape`, in float64; they broadcast."""
-    given = {"device": like.device, "dtype": lg.float64}
+    given: Any = {"device": like.device, "dtype": dt.float64}
     d = len(shape)
     return [
-        lg.arange(n, **given).reshape(*[1] * a, -1, *[1] * (d - a - 1)) for a, n in enumerate(shape)
+        arange(n, **given).reshape(*[1] * a, -1, *[1] * (d - a - 1)) for a, n in enumerate(shape)
     ]
 
 
@@ -322,7 +330,7 @@ def rotate(
         raise ValueError(f"axes must be two different ones; got {axes}")
     turns = (angle.detach() / 90).round()  # so that right angles are exact, as SciPy's
     rest, turns = (angle - 90 * turns) * (math.pi / 180), turns.long()
-    x, y = lg.tensor([[1.0, 0, -1, 0], [0.0, 1, 0, -1]], dtype=angle.dtype, device=angle.device)
+    x, y = tensor([[1.0, 0, -1, 0], [0.0, 1, 0, -1]], dtype=angle.dtype, device=angle.device)
     c = rest.cos() * x[turns % 4] - rest.sin() * y[turns % 4]
     s = rest.sin() * x[turns % 4] + rest.cos() * y[turns % 4]
     h, w = (input.shape[a] for a in plane)
@@ -333,8 +341,8 @@ def rotate(
     down, right = (g - (n - 1) / 2 for g, n in zip(_grid(shape, input), shape))
     coordinates = [c * down + s * right + (h - 1) / 2, c * right - s * down + (w - 1) / 2]
 
-    stack = input.movedim(plane, (-2, -1))
-    turned = _sampled(stack, coordinates, order, mode, cval, prefilter)
+    planes = input.movedim(plane, (-2, -1))
+    turned = _sampled(planes, coordinates, order, mode, cval, prefilter)
     return turned.movedim((-2, -1), plane)
 
 
@@ -536,7 +544,7 @@ def gaussian_gradient_magnitude(
     input: Any, sigma: Any, *, mode: Any = "reflect", cval: float = 0.0
 ) -> Any:
     """Return the length of the gradient by derivatives of a Gaussian."""
-    return lg.sqrt(sum(part**2 for part in _by_axis(input, sigma, 1, mode, cval)))
+    return sum(part**2 for part in _by_axis(input, sigma, 1, mode, cval)) ** 0.5
 
 
 @composed("ndimage", "where the elements of a window differ")
@@ -565,7 +573,7 @@ def _selected(
         footprint = np.ones(_each(size, input.ndim))
     footprint = np.asarray(footprint, bool)
     windows = _all_windows(input, footprint.shape, origin, mode, cval)
-    chosen = lg.tensor(np.flatnonzero(footprint), device=input.device)
+    chosen = tensor(np.flatnonzero(footprint), device=input.device)
     return windows.index_select(-1, chosen).sort(-1)[0].select(-1, rank(len(chosen)))
 
 

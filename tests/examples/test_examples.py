@@ -77,6 +77,12 @@ SMALL = {
         "plate.png",
         1,
     ),
+    "registration": (
+        ["--steps", "3"],
+        {"SIZE": 12, "CALLS": 3},
+        "images.png",
+        1,
+    ),
     "quantum_dot": (
         ["--steps", "4"],
         {"CHECKPOINT_EVERY": 2, "WALKERS": 40, "MOVES": 2},
