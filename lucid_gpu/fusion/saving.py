@@ -154,6 +154,7 @@ def _replaced(value: Expr | Cell) -> Any:
     storage = None if value.variable is None else value.variable._storage
     if type(storage) is not Follows:
         return None
+    assert storage.tensor is not None
     now = storage.tensor._expr
     if isinstance(value, Expr) or not (value.filled and now.program.is_load):
         return storage.tensor
