@@ -20,6 +20,7 @@ import numpy as np
 from bench import models
 from bench.cases import power
 from bench.gpu_pieces import do
+from lucid_gpu.kernels import attention as by_tiles
 
 torch: Any = importlib.import_module("lucid_gpu")  # with PyTorch's names, as scripts see it
 
@@ -173,6 +174,10 @@ def attention(normal: Normal, rng: np.random.Generator) -> Checks:
         work = with_gradients(_attention, *heads, dtype=dtype)
         yield f"causal attention in {dtype}, head size {head}", dtype, work
         yield "the same by our kernels", dtype, _by_ours(work)
+    for dtype, head in (("bfloat16", 128), ("float16", 64)):
+        heads = [normal(1, 2, 260, head) for _ in "qkv"]
+        work = _by_warp_groups(with_gradients(_attention, *heads, dtype=dtype))
+        yield f"attention in {dtype} by warp groups, where there are some", dtype, work
     heads = [normal(2, 3, 70, 200) for _ in "qkv"]
     yield (
         "attention of heads of 200",
@@ -261,6 +266,19 @@ def _by_ours(work: Work) -> Work:
     def attend(device: str) -> tuple[Any, ...]:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
             return work(device)
+
+    return attend
+
+
+def _by_warp_groups(work: Work) -> Work:
+    """The same as ``LUCID_WGMMA=1`` does it, twice: a product that comes too early would differ."""
+
+    def attend(device: str) -> tuple[Any, ...]:
+        before, by_tiles.setting.wgmma = by_tiles.setting.wgmma, True
+        try:
+            return twice(_by_ours(work))(device)
+        finally:
+            by_tiles.setting.wgmma = before
 
     return attend
 

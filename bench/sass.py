@@ -39,14 +39,15 @@ LANES = 32
 # lanes; shared memory gives a multiprocessor 128 bytes a cycle, memory 3.35 TB/s to 132 of them.
 # NVIDIA, "H100 Tensor Core GPU Architecture" (2022), tables 2 and 3; CUDA C++ Programming Guide,
 # "Throughput of Native Arithmetic Instructions".
-TENSOR = 16 * 8 * 16 / 512
+PRODUCTS = 512
 SPECIAL = LANES / 4
 SHARED = 4 / 128  # a byte
 MEMORY = 4 * 132 * 1.755e9 / 3.35e12  # a byte
 
+_TENSOR = ("HMMA", "HGMMA")
 _LABEL = re.compile(r"\s*(\.L_x_\d+):")
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP")  # what goes on only where a predicate is false
-_CODE = re.compile(r"\s+/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")
+_CODE = re.compile(r"\s+/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Zx0-9_.]*)([^;]*);")
 _REGISTERS = re.compile(rb"\x04\x2f\x08\x00....(....)", re.DOTALL)  # EIATTR_REGCOUNT: symbol, count
 
 
@@ -84,10 +85,14 @@ def resident(processor: Processor, threads: int, registers: int, shared: int) ->
 
 
 class Loop(NamedTuple):
-    """Instructions of a warp in one turn of a loop, and the bytes its lanes move there."""
+    """Instructions of a warp in one turn of a loop, and the bytes its lanes move there.
+
+    ``multiplying`` are the cycles that its tensor cores multiply.
+    """
 
     instructions: int
     tensor: int
+    multiplying: float
     products: int
     special: int
     shared: int
@@ -105,7 +110,7 @@ class Loop(NamedTuple):
 
     def ceiling(self) -> float:
         """Return the share of its own peak that the loop reaches at most."""
-        work = self.tensor * TENSOR or self.work
+        work = self.multiplying or self.work
         others = self.special * SPECIAL, self.shared * SHARED
         return work / max(self.instructions, work, *others)
 
@@ -175,7 +180,8 @@ def turns(code: Sequence[Instruction]) -> Iterator[Sequence[Instruction]]:
 
     So parts that edges and masks need are left out where a branch goes past them.
     """
-    product = "HMMA" if any(name.startswith("HMMA") for name, *_ in code) else "FFMA"
+    tensor = any(name.startswith(_TENSOR) for name, *_ in code)
+    product = _TENSOR if tensor else ("FFMA",)
     for last, branch in enumerate(code):
         if branch.target is None or branch.target >= last:
             continue
@@ -204,7 +210,12 @@ def counted(code: Sequence[Instruction]) -> Loop:
     counts: Counter[str] = Counter()
     for name, *_ in code:
         kind = name.split(".")[0]
-        if kind in ("HMMA", "FFMA", "MUFU"):
+        if kind in _TENSOR:
+            counts["tensor"] += 1
+            counts["multiplying"] += 16 * 8 * 16 if kind == "HMMA" else 16 * 16 * _columns(name)
+        if kind == "HGMMA":  # four warps share the right operand
+            counts["shared"] += 16 * 2 * _columns(name) // 4
+        elif kind in ("FFMA", "MUFU"):
             counts[kind] += 1
         elif kind in ("LDG", "STG", "LDGSTS"):
             counts["memory"] += LANES * _width(name)
@@ -212,8 +223,14 @@ def counted(code: Sequence[Instruction]) -> Loop:
             counts["shared"] += LANES * _width(name)
         elif kind in ("LDSM", "STSM"):
             counts["shared"] += LANES * 4 * int(name[-1] if name[-1].isdigit() else 1)
-    kinds = "HMMA", "FFMA", "MUFU", "shared", "memory"
-    return Loop(len(code), *[counts[kind] for kind in kinds])
+    kinds = "FFMA", "MUFU", "shared", "memory"
+    multiplying = counts["multiplying"] / PRODUCTS
+    return Loop(len(code), counts["tensor"], multiplying, *[counts[kind] for kind in kinds])
+
+
+def _columns(name: str) -> int:
+    """Return the columns of HGMMA.64x128x16."""
+    return int(name.split("x")[1])
 
 
 def _width(name: str) -> int:

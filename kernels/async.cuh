@@ -72,4 +72,13 @@ LUCID_FN void lucid_copies_wait()
 #endif
 }
 
+// After the wait and before the barrier: wgmma sees what has arrived. It reads shared memory by
+// another way (PTX ISA, "Async proxy").
+LUCID_FN void lucid_copies_to_products()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 #endif

@@ -7,8 +7,9 @@
 // the other side. Heads of any width up to D are padded with zeros.
 // While it computes on one tile the next one is on its way (async.cuh): each tile is filled as soon
 // as all threads are done with it, and waited for when it is needed.
-// Products of tiles come in three kinds, which differ in who holds what: MMA 0 by ordinary arithmetic
-// in float, MMA 1 by the tensor cores of 16-bit types, MMA 2 by those of floats rounded to TF32.
+// Products of tiles come in four kinds, which differ in who holds what: MMA 0 by ordinary arithmetic
+// in float, MMA 1 by the tensor cores of 16-bit types, MMA 2 by those of floats rounded to TF32, MMA 3
+// by Hopper's of 16-bit types (attention_hopper.cu).
 #ifndef LUCID_ATTENTION_CUH
 #define LUCID_ATTENTION_CUH
 
@@ -139,6 +140,16 @@ LUCID_FN unsigned lucid_keep_by_four(int t, int from, int step, const Four& four
 // LANES neighboring threads share the rows. `multiply` adds own other^T, `accumulate` p other, of as
 // many columns as a sum has.
 template <int MMA, typename T, int D, int M, int N, int WARPS = 4> struct lucid_tiles;
+
+// Where an element of a tile lies: rows side by side, or cores of 8 x 8, each row by row.
+template <typename E> constexpr bool lucid_cores = false;
+template <typename E>
+LUCID_FN int lucid_place(int row, int column)
+{
+    if constexpr (lucid_cores<E>)
+        return row / 8 * 8 * E::PITCH + column / 8 * 64 + row % 8 * 8 + column % 8;
+    else return row * E::PITCH + column;
+}
 
 template <typename T, int D, int M, int N>
 struct lucid_tiles<0, T, D, M, N, 4> {
@@ -513,9 +524,11 @@ LUCID_FN void lucid_fill(typename E::element* tile, const T* rows, long long ste
         constexpr int MOST = THREADS / PACKS;
         constexpr int STEP = MOST >= 32 ? 32 : MOST >= 16 ? 16 : MOST >= 8 ? 8 : MOST >= 4 ? 4 : 2;
         const int thread = lucid_thread();
-        const int row = thread / PACKS, column = thread % PACKS * W;
+        // Eight lanes fill a core, from as many rows.
+        const int row = lucid_cores<E> ? thread / (8 * PACKS) * 8 + thread % 8 : thread / PACKS;
+        const int column = (lucid_cores<E> ? thread / 8 : thread) % PACKS * W;
         const T* from = rows + first * step + (row * step + column);  // not read beyond the last row
-        typename E::element* place = tile + row * E::PITCH + column;
+        typename E::element* place = tile + lucid_place<E>(row, column);
         const int there = column < width ? count - first : 0;
         if (STEP * PACKS < THREADS && row >= STEP) return;
         #pragma unroll
@@ -533,7 +546,7 @@ LUCID_FN void lucid_fill(typename E::element* tile, const T* rows, long long ste
             if (taken) pack = lucid_load<W>(rows + (first + row) * step + column);
             #pragma unroll
             for (int k = 0; k < W; ++k)
-                tile[row * E::PITCH + column + k] =
+                tile[lucid_place<E>(row, column) + k] =
                     lucid_cast<typename E::element>(taken ? lucid_cast<float>(pack[k]) : 0.0f);
         }
     }
@@ -548,7 +561,7 @@ LUCID_FN void lucid_empty(T* rows, const typename E::element* tile, long long st
     for (int mine = threadIdx.x; mine < R * PACKS; mine += E::THREADS) {
         const int row = mine / PACKS, column = mine % PACKS * W;
         if (first + row >= count || column >= width) continue;
-        const typename E::element* place = tile + row * E::PITCH + column;
+        const typename E::element* place = tile + lucid_place<E>(row, column);
         lucid_pack<T, W> pack;
         #pragma unroll
         for (int k = 0; k < W; ++k) pack[k] = lucid_cast<T>(place[k]);

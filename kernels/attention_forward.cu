@@ -63,6 +63,7 @@ LUCID_FN void attention_forward(const T* q, const T* k, const T* v, T* o, float*
     element* tile = buffers;
     for (int from = 0; from < end; from += N) {
         lucid_copies_wait();
+        if (lucid_cores<E>) lucid_copies_to_products();
         __syncthreads();  // these keys have come, and the values before are done with
         element* next = !MMA ? buffers : tile == buffers ? buffers + BUFFER : buffers;
         if (MMA && from + N < end) {

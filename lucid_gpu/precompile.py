@@ -156,12 +156,18 @@ def _folder() -> Path:
     return nvrtc.folder()
 
 
+def _work(architectures: Sequence[int]) -> list[tuple[int, Source]]:
+    """What there is to compile: Hopper's own for it only."""
+    distinct = dict.fromkeys(sources())  # two families may list the same one
+    return [
+        (n, s) for n in architectures for s in distinct if n == 90 or nvrtc.HOPPER not in s.text
+    ]
+
+
 def _missing(arch: str) -> str:
     architectures, folder = _architectures(arch), _folder()
-    distinct = dict.fromkeys(sources())
-    places = [
-        nvrtc.cache_path(s.text, s.options, number) for number in architectures for s in distinct
-    ]
+    work = _work(architectures)
+    places = [nvrtc.cache_path(s.text, s.options, number) for number, s in work]
     there = sum(path.exists() for path in places)
     here = ".".join(map(str, nvrtc.library().getVersion()))
     summary = (
@@ -189,8 +195,7 @@ def _archived(path: str, work: Sequence[tuple[int, Source]]) -> str:
 def _precompile(arch: str, archive: str | None = None) -> str:
     architectures, folder = _architectures(arch), _folder()
     before, began = len(list(folder.glob("*.cubin"))), time.perf_counter()
-    distinct = dict.fromkeys(sources())  # two families may list the same one
-    work = [(number, source) for number in architectures for source in distinct]
+    work = _work(architectures)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in _progress(pool.map(compile_for, *zip(*work)), len(work)):
             pass

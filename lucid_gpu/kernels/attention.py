@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +38,7 @@ from lucid_gpu.kernels.attention_tiles import (
     TEMPLATE,
     TENSOR,
     TF32,
+    WGMMA,
     WIDTHS,
     Described,
     Layout,
@@ -97,14 +99,23 @@ class Rules(NamedTuple):
     dropout: Dropout | None = None
 
 
-attention_forward = Kernel(
-    "attention_forward.cu",
-    "attention_forward",
-    "const T* q, const T* k, const T* v, T* o, float* lse" + GIVEN,
-    TEMPLATE,
-    128,
-    {"at": FORM},
-    blocks=2,
+class setting:
+    """Whether ``LUCID_WGMMA=1`` asks for `attention_hopper`, which no GPU has confirmed."""
+
+    wgmma = os.environ.get("LUCID_WGMMA", "") not in ("", "0")
+
+
+attention_forward, attention_hopper = (
+    Kernel(
+        source,
+        "attention_forward",
+        "const T* q, const T* k, const T* v, T* o, float* lse" + GIVEN,
+        TEMPLATE,
+        128,
+        {"at": FORM},
+        blocks=2,
+    )
+    for source in ("attention_forward.cu", "attention_hopper.cu")
 )
 
 # Chosen by registers (nothing spills) and shared memory (two blocks fit into the 100 KiB that a
@@ -119,10 +130,17 @@ _TENSOR = {
 }  # fmt: skip
 _RULED = {width: Tiles(64, tiles.other) for width, tiles in _TENSOR.items()}
 _TF32 = {32: Tiles(64, 32), 64: Tiles(64, 32), 96: Tiles(64, 16), 128: Tiles(64, 16)}
-TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED, _TF32, _TF32)
+_WGMMA = {64: Tiles(64, 64), 128: Tiles(64, 64)}
+TILES = Tables(_PLAIN, _PLAIN, _TENSOR, _RULED, _TF32, _TF32, _WGMMA, _WGMMA)
 FEW = TILES._replace(tensor=_RULED)  # for heads whose queries are one such tile
+
+
+def _kernel(template: dict[str, Any]) -> Kernel:
+    return attention_hopper if template["MMA"] == WGMMA else attention_forward
+
+
 INSTANCES = [
-    (attention_forward, template)
+    (_kernel(template), template)
     for template in (*TILES.templates(), FEW.template(bfloat16, 64, 8, TENSOR, None, False))
 ]
 STACK = {"attention_forward": 0}  # nothing spills
@@ -131,7 +149,8 @@ STACK = {"attention_forward": 0}  # nothing spills
 def shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
     """Dynamic shared memory of an instance: its tiles, padded rows, and what lies beside them."""
     own, other, width = template["M"], template["N"], template["D"]
-    row = 2 * (width + 8) if template["MMA"] == TENSOR else 4 * (width + 4)
+    rows = {TENSOR: 2 * (width + 8), WGMMA: 2 * width}
+    row = rows.get(template["MMA"], 4 * (width + 4))
     if template["MMA"]:
         return max(own, 4 * other) * row
     return (own + 2 * other) * row + 4 * own * (other + 4)
@@ -185,6 +204,8 @@ def forward(q: Any, k: Any, v: Any, rules: Rules, d: dtype, where: device) -> tu
     addresses, aligned = _addresses(arrays, where)
     mask, described, numbers = _given(rules, there)
     products = _products(d, where, q.shape[3])
+    if products == TENSOR and setting.wgmma and has_warp_groups(where):
+        products = WGMMA
     launch = _plan(layouts, described, d, where, aligned, products)
     launch((*arrays, mask), (*addresses, there.address(mask) if mask is not None else 0), *numbers)
     return out, lse
@@ -344,11 +365,14 @@ def _plan(
 ) -> Launch:
     """The launch for arrays that lie so, with its structure of strides and sizes."""
     problem = Problem.of(layouts, rules, d, products, aligned)
+    if products == WGMMA and (problem.access == 1 or problem.width not in _WGMMA):
+        problem = problem._replace(products=TENSOR)
     template = problem.template(FEW if problem.queries <= 64 else TILES)
-    shared = shared_bytes(template, attention_forward)
+    kernel = _kernel(template)
+    shared = shared_bytes(template, kernel)
     grid = (-(-problem.queries // template["M"]), problem.heads, problem.batch)
-    function = attention_forward.instance(**template)
-    return Launch(function, where, grid, (attention_forward.threads, 1, 1), shared, problem.at)
+    function = kernel.instance(**template)
+    return Launch(function, where, grid, (kernel.threads, 1, 1), shared, problem.at)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -365,13 +389,19 @@ def _plan_of_gradients(
     return attention_backward.Plan.of(problem, where)
 
 
-@functools.cache
 def has_tensor_cores(where: device) -> bool:
     """Whether a device multiplies 16-bit matrices by mma.sync, as the host does in its stead."""
-    if where.type == "cpu":
-        return True
-    cuda = backend(where).xp.cuda
-    return int(cuda.Device(where.index).compute_capability) >= 80
+    return where.type == "cpu" or _capability(where) >= 80
+
+
+def has_warp_groups(where: device) -> bool:
+    """Whether a device multiplies them by wgmma, as the host does in its stead."""
+    return where.type == "cpu" or _capability(where) == 90
+
+
+@functools.cache
+def _capability(where: device) -> int:
+    return int(backend(where).xp.cuda.Device(where.index).compute_capability)
 
 
 # --- NumPy, recorded: strips of rows whose scores stay in cache ----------------------------------

@@ -17,7 +17,7 @@ from lucid_gpu.dtypes import bool as bool_
 from lucid_gpu.launch.arguments import number_fields
 
 __all__ = [
-    "ACCESS", "FORM", "GIVEN", "LOG2_E", "PLAIN", "TEMPLATE", "TENSOR", "TF32", "WIDTHS",
+    "ACCESS", "FORM", "GIVEN", "LOG2_E", "PLAIN", "TEMPLATE", "TENSOR", "TF32", "WGMMA", "WIDTHS",
     "Described", "Layout", "Problem", "Tables", "Tiles", "Typed",
 ]  # fmt: skip
 
@@ -39,7 +39,7 @@ class Tiles(NamedTuple):
     other: int
 
 
-PLAIN, TENSOR, TF32 = range(3)  # how products are made: MMA of the kernels
+PLAIN, TENSOR, TF32, WGMMA = range(4)  # how products are made: MMA of the kernels
 
 # Type, elements an access, kind of products, widths, mask and dropout.
 _LISTED: list[tuple[dtype, int, int, tuple[int, ...], dtype | None, bool]] = [
@@ -52,6 +52,8 @@ _LISTED: list[tuple[dtype, int, int, tuple[int, ...], dtype | None, bool]] = [
     (float32, 4, TF32, (64,), bool_, True),
     (bfloat16, 8, TENSOR, (64, 128), bool_, True),
     (bfloat16, 8, TENSOR, (64,), bfloat16, False),
+    (bfloat16, 8, WGMMA, (64, 128), None, False),
+    (float16, 8, WGMMA, (64,), bool_, True),
 ]
 
 
@@ -67,6 +69,8 @@ class Tables(NamedTuple):
     tensor_ruled: Mapping[int, Tiles]
     tf32: Mapping[int, Tiles]
     tf32_ruled: Mapping[int, Tiles]
+    wgmma: Mapping[int, Tiles] = {}
+    wgmma_ruled: Mapping[int, Tiles] = {}
 
     def template(
         self, d: dtype, width: int, access: int, products: int, mask: dtype | None, drops: bool
@@ -104,7 +108,8 @@ class Problem(NamedTuple):
     width, access : int
         Columns that a head is padded to, and how many elements are moved at once.
     products : int
-        `PLAIN`, by tensor cores in 16 bits (`TENSOR`), or by them of floats as `TF32`.
+        `PLAIN`, by tensor cores in 16 bits (`TENSOR`), by them of floats as `TF32`, or in 16 bits
+        by Hopper's warp groups (`WGMMA`).
     mask : dtype, optional
         Of the mask.
     drops : bool

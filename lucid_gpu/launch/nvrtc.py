@@ -22,6 +22,7 @@ from lucid_gpu.launch.kernel_sources import kernel_folder
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true")  # IEEE arithmetic
 GENERATED = (*OPTIONS, "--fmad=false")  # see `Text.contract`; an fma() that is written stays one
+HOPPER = "__CUDA_ARCH_FEAT_SM90_ALL"  # where a source asks for what only sm_90a has, such as wgmma
 HEADERS = ("cuda_fp16.h", "cuda_fp16.hpp", "cuda_bf16.h", "cuda_bf16.hpp")  # what kernels include
 
 
@@ -54,6 +55,13 @@ def architecture_for(capability: int) -> int:
     return min(capability, max(library().getSupportedArchs()))
 
 
+def target(source: str, architecture: int) -> str:
+    """NVRTC's name of an architecture: a source that looks for `HOPPER` is compiled for sm_90a."""
+    return (
+        f"sm_{architecture}a" if architecture == 90 and HOPPER in source else f"sm_{architecture}"
+    )
+
+
 def kept(source: str, name: str, options: Sequence[str], architecture: int) -> Path:
     """The file of a kernel compiled for an architecture, which is made where it is not there."""
     path = cache_path(source, options, architecture)
@@ -72,7 +80,7 @@ def cache_path(source: str, options: Sequence[str], architecture: int) -> Path:
 
     Folders are none of it, so that a cache can be filled on one machine for another.
     """
-    complete = _full_options(tuple(options), architecture)
+    complete = _full_options(tuple(options), target(source, architecture))
     key = [source, *(o for o in complete if not o.startswith("-I")), _compiler(complete)]
     digest = hashlib.sha256("\0".join(key).encode()).hexdigest()
     return folder() / f"lucid_gpu-{digest[:40]}.cubin"
@@ -147,7 +155,8 @@ def compiled(source: str, name: str, options: Sequence[str], architecture: int) 
     here = library()
     program = here.createProgram(source, f"{name}.cu", (), ())
     try:
-        here.compileProgram(program, _full_options(tuple(options), architecture))
+        wanted = target(source, architecture)
+        here.compileProgram(program, _full_options(tuple(options), wanted))
         code: bytes = here.getCUBIN(program)
     except here.NVRTCError:
         raise CompileError(name, "NVRTC", here.getProgramLog(program), source) from None
@@ -157,10 +166,10 @@ def compiled(source: str, name: str, options: Sequence[str], architecture: int) 
 
 
 @functools.cache
-def _full_options(options: tuple[str, ...], architecture: int) -> tuple[str, ...]:
+def _full_options(options: tuple[str, ...], architecture: str) -> tuple[str, ...]:
     """The options, with the folders of CUDA's headers, which CuPy knows."""
     assembled = cupy_backend.import_cupy()._core.core.assemble_cupy_compiler_options(options)
-    return (*assembled, f"-arch=sm_{architecture}")
+    return (*assembled, f"-arch={architecture}")
 
 
 def library() -> Any:

@@ -81,8 +81,9 @@ class Instructions(NamedTuple):
 
 def resources(source: str, architecture: int, options: Sequence[str] = nvrtc.OPTIONS) -> Resources:
     """Compile a source with one kernel as a program does; the log must be clean."""
-    options = [f"-arch=sm_{architecture}", *options, "--ptxas-options=-v"]
-    found: Resources = _known(Resources, _compiled, complete(source), options)
+    text = complete(source)
+    options = [f"-arch={nvrtc.target(text, architecture)}", *options, "--ptxas-options=-v"]
+    found: Resources = _known(Resources, _compiled, text, options)
     return found
 
 

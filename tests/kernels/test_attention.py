@@ -192,6 +192,36 @@ def test_masks_and_dropout_of_wider_heads(columns: int, executor: str) -> None:
     check(q, k, v, g, dt.bfloat16, family.Rules(0.1, True, mask, family.Dropout(0.2, 3, 4)))
 
 
+@pytest.mark.parametrize("executor", ["tensor cores"], indirect=True)
+@pytest.mark.parametrize(
+    ("columns", "name", "ruled"),
+    [(32, "float16", 0), (60, "bfloat16", 0), (64, "float16", 1), (120, "bfloat16", 0)],
+)
+def test_warp_groups(
+    columns: int, name: str, ruled: bool, executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take rows that begin at 16 bytes, of widths that are padded to 64 or 128."""
+    d, found = dt.BY_NAME[name], []
+    q = normal((2, 4, 70, columns)).astype(d.numpy)
+    k, v = (normal((2, 2, 140, columns)).astype(d.numpy) for _ in range(2))
+    rules = family.Rules(0.1, True)
+    if ruled:
+        rules = family.Rules(0.1, False, _mask((1, 4, 70, 140), "bool", 70, 140))
+        rules = rules._replace(dropout=family.Dropout(0.2, 3, 4))
+    family._plan.cache_clear()
+    for wgmma in (False, True):
+        monkeypatch.setattr(family.setting, "wgmma", wgmma)
+        monkeypatch.setattr(family.attention_hopper, "_functions", {})
+        found.append(family.forward(q, k, v, rules, d, CPU))
+        taken = bool(family.attention_hopper._functions)
+        assert taken == (wgmma and columns in (64, 120))
+    bound = TOLERANCE[name]
+    for tiles, warp_groups, wanted in zip(*found, exact(q, k, v, q, rules)):
+        np.testing.assert_allclose(warp_groups.astype(float), wanted, rtol=bound, atol=3 * bound)
+        if columns == 64:  # the tiles are the same
+            np.testing.assert_array_equal(warp_groups, tiles)
+
+
 @cuda_c
 @pytest.mark.each_value
 @pytest.mark.parametrize("keys", [64, 68, 70, 37])

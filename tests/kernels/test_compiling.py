@@ -12,7 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.launch import Kernel
+from lucid_gpu import precompile
+from lucid_gpu.kernels import attention
+from lucid_gpu.launch import Kernel, nvrtc
+from lucid_gpu.launch.source import complete
 from tests.slow import slow_but
 
 from .compiling import Instance, architectures, instances, resources
@@ -30,6 +33,20 @@ def test_instances_compile(instance: Instance) -> None:
         known = sorted({90, known[number % len(known)]})
     with ThreadPoolExecutor() as pool:  # NVRTC compiles on several threads
         list(pool.map(instance.check, known))
+
+
+def test_hoppers_own_is_compiled_for_it_alone() -> None:
+    """By the name of its architecture, which is in the key of the cache."""
+    hopper, tiles = (
+        complete(
+            kernel.instance(T=dt.bfloat16, D=64, M=64, N=64, W=8, MMA=m, B="void", DROPS=0).source
+        )
+        for m, kernel in ((3, attention.attention_hopper), (1, attention.attention_forward))
+    )
+    assert [nvrtc.target(hopper, a) for a in (89, 90, 100)] == ["sm_89", "sm_90a", "sm_100"]
+    assert nvrtc.target(tiles, 90) == "sm_90"
+    compiled_for = {n for n, s in precompile._work([80, 90, 100]) if nvrtc.HOPPER in s.text}
+    assert compiled_for == {90}
 
 
 SPILLING = """

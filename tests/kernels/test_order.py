@@ -109,8 +109,10 @@ def sums_at_an_index(outer: int, count: int, rows: int, columns: int) -> list[An
 
 @case(("float32", False, ""), ("float16", False, ""), ("bfloat16", True, ""),
       ("float32", False, "rules"), ("bfloat16", True, "rules"), ("float32", True, ""),
-      ("float32", True, "rules"))  # fmt: skip
-def attention_and_its_gradients(name: str, tensor_cores: bool, more: str) -> list[Any]:
+      ("float32", True, "rules"), ("bfloat16", True, "", 64))  # fmt: skip
+def attention_and_its_gradients(
+    name: str, tensor_cores: bool, more: str, columns: int = 32
+) -> list[Any]:
     rules = attention.Rules(0.2, True)
     if more:
         mask = np.broadcast_to(normal(4, 33, 72) < 1, (2, 4, 33, 72))
@@ -118,15 +120,16 @@ def attention_and_its_gradients(name: str, tensor_cores: bool, more: str) -> lis
     kept, matmul = attention.has_tensor_cores, lucid_gpu.backends.cuda.matmul
     attention.has_tensor_cores = lambda _: tensor_cores
     matmul.allow_tf32 = True
+    attention.setting.wgmma = columns == 64
     try:
         d = dt.BY_NAME[name]
-        q, g = (normal(2, 4, 33, 32, kind=d.numpy, seed=i) for i in range(2))
-        k, v = (normal(2, 2, 72, 32, kind=d.numpy, seed=i) for i in range(2, 4))
+        q, g = (normal(2, 4, 33, columns, kind=d.numpy, seed=i) for i in range(2))
+        k, v = (normal(2, 2, 72, columns, kind=d.numpy, seed=i) for i in range(2, 4))
         out, lse = attention.forward(q, k, v, rules, d, CPU)
         return [out, lse, *attention.backward((q, k, v, out, lse), g, rules, d, CPU)]
     finally:
         attention.has_tensor_cores = kept
-        matmul.allow_tf32 = False
+        matmul.allow_tf32 = attention.setting.wgmma = False
 
 
 @case(((2, 3, 7, 6), Window((3, 3), (1, 1), (1, 1))), ((1, 2, 23, 19), Window((3, 2), (2, 1))))
