@@ -24,6 +24,13 @@ from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
 from lucid_gpu.tensor import Tensor
 
+# Settings of SciPy's that change no value: tensors need none of them.
+OF_MEMORY = {
+    "check_finite",
+    "workers",
+    *[f"overwrite_{name}" for name in ("a", "b", "ab", "c", "x")],
+}
+
 F = TypeVar("F", bound=Callable[..., Any])
 Slope = Callable[..., Any]
 
@@ -63,7 +70,7 @@ def dispatched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         leaves = flatten((args, kwargs))[0]
         if any(isinstance(leaf, Tensor) for leaf in leaves):
-            return function(*args, **kwargs)
+            return function(*args, **{k: v for k, v in kwargs.items() if k not in OF_MEMORY})
         devices = {device_of(leaf).type for leaf in leaves if backend_of_array(leaf) is not None}
         return scipy.function(max(devices, default="cpu"), name)(*args, **kwargs)
 

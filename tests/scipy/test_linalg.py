@@ -105,3 +105,11 @@ def test_whole_numbers_and_none() -> None:
 def test_other_words_are_refused(call: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         call(drawn(3, 3))
+
+
+def test_settings_of_memory_change_nothing() -> None:
+    a = lucid_gpu.eye(3, dtype=lucid_gpu.float64) * 2
+    plain = linalg.cholesky(a, lower=True)
+    assert linalg.cholesky(a, lower=True, check_finite=False, overwrite_a=True).equal(plain)
+    with pytest.raises(TypeError, match="overwrite_q"):
+        linalg.cholesky(a, overwrite_q=True)
