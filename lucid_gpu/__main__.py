@@ -23,6 +23,7 @@ SETTINGS = {
     "LUCID_PLAN_BYTES": "memory that programs and plans take before they start anew (else 64 MiB)",
     "LUCID_NATIVE_CORE": "0: the core runs in Python only",
     "LUCID_MKL": "0: NumPy's BLAS multiplies matrices, also where MKL is installed",
+    "LUCID_WGMMA": "1: attention by Hopper's warp groups, which no GPU has confirmed yet",
     "LUCID_NATIVE_LOOPS": "0: NumPy's loops are called from Python only",
     "LUCID_COMPILE": "wait: for each fused kernel; background: run op by op until it is compiled",
     "LUCID_KERNELS": "an archive of kernels that python -m lucid_gpu.precompile --archive wrote",
