@@ -6,8 +6,8 @@ PIP_ARGS ?=
 # What the command is told besides, say make train ARGS="--model cnn".
 ARGS ?=
 # Which of examples/ make train runs: train_digits, char_gpt, vae, diffusion, recurrence, gcn,
-# burgers, fourier, wasserstein, gaussian_process, lotka_volterra, heat, quantum_dot or
-# nile.
+# burgers, fourier, wasserstein, gaussian_process, lotka_volterra, heat, quantum_dot, nile
+# or registration.
 EXAMPLE ?= train_digits
 ORACLE ?=
 

@@ -48,6 +48,10 @@ EXAMPLES = {
         "nile.py",
         "the yearly flow of the Nile, 1871 to 1970; in SciPy's and NumPy's functions",
     ),
+    "registration": (
+        "registration.py",
+        "a photograph (scikit-learn), turned and bent; in SciPy's and NumPy's functions",
+    ),
 }
 
 
