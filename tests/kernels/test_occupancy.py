@@ -27,7 +27,8 @@ def test_instances(instance: Instance) -> None:
     """In blocks as large as they get: smaller ones take fewer registers, and as many fit."""
     shared_bytes = DYNAMIC.get(instance.family, lambda *_: 0)
     dynamic = shared_bytes(instance.template, instance.kernel)
-    known = [a for a in PROCESSORS if a in architectures()]
+    only = (90,) if instance.kernel is attention.attention_hopper else PROCESSORS
+    known = [a for a in only if a in architectures()]
     with ThreadPoolExecutor() as pool:
         compiled: list[Resources] = list(pool.map(instance.check, known))
     for architecture, found in zip(known, compiled, strict=True):

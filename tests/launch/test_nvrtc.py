@@ -140,7 +140,7 @@ def test_a_file_is_found_from_another_folder_but_not_by_another_compiler(
     """A cache is filled on one machine for another, whose packages lie elsewhere."""
     text = SOURCE % "sqrtf"
     here = nvrtc.cache_path(text, nvrtc.OPTIONS, 90)
-    told = nvrtc._full_options(nvrtc.OPTIONS, 90)
+    told = nvrtc._full_options(nvrtc.OPTIONS, nvrtc.target(text, 90))
     includes = next(o[2:] for o in told if Path(o[2:], "cuda_fp16.h").exists())
     moved = folder / "elsewhere"
     moved.mkdir()
