@@ -110,22 +110,23 @@ def refused(name: str, why: str) -> Callable[..., Any]:
 def floats(name: str, values: Mapping[str, Any]) -> list[Tensor]:
     """Return `values` as tensors of one floating point type and device.
 
-    Whole numbers are float64, as in SciPy, and two-byte floats float32; numbers take the type of
-    the tensors beside them.
+    Whole numbers are float64, as in SciPy, and two-byte floats float32; numbers and arrays take
+    the type of the tensors beside them.
 
     Raises
     ------
     TypeError
         For complex numbers.
     """
-    tensors = [v for v in values.values() if isinstance(v, Tensor)]
-    d = functools.reduce(dt.promote_types, [t.dtype for t in tensors])
-    if d.category == 3 or any(isinstance(v, complex) for v in values.values()):
+    tensors = as_tensors(values.values())
+    types = [v.dtype for v in values.values() if isinstance(v, Tensor)]
+    d = functools.reduce(dt.promote_types, types)
+    if any(t.dtype.category == 3 for t in tensors):
         raise TypeError(
             f"scipy.{name} has no derivative for complex numbers here; give it z.detach().numpy()"
         )
     d = dt.float64 if d.category < 2 else dt.float32 if d.itemsize == 2 else d
-    return [t.to(d) for t in as_tensors(values.values())]
+    return [t.to(d) for t in tensors]
 
 
 def computed(name: str, function: Callable[..., Any], *args: Any) -> Any:
@@ -221,7 +222,10 @@ def of_elements(
     signature = inspect.Signature(list(_parameters(operands).values()))
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"scipy.{name}(): {error}") from None
         bound.apply_defaults()
         return compute(*broadcast_tensors(*floats(name, bound.arguments)))
 

@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,3 +108,14 @@ def test_cupy_has_the_others_with_as_many_operands():
     assert sorted(names - set(theirs)) == HOST.split()
     for name in names & set(theirs):
         assert len(theirs[name]) == len(inspect.signature(getattr(special, name)).parameters), name
+
+
+@pytest.mark.parametrize("y", [np.array([1 + 2j, 1]), np.complex64(1 + 2j), 1j])
+def test_complex_operands_are_refused(y: Any) -> None:
+    with pytest.raises(TypeError, match="no derivative for complex numbers"):
+        special.xlogy(lucid_gpu.ones(2), y)
+
+
+def test_wrong_arguments_are_told_by_the_functions_name() -> None:
+    with pytest.raises(TypeError, match=r"scipy.special.erf\(\): .* 'x'"):
+        special.erf(y=lucid_gpu.ones(2))
