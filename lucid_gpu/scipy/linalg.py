@@ -427,7 +427,7 @@ def sqrtm(A: Any) -> Tensor:
 def logm(A: Any) -> Tensor:
     """Return the principal logarithms of `A`; ValueError for complex ones of real `A`."""
     (A,) = _numbers(A)
-    wide = dt.complex128 if A.dtype.is_complex else dt.float64  # SciPy warns of its accuracy in single precision
+    wide = dt.complex128 if A.dtype.is_complex else dt.float64  # SciPy's float32 is inexact
     return _logm(A.to(wide)).to(A.dtype)
 
 
