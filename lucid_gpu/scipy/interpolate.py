@@ -151,6 +151,24 @@ def _alike(name: str, *data: Any) -> list[Tensor]:
     return floats(f"interpolate.{name}", {str(i): v for i, v in enumerate(given)})
 
 
+def _data(name: str, axis: int, x: Any, *data: Any) -> list[Tensor]:
+    """Return `x` and what was measured there as tensors of one type, `axis` first.
+
+    Raises
+    ------
+    ValueError
+        For lengths that differ.
+    """
+    x, *rows = _alike(name, x, *data)
+    rows = [y.movedim(axis, 0) for y in rows]
+    if x.ndim != 1 or {len(y) for y in rows} != {len(x)}:
+        raise ValueError(
+            f"interpolate.{name}: along axis {axis} the data is as long as x, which has one "
+            f"dimension; got x of shape {list(x.shape)} and {[list(y.shape) for y in rows]}"
+        )
+    return [x, *rows]
+
+
 @_interpolant("t c", "off the knots for k < 2")
 def BSpline(t: Any, c: Any, k: int, extrapolate: Any = True, axis: int = 0) -> Any:
     """Return the spline of degree `k` with knots `t` and coefficients `c` along `axis`."""
@@ -215,9 +233,9 @@ def make_interp_spline(
     x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any = None, axis: int = 0
 ) -> Any:
     """Return the spline of degree `k` through `y` at the rising `x`."""
-    x, y = _alike("make_interp_spline", x, y)
+    x, y = _data("make_interp_spline", axis, x, y)
     t = None if t is None else as_tensor(t, x).to(x.dtype)
-    t, c = _through(x, y.movedim(axis, 0), k, bc_type, t)
+    t, c = _through(x, y, k, bc_type, t)
     default = "periodic" if isinstance(bc_type, str) and bc_type == "periodic" else True
     return _of_spline("make_interp_spline", t, c, k, axis % y.ndim, default)
 
@@ -227,9 +245,9 @@ def CubicSpline(
     x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None
 ) -> Any:
     """Return the cubic spline through `y` at the rising `x`, twice differentiable."""
-    x, y = _alike("CubicSpline", x, y)
+    x, y = _data("CubicSpline", axis, x, y)
     k = min(3, len(x) - 1) if isinstance(bc_type, str) and bc_type == "not-a-knot" else 3
-    t, c = _through(x, y.movedim(axis, 0), k, bc_type)
+    t, c = _through(x, y, k, bc_type)
     if extrapolate is None:
         extrapolate = "periodic" if isinstance(bc_type, str) and bc_type == "periodic" else True
     return _of_spline("CubicSpline", t, c, k, axis % y.ndim, extrapolate)
@@ -271,9 +289,8 @@ def _hermite(name: str, x: Any, y: Any, slopes: Any, axis: int, extrapolate: Any
 @_interpolant("x y dydx")
 def CubicHermiteSpline(x: Any, y: Any, dydx: Any, axis: int = 0, extrapolate: Any = None) -> Any:
     """Return the cubic pieces through `y` at the rising `x` with the slopes `dydx`."""
-    x, y, dydx = _alike("CubicHermiteSpline", x, y, dydx)
-    place, y, dydx = axis % y.ndim, y.movedim(axis, 0), dydx.movedim(axis, 0)
-    return _hermite("CubicHermiteSpline", x, y, dydx, place, extrapolate)
+    x, y, dydx = _data("CubicHermiteSpline", axis, x, y, dydx)
+    return _hermite("CubicHermiteSpline", x, y, dydx, axis % y.ndim, extrapolate)
 
 
 def _pchip_end(h: Tensor, k: Tensor, m: Tensor, n: Tensor) -> Tensor:
@@ -285,8 +302,8 @@ def _pchip_end(h: Tensor, k: Tensor, m: Tensor, n: Tensor) -> Tensor:
 @_interpolant("x y", "where no three values in a row are on a level")
 def PchipInterpolator(x: Any, y: Any, axis: int = 0, extrapolate: Any = None) -> Any:
     """Return the cubic pieces through `y` that rise and fall as `y` does (Fritsch and Butland)."""
-    x, y = _alike("PchipInterpolator", x, y)
-    place, y = axis % y.ndim, y.movedim(axis, 0)
+    x, y = _data("PchipInterpolator", axis, x, y)
+    place = axis % y.ndim
     h = (x[1:] - x[:-1]).reshape(-1, *[1] * (y.ndim - 1))
     m = (y[1:] - y[:-1]) / h
     slopes = cat([m, m])
@@ -304,8 +321,8 @@ def PchipInterpolator(x: Any, y: Any, axis: int = 0, extrapolate: Any = None) ->
 @_interpolant("x y", "where neighboring slopes differ", "makima (method)")
 def Akima1DInterpolator(x: Any, y: Any, axis: int = 0) -> Any:
     """Return the cubic pieces through `y` of Akima, J. ACM 17 (1970) 589."""
-    x, y = _alike("Akima1DInterpolator", x, y)
-    place, y = axis % y.ndim, y.movedim(axis, 0)
+    x, y = _data("Akima1DInterpolator", axis, x, y)
+    place = axis % y.ndim
     m = (y[1:] - y[:-1]) / (x[1:] - x[:-1]).reshape(-1, *[1] * (y.ndim - 1))
     low = 2 * m[:1] - m[1:2]
     high = 2 * m[-1:] - m[-2:-1]
@@ -335,8 +352,8 @@ def interp1d(
     assume_sorted: bool = False,
 ) -> Any:
     """Return the function through `y` at `x`: steps, a polygon or a spline by `kind`."""
-    x, y = _alike("interp1d", x, y)
-    place, y = axis % y.ndim, y.movedim(axis, 0)
+    x, y = _data("interp1d", axis, x, y)
+    place = axis % y.ndim
     if not assume_sorted:
         order = x.detach().argsort()
         x, y = x[order], y[order]

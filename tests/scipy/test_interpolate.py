@@ -72,3 +72,11 @@ def test_ends_and_what_lies_beyond(bc: str, extrapolate: Any) -> None:
 def test_refusals_say_what_to_write(call: Any, kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
         call(leaf(Y))
+
+
+@pytest.mark.parametrize(
+    "name", ["CubicSpline", "make_interp_spline", "interp1d", "PchipInterpolator"]
+)
+def test_data_is_as_long_as_its_points(name: str) -> None:
+    with pytest.raises(ValueError, match=r"x of shape \[4\] and \[\[2\]\]"):
+        getattr(interpolate, name)(np.arange(4.0), lucid_gpu.ones(2))
