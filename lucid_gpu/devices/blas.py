@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.devices import loops, threads
+from lucid_gpu.devices import loops
 
 __all__ = [
     "SHARED_FROM",
@@ -32,7 +32,6 @@ __all__ = [
     "mkl",
     "on_few_threads",
     "rest_early",
-    "shared_matmul",
 ]
 
 SHARED_FROM = 8_000_000  # multiplications; two threads first gain at about 5 million
@@ -130,24 +129,6 @@ def _matmul() -> Any:
 
 mkl = _mkl()
 matmul = _matmul()
-
-
-def shared_matmul(a: Any, b: Any, out: Any = None) -> Any:
-    """Return ``a @ b``: by all threads where that is worth it, as OpenBLAS does by itself."""
-    count = a.shape[-2] * a.shape[-1] * b.shape[-1]
-    if mkl is None or out is None or count < SHARED_FROM or a.ndim > 2 or threads.team.count == 1:
-        return matmul(a, b, out)
-    rows = len(out) >= out.shape[1]
-    step = -(-max(out.shape) // threads.team.count)
-    cuts = [slice(i, i + step) for i in range(0, max(out.shape), step)]
-    parts = iter([(a[i], b, out[i]) if rows else (a, b[:, i], out[:, i]) for i in cuts])
-
-    def work() -> None:
-        for part in parts:
-            matmul(*part)
-
-    threads.team.run(work)
-    return out
 
 
 class _Alone:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import blas, threads
 from lucid_gpu.devices.background_matmul import BackgroundMatmul, worth_it
-from lucid_gpu.devices.blas import UNSHARED, UNSPLIT, matmul, on_few_threads, shared_matmul
+from lucid_gpu.devices.blas import SHARED_FROM, UNSHARED, UNSPLIT, matmul, on_few_threads
+from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.loops import address
 from lucid_gpu.devices.pool import aligned, pool, wrapped
 from lucid_gpu.devices.port import OneDevice
@@ -93,7 +95,7 @@ class NumpyBackend(OneDevice):
                 out = pool.empty((rows, columns), d.numpy)
             if count <= UNSPLIT and rows > 1 < columns:
                 return matmul(a, b, out)
-            return on_few_threads(count, shared_matmul, a, b, out)
+            return on_few_threads(count, _on_all_threads, a, b, out)
         a, b = _for_blas(a), _for_blas(b)
         return on_few_threads(a.shape[-2] * a.shape[-1] * b.shape[-1], matmul, a, b, out)
 
@@ -146,6 +148,18 @@ def _exact_as_floats(a: Any, b: Any) -> bool:
         return False
     largest = [max(int(x.max()), -int(x.min())) for x in (a, b)]
     return largest[0] * largest[1] * a.shape[-1] < 1 << 53
+
+
+def _on_all_threads(a: Any, b: Any, out: Any) -> Any:
+    """Compute `a` @ `b` in as many parts as there are threads, as OpenBLAS does by itself."""
+    count = threads.team.count
+    if blas.mkl is None or count == 1 or a.size * b.shape[1] < SHARED_FROM:
+        return matmul(a, b, out)
+    rows = len(out) >= out.shape[1]
+    parts = slices(max(out.shape), -(-max(out.shape) // count))
+    work = [(a[i], b, out[i]) if rows else (a, b[:, i], out[:, i]) for i in parts]
+    each(work, lambda part: matmul(*part))
+    return out
 
 
 def _for_blas(matrices: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.func.batching import unbatched
+from lucid_gpu.func.transforms import vjp
 from lucid_gpu.func.trees import flatten, unflatten
 from lucid_gpu.numpy.operands import as_tensor, on_memory_of
 from lucid_gpu.ops.creation import tensor
@@ -101,6 +102,16 @@ def called_with_arrays(
         return on_host(result)
 
     return call
+
+
+def pulled_by(function: Callable[..., Tensor], tensors: Any, by: list[int]) -> Any:
+    """Return `function` of `tensors` and what pulls cotangents back to those numbered `by`."""
+
+    def of_some(*some: Tensor) -> Tensor:
+        every = dict(enumerate(tensors)) | dict(zip(by, some, strict=True))
+        return function(*every.values())
+
+    return vjp(of_some, *[tensors[i] for i in by])
 
 
 def driven(name: str, compute: Callable[..., Any], *tensors: Tensor) -> Any:

@@ -15,12 +15,18 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import scipy
 from lucid_gpu.func.forward import jvp as pushed
-from lucid_gpu.func.transforms import vjp as pulled
 from lucid_gpu.numpy.operands import as_tensor
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.shape import cat
-from lucid_gpu.scipy.callbacks import called_with_arrays, driven, given, on_host, one_by_one
+from lucid_gpu.scipy.callbacks import (
+    called_with_arrays,
+    driven,
+    given,
+    on_host,
+    one_by_one,
+    pulled_by,
+)
 from lucid_gpu.scipy.ode import Flow, replayed, slope_of, states
 from lucid_gpu.scipy.rows import composed, floats, others
 from lucid_gpu.tape.door import op
@@ -185,11 +191,7 @@ def _quad_vjp(node: Any, g: Tensor) -> tuple[Any, ...]:
     if by:
 
         def integrand(x: Tensor, g: Tensor, *tensors: Tensor) -> Tensor:
-            def of_some(*some: Tensor) -> Tensor:
-                every = dict(enumerate(tensors)) | dict(zip(by, some, strict=True))
-                return rule.integrand(x, *every.values())
-
-            pull = pulled(of_some, *[tensors[i] for i in by])[1]
+            pull = pulled_by(lambda *every: rule.integrand(x, *every), tensors, by)[1]
             return cat([part.reshape(-1) for part in pull(g)])
 
         own = rule._replace(integrand=integrand, vector=True)

@@ -15,12 +15,11 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.func.forward import jvp as pushed
-from lucid_gpu.func.transforms import vjp as pulled
 from lucid_gpu.numpy.operands import as_tensor
 from lucid_gpu.ops.creation import tensor, zeros
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.shape import cat, stack
-from lucid_gpu.scipy.callbacks import called_with_arrays, driven, on_host, one_by_one
+from lucid_gpu.scipy.callbacks import called_with_arrays, driven, on_host, one_by_one, pulled_by
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Call, batching, jvp
 from lucid_gpu.tensor import Tensor
@@ -88,13 +87,8 @@ def _backward(slope: Slope, n: int, by: list[int]) -> Slope:
     """The equation of state, adjoint and gradients by some tensors, of which time goes down."""
 
     def back(t: Tensor, z: Tensor, *tensors: Tensor) -> Tensor:
-        def of_some(y: Tensor, *some: Tensor) -> Tensor:
-            every = list(tensors)
-            for place, value in zip(by, some, strict=True):
-                every[place] = value
-            return slope(t, y, *every)
-
-        value, pull = pulled(of_some, z[:n], *[tensors[i] for i in by])
+        of_all = [0, *[i + 1 for i in by]]
+        value, pull = pulled_by(lambda *every: slope(t, *every), (z[:n], *tensors), of_all)
         return cat([value, *[-g.reshape(-1) for g in pull(z[n : 2 * n])]])
 
     return back
